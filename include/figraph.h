@@ -1,0 +1,412 @@
+/* figraph.h: plan, record, save, restore and replay the fixed-shape part of an LLM decode step.
+ *
+ * Five things, each made from the one before:
+ *
+ *     fig_spec      the fixed shape: heads, head_dim, dtype, page size, limits
+ *     fig_program   the step, recorded once: tensors and nodes, no address
+ *     fig_graphs    the program lowered for each bucket; what a .fig file stands for
+ *     fig_engine    graphs made launchable on a device, tensors bound
+ *     fig_step      what changes per token: how many rows, how long each is
+ *
+ *     fig_graphs *graphs;
+ *     fig_engine *engine;
+ *     if (fig_graphs_load(&graphs, "llama.fig") != FIG_OK) die(fig_message());
+ *     if (fig_engine_open(&engine, graphs, NULL) != FIG_OK) die(fig_message());
+ *     fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = "q.0", .address = q, .bytes = n));
+ *     for (;;) {
+ *         fig_engine_step(engine, FIG_OPTIONS(fig_step, .rows = 8, .kv_lengths = lengths));
+ *         fig_engine_wait(engine, 1000000);
+ *     }
+ *
+ * Every function that can fail returns fig_status and leaves one sentence in fig_message(). Outs
+ * are set on every path. close and destroy take NULL. No call prints, exits or reads the
+ * environment. This header needs no CUDA header: an address is a device pointer as void *, a host
+ * pointer on the host device.
+ *
+ * Threads: one thread at a time per object; different engines may live on different threads and
+ * share one fig_graphs. */
+#ifndef FIGRAPH_H
+#define FIGRAPH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FIG_API __attribute__((visibility("default")))
+#define FIG_VERSION 100 /* major * 10000 + minor * 100 + patch */
+
+/* ---- Status ---------------------------------------------------------------------------------- */
+
+typedef enum fig_status {
+    FIG_OK = 0,
+    FIG_INVALID = 10,     /* a field is wrong; the sentence names field, value and limit */
+    FIG_TOO_LARGE = 11,   /* larger than a limit of the spec, or than every bucket */
+    FIG_UNBOUND = 12,     /* a tensor or a callback the step needs was never given */
+    FIG_UNSUPPORTED = 13, /* valid, but nothing in this library does it */
+    FIG_BUSY = 20,        /* every slot is in flight: wait, then call again */
+    FIG_TIMEOUT = 21,     /* the bound given ran out; nothing was changed */
+    FIG_CALL = 22,        /* a callback of the caller's returned other than 0 */
+    FIG_IO = 30,          /* open, read, write, fsync or rename failed */
+    FIG_FORMAT = 31,      /* not a .fig file, or a damaged one */
+    FIG_STALE = 32,       /* a sound file that this library must capture anew */
+    FIG_NOMEM = 40,       /* host or device memory */
+    FIG_NO_DEVICE = 41,   /* no driver, no such device, or a driver too old */
+    FIG_DRIVER = 42,      /* the device refused a call; the engine is still usable */
+    FIG_LOST = 43         /* sticky: the device is gone; only close is allowed */
+} fig_status;
+
+FIG_API const char *fig_status_name(fig_status status); /* "FIG_BUSY" */
+/* This thread's last failure, "" if none; valid until its next. */
+FIG_API const char *fig_message(void);
+FIG_API int32_t fig_version(void);
+
+/* Options: the first field is the struct's size, zero means default, and the caller names what it
+ * sets. C only; C++ fills a zeroed struct. Where options are all default, NULL does. */
+#define FIG_OPTIONS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
+
+/* ---- Spec ------------------------------------------------------------------------------------ */
+
+typedef enum fig_dtype {
+    FIG_F32 = 1,
+    FIG_F16 = 2,
+    FIG_BF16 = 3,
+    FIG_I32 = 8,
+    FIG_I64 = 9
+} fig_dtype;
+
+/* angle(p, i) = p * theta^(-2i / head_dim) / scale; where llama3_factor > 0, frequencies whose wave
+ * is longer than llama3_context / llama3_low are divided by the factor, those shorter than
+ * llama3_context / llama3_high are kept, and those between are blended. */
+typedef struct fig_rope_spec {
+    int32_t interleaved; /* 0: NeoX halves (i, i + d/2); 1: neighbours (2i, 2i + 1) */
+    float theta;         /* 0: 10000 */
+    float scale;         /* 0: 1 */
+    float llama3_factor, llama3_low, llama3_high;
+    int32_t llama3_context;
+} fig_rope_spec;
+
+typedef struct fig_spec {
+    uint32_t size;
+    fig_dtype dtype; /* of activations and cache: FIG_F32, FIG_F16 or FIG_BF16 */
+    int32_t layers;  /* 0: 1 */
+    int32_t q_heads, kv_heads, head_dim;
+    int32_t ffn_width;      /* 0: the step has no activation */
+    int32_t page_size;      /* tokens of a page; 0: dense, kv_limit tokens per sequence */
+    int32_t batch_limit;    /* most rows of any step */
+    int32_t kv_limit;       /* most tokens of one sequence, this step's included */
+    int32_t sequence_limit; /* sequences whose tokens are held at once; 0: batch_limit */
+    float sm_scale;         /* 0: 1 / sqrt(head_dim) */
+    fig_rope_spec rope;
+} fig_spec;
+
+/* Name: "tutorial", "llama-3.1-8b", ... FIG_INVALID lists what there is. */
+FIG_API fig_status fig_spec_preset(fig_spec *spec, const char *name);
+FIG_API const char *fig_spec_preset_name(int32_t index); /* NULL past the last */
+/* Overwrites what a Hugging Face config.json says; page size, limits and all else stay as they are
+ * in *spec. A missing field or a feature that this library lacks is refused by name. */
+FIG_API fig_status fig_spec_read_config(fig_spec *spec, const char *path);
+FIG_API fig_status fig_spec_check(const fig_spec *spec);
+
+/* ---- Program: record a step once ------------------------------------------------------------- */
+
+/* A tensor is memory, not a value: a node may write what an earlier one wrote. Nodes run as if in
+ * the order recorded; two that touch no common tensor, or only read it, may run side by side. */
+typedef struct fig_program fig_program;
+typedef struct fig_tensor {
+    uint32_t id; /* 0: absent */
+} fig_tensor;
+
+typedef enum fig_role {
+    FIG_TEMP = 0, /* the engine's: contents live within one step */
+    FIG_BOUND,    /* the caller's: bound by name before the first step */
+    FIG_STATE     /* the engine's unless bound; zero at first, survives steps */
+} fig_role;
+
+/* dims[0] may be symbolic. Rows at and past a step's own count are readable memory with unspecified
+ * contents; a node may overwrite them in what it writes, never in a KV cache. */
+#define FIG_DIM_BATCH (-1) /* rows: the batch limit; one address serves every bucket */
+#define FIG_DIM_PAGES (-2) /* pages: however many the bound bytes hold */
+typedef struct fig_tensor_info {
+    uint32_t size;
+    const char *name; /* unique, of [A-Za-z0-9._-] */
+    fig_role role;
+    fig_dtype dtype;
+    int32_t rank; /* 1..4 */
+    int64_t dims[4];
+} fig_tensor_info;
+
+FIG_API fig_status fig_program_create(fig_program **program, const fig_spec *spec);
+FIG_API void fig_program_destroy(fig_program *program);
+FIG_API fig_tensor fig_program_tensor(fig_program *program, const fig_tensor_info *info);
+FIG_API fig_tensor fig_program_find(const fig_program *program, const char *name);
+/* Labels the nodes recorded from here on; -1: none. */
+FIG_API void fig_program_layer(fig_program *program, int32_t layer);
+/* Recording is sticky: the first failure is kept, later calls do nothing and return absent tensors.
+ * finish returns it and freezes the program; it is called once. */
+FIG_API fig_status fig_program_finish(fig_program *program);
+/* The standard step. Per layer N: act.N = silu_and_mul(gate_up.N) where the spec has ffn_width; q.N
+ * and k.N rotated in place; k.N, v.N appended to k_cache.N, v_cache.N; out.N = attention. Those are
+ * FIG_BOUND; page_table, where the spec has pages, is FIG_STATE. */
+FIG_API void fig_program_decode_step(fig_program *program);
+
+/* out[r][c] = silu(in[r][c]) * in[r][width + c]; in is [rows][2 * width]. */
+typedef struct fig_silu_and_mul_op {
+    uint32_t size;
+    fig_tensor in, out;
+} fig_silu_and_mul_op;
+FIG_API void fig_silu_and_mul(fig_program *program, const fig_silu_and_mul_op *op);
+
+typedef struct fig_rope_op {
+    uint32_t size;
+    fig_tensor q, k;           /* [rows][heads][head_dim] */
+    fig_tensor q_out, k_out;   /* absent: in place */
+    fig_tensor positions;      /* [rows] i32 or i64; absent: the step's, see fig_step */
+    const fig_rope_spec *rope; /* NULL: the spec's */
+} fig_rope_op;
+FIG_API void fig_rope(fig_program *program, const fig_rope_op *op);
+
+/* k, v: [pages][page_size][kv_heads][head_dim]. page_table: i32 [sequences][pages of a sequence];
+ * absent: dense, page s holds sequence s. A page number outside the cache reads as page 0 and is
+ * never written. */
+typedef struct fig_cache {
+    fig_tensor k, v, page_table;
+} fig_cache;
+
+/* Writes row r's k and v, [rows][kv_heads][head_dim], as token kv_length[r] - 1 of its sequence;
+ * nothing where the length is 0. */
+typedef struct fig_append_kv_op {
+    uint32_t size;
+    fig_tensor k, v;
+    fig_cache cache;
+} fig_append_kv_op;
+FIG_API void fig_append_kv(fig_program *program, const fig_append_kv_op *op);
+
+/* One query token per row over tokens [0, kv_length). Length 0: zeros, and -inf in lse. It does not
+ * append: record fig_append_kv before it. */
+typedef struct fig_attention_op {
+    uint32_t size;
+    fig_tensor q, out; /* [rows][q_heads][head_dim] */
+    fig_tensor lse;    /* [rows][q_heads] f32, base 2; absent: not written */
+    fig_cache cache;
+    float sm_scale; /* 0: the spec's */
+} fig_attention_op;
+FIG_API void fig_attention(fig_program *program, const fig_attention_op *op);
+
+/* Foreign work, a GEMM say, done by the callback registered under `call`. reads and writes order it
+ * among the nodes; tag and bytes are stored in the file and handed to the callback. */
+typedef struct fig_call_op {
+    uint32_t size;
+    const char *call;
+    const fig_tensor *reads, *writes;
+    int32_t read_count, write_count; /* <= 16 each */
+    uint64_t tag;
+    const void *bytes;
+    int32_t byte_count; /* <= 256 */
+} fig_call_op;
+FIG_API void fig_call(fig_program *program, const fig_call_op *op);
+
+/* ---- Graphs: the program lowered per bucket -------------------------------------------------- */
+
+/* A bucket serves any step of at most `batch` rows and at most batch * kv tokens in all; one
+ * sequence may be as long as the spec's kv_limit. Each is lowered in every variant worth having: a
+ * variant is what one worker reads at once. */
+typedef struct fig_bucket {
+    int32_t batch, kv;
+} fig_bucket;
+
+typedef struct fig_traits { /* the machine that graphs are lowered for */
+    uint32_t size;
+    char name[16];              /* "h200", "h100", "a100", "host" */
+    int32_t compute_capability; /* 90; 0: host */
+    int32_t sm_count;
+    int32_t shared_bytes; /* of one block at most */
+} fig_traits;
+FIG_API fig_status fig_traits_named(fig_traits *traits, const char *name);
+FIG_API const char *fig_traits_name(int32_t index); /* NULL past the last */
+
+typedef struct fig_lower_options {
+    uint32_t size;
+    const fig_traits *traits;  /* NULL: "host" */
+    const fig_bucket *buckets; /* NULL: powers of two up to the spec's limits */
+    int32_t bucket_count;
+} fig_lower_options;
+
+typedef struct fig_graphs fig_graphs; /* immutable; must outlive the engines that use it */
+FIG_API fig_status fig_graphs_lower(fig_graphs **graphs, const fig_program *program,
+                                    const fig_lower_options *options);
+/* Written beside path, fsynced, renamed: path is the old file or the new one, never a part. */
+FIG_API fig_status fig_graphs_save(const fig_graphs *graphs, const char *path);
+FIG_API fig_status fig_graphs_load(fig_graphs **graphs, const char *path);
+/* The same from memory; bytes stay the caller's. */
+FIG_API fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count);
+FIG_API void fig_graphs_destroy(fig_graphs *graphs);
+
+typedef enum fig_format { FIG_TEXT = 0, FIG_JSON } fig_format;
+typedef void (*fig_write)(void *user, const char *bytes, size_t count);
+typedef struct fig_print_options {
+    uint32_t size;
+    fig_format format;
+    int32_t bucket; /* 0: the summary; n: launches of the n-th bucket */
+} fig_print_options;
+FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
+                                    fig_write write, void *user);
+
+typedef struct fig_graphs_info {
+    uint32_t size;
+    const fig_spec *spec; /* the graphs' own, every default filled in */
+    const fig_traits *traits;
+    int32_t bucket_count, tensor_count, node_count;
+    int32_t relowered_count; /* buckets whose launches differ from those of the file's maker */
+    char content_id[65];     /* SHA-256 of what a file of it holds, in hex */
+} fig_graphs_info;
+FIG_API void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
+
+typedef struct fig_bucket_info {
+    uint32_t size;
+    fig_bucket bucket;
+    int32_t variant, launch_count;
+    int32_t heads, tile_tokens, workers;  /* of the first attention; 0 where there is none */
+    uint64_t plan_bytes, workspace_bytes; /* bounds that no step exceeds */
+} fig_bucket_info;
+/* index from 0; FIG_INVALID past the last. */
+FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t index,
+                                     fig_bucket_info *info);
+/* The tensors that a caller may bind, in the order recorded; FIG_INVALID past the last. */
+FIG_API fig_status fig_graphs_tensor(const fig_graphs *graphs, int32_t index,
+                                     fig_tensor_info *info);
+
+/* ---- Step ------------------------------------------------------------------------------------ */
+
+typedef struct fig_step {
+    uint32_t size;
+    int32_t rows;
+    const int32_t *kv_lengths; /* [rows] tokens seen, this step's included; 0: an idle row */
+    const int32_t *positions;  /* [rows] where RoPE stands; NULL: kv_length - 1 */
+    const int32_t *sequences;  /* [rows] whose tokens; NULL: row r is sequence r */
+} fig_step;
+
+/* What planning a step would do; nothing runs. */
+typedef struct fig_plan_report {
+    uint32_t size;
+    int32_t bucket; /* index from 0 */
+    int32_t workers, tile_tokens, heads;
+    int64_t tiles;                   /* on the line */
+    int32_t tiles_most, tiles_least; /* of any worker */
+    int32_t partials, partial_limit;
+    uint64_t plan_bytes, plan_bytes_limit;
+    int32_t *worker_tiles; /* in: the caller's, may be NULL; filled up to worker_capacity */
+    int32_t worker_capacity;
+} fig_plan_report;
+FIG_API fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *step,
+                                   fig_plan_report *report);
+
+/* ---- Engine ---------------------------------------------------------------------------------- */
+
+typedef enum fig_device {
+    FIG_DEVICE_AUTO = 0, /* cuda; host where there is no driver or no GPU */
+    FIG_DEVICE_HOST,
+    FIG_DEVICE_CUDA
+} fig_device;
+
+typedef struct fig_engine_options {
+    uint32_t size;
+    fig_device device;
+    int32_t slots;        /* depth of the plan ring, 2..64; 0: 4 */
+    int32_t busy_us;      /* how long stage may wait for a slot; 0: FIG_BUSY at once */
+    int64_t fail_at_call; /* host only: the n-th device call fails; 0: never */
+    uint64_t shuffle;     /* host only: seeds an order of nodes and blocks, any that a GPU might
+                             take; 0: as recorded */
+} fig_engine_options;
+
+typedef struct fig_engine fig_engine;
+FIG_API fig_status fig_engine_open(fig_engine **engine, const fig_graphs *graphs,
+                                   const fig_engine_options *options);
+/* Waits for steps in flight, then frees all that the engine allocated. */
+FIG_API void fig_engine_close(fig_engine *engine);
+FIG_API fig_device fig_engine_device(const fig_engine *engine); /* what AUTO became */
+
+/* The memory stays the caller's and must live until close or the next bind of that name. It is
+ * 16-byte aligned and holds every row, or whole pages. Takes effect from the next stage; steps in
+ * flight keep the old address. A refused binding leaves the one before in force. */
+typedef struct fig_binding {
+    uint32_t size;
+    const char *name;
+    void *address; /* NULL: the engine allocates `bytes`, zeroed, and owns them */
+    size_t bytes;
+    int64_t strides[4]; /* in elements; all 0: row-major. The last must be 1 */
+} fig_binding;
+FIG_API fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding);
+
+typedef struct fig_span {
+    uint32_t size;
+    const char *name;
+    size_t offset, bytes;
+} fig_span;
+/* Blocking copies between host memory and a bound tensor, after all steps launched so far. */
+FIG_API fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from);
+FIG_API fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to);
+
+/* Entries [first, first + count) of a sequence's row in page_table. Read before return; seen by
+ * every step launched after it. */
+typedef struct fig_pages {
+    uint32_t size;
+    int32_t sequence, first, count;
+    const int32_t *pages;
+} fig_pages;
+FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages);
+
+/* On the host a callback runs in every step, on the device's thread, and does the work itself: it
+ * reads and writes rows [0, rows). Anything but 0 fails the step. */
+typedef struct fig_call_args {
+    uint32_t size;
+    fig_device device;
+    void *stream; /* host: NULL */
+    fig_bucket bucket;
+    int32_t rows;
+    uint64_t tag;
+    const void *bytes;
+    int32_t byte_count;
+    const void *const *reads; /* addresses in the order recorded */
+    void *const *writes;
+} fig_call_args;
+typedef int (*fig_callback)(void *user, const fig_call_args *args);
+FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
+                                       void *user);
+
+/* Makes every bucket launchable with what is bound: FIG_UNBOUND names what is missing. The first
+ * stage after a bind does it where the caller did not. */
+FIG_API fig_status fig_engine_prepare(fig_engine *engine);
+
+/* stage: choose the bucket, plan, write a slot; every array is read before return. launch: replay
+ * what was staged longest ago. step is both. FIG_BUSY: wait, then call again. FIG_INVALID from
+ * launch: nothing is staged. */
+FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
+FIG_API fig_status fig_engine_launch(fig_engine *engine);
+FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
+
+/* wait: FIG_TIMEOUT: still running. Otherwise every step launched has ended, and the first fault
+ * since the last wait is returned once. poll returns at once; its fault stays until a wait. */
+FIG_API fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us);
+typedef struct fig_progress {
+    uint32_t size;
+    int64_t staged, launched, completed; /* steps since open */
+    fig_status fault;
+} fig_progress;
+FIG_API fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress);
+
+typedef struct fig_engine_stats {
+    uint32_t size;
+    int64_t steps, busy, uploaded_bytes; /* launched; refused for want of a slot; in plans */
+    int64_t prepares, patched_launches;
+    int32_t last_bucket; /* index; -1 before the first */
+    uint64_t workspace_bytes, owned_bytes, pinned_bytes;
+} fig_engine_stats;
+FIG_API void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
