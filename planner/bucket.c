@@ -1,0 +1,131 @@
+/* bucket.c: the ladder of buckets, and which of them serves a step.
+ *
+ * Owns the cost model; its measured figures are traits.c's. Invariant: choosing looks at the step's
+ * rows, its tokens and its longest row alone, so equal steps choose equally on every machine. */
+#include "planner/bucket.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "planner/status.h"
+
+int32_t fig_bucket_ladder(int32_t batch_limit, int32_t kv_limit, fig_bucket *buckets,
+                          int32_t capacity) {
+    assert(batch_limit >= 1 && kv_limit >= 1 && capacity >= 0);
+    int32_t count = 0;
+    for (int64_t batch = 1;; batch *= 2) {
+        if (batch > batch_limit) batch = batch_limit;
+        for (int64_t kv = FIG_BUCKET_KV_LEAST;; kv *= 2) {
+            if (kv > kv_limit) kv = kv_limit;
+            if (count < capacity) buckets[count] = (fig_bucket){(int32_t)batch, (int32_t)kv};
+            count++;
+            if (kv == kv_limit) break;
+        }
+        if (batch == batch_limit) return count;
+    }
+}
+
+static int compare(const void *left, const void *right) {
+    const fig_bucket *a = left, *b = right;
+    if (a->batch != b->batch) return a->batch < b->batch ? -1 : 1;
+    return (a->kv > b->kv) - (a->kv < b->kv);
+}
+
+fig_status fig_bucket_normalise(fig_bucket *buckets, int32_t *count, int32_t batch_limit,
+                                int32_t kv_limit) {
+    if (*count < 1 || *count > FIG_BUCKET_LIMIT)
+        return fig_fail(FIG_INVALID, "bucket_count is %" PRId32 ", limits 1 to %d", *count,
+                        FIG_BUCKET_LIMIT);
+    for (int32_t i = 0; i < *count; i++) {
+        if (buckets[i].batch < 1 || buckets[i].batch > batch_limit)
+            return fig_fail(FIG_INVALID,
+                            "bucket %" PRId32 ": batch is %" PRId32 ", limits 1 to %" PRId32, i,
+                            buckets[i].batch, batch_limit);
+        if (buckets[i].kv < 1 || buckets[i].kv > kv_limit)
+            return fig_fail(FIG_INVALID,
+                            "bucket %" PRId32 ": kv is %" PRId32 ", limits 1 to %" PRId32, i,
+                            buckets[i].kv, kv_limit);
+    }
+    qsort(buckets, (size_t)*count, sizeof *buckets, compare);
+    int32_t kept = 1;
+    for (int32_t i = 1; i < *count; i++) {
+        if (compare(&buckets[kept - 1], &buckets[i]) != 0) buckets[kept++] = buckets[i];
+    }
+    *count = kept;
+    return FIG_OK;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static int64_t class_cost(const fig_variant *variant, const fig_split_shape *split,
+                          int32_t token_bytes, const fig_plan_step *step) {
+    int64_t row_tiles = 0, longest = 0, segments = 0;
+    for (int32_t row = 0; row < step->rows; row++) {
+        int32_t tiles = fig_split_tiles(split, step->lengths[row]);
+        row_tiles += tiles;
+        segments += tiles > 0 ? split->groups : 0;
+        if (tiles > longest) longest = tiles;
+    }
+    int64_t line = row_tiles * split->groups;
+    if (line == 0) return variant->start_ns;
+    int64_t active = line < split->workers ? line : split->workers;
+    int64_t fullest_bytes = ceil_div(line, active) * split->tile_tokens * token_bytes;
+    return variant->start_ns + fullest_bytes * 1000 / variant->bytes_per_us +
+           ceil_div(longest * active, line) * variant->piece_ns +
+           ceil_div(segments, active) * variant->segment_ns;
+}
+
+int64_t fig_bucket_cost(const fig_bucket_shape *bucket, const fig_plan_step *step) {
+    assert(bucket->variant >= 0 && bucket->variant < FIG_VARIANT_COUNT);
+    const fig_variant *variant = &fig_variant_table[bucket->variant];
+    int64_t cost = 0;
+    for (int32_t i = 0; i < bucket->plan.class_count; i++)
+        cost += class_cost(variant, &bucket->plan.splits[i], bucket->token_bytes[i], step);
+    return cost;
+}
+
+static int64_t capacity_of(const fig_bucket *caps) {
+    return (int64_t)caps->batch * caps->kv;
+}
+
+/* Says why no bucket holds the step. */
+static fig_status refuse(const fig_bucket_shape *buckets, int32_t count, int32_t rows,
+                         int64_t tokens) {
+    int64_t row_limit = 0, token_limit = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const fig_bucket *caps = &buckets[i].caps;
+        if (caps->batch > row_limit) row_limit = caps->batch;
+        if (caps->batch >= rows && capacity_of(caps) > token_limit) token_limit = capacity_of(caps);
+    }
+    if (rows > row_limit)
+        return fig_fail(FIG_TOO_LARGE,
+                        "step: rows is %" PRId32 ", the largest bucket takes %" PRId64, rows,
+                        row_limit);
+    return fig_fail(FIG_TOO_LARGE,
+                    "step: kv_lengths sum to %" PRId64 " tokens, the largest bucket of %" PRId32
+                    " rows takes %" PRId64,
+                    tokens, rows, token_limit);
+}
+
+fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
+                             const fig_plan_step *step, int32_t *index) {
+    int64_t tokens = 0, least = 0;
+    int32_t first = 0;
+    *index = -1;
+    for (int32_t row = 0; row < step->rows; row++)
+        tokens += step->lengths[row];
+    while (first < count &&
+           (buckets[first].caps.batch < step->rows || capacity_of(&buckets[first].caps) < tokens))
+        first++;
+    if (first == count) return refuse(buckets, count, step->rows, tokens);
+    for (int32_t i = first; i < count; i++) {
+        if (compare(&buckets[i].caps, &buckets[first].caps) != 0) break;
+        int64_t cost = fig_bucket_cost(&buckets[i], step);
+        if (*index >= 0 && cost >= least) continue;
+        *index = i;
+        least = cost;
+    }
+    return FIG_OK;
+}

@@ -1,0 +1,56 @@
+/* plan.h: the bytes that one step sends to the device.
+ *
+ *     [head][lengths][positions][sequences][prefix, starts of class 0][prefix, starts of class 1]..
+ *
+ * Owns their layout in a bucket and the writing of them; the ring owns the slots they are written
+ * to. Invariant: the bytes written follow from the bucket's shape and the step alone; sections are
+ * the bucket's size, and what lies past a step's rows in them is never written. Read by nvcc. */
+#ifndef FIG_PLANNER_PLAN_H
+#define FIG_PLANNER_PLAN_H
+
+#include "planner/split.h"
+
+/* `sequence` is 0 in a plan nobody staged; the n-th step staged has n. */
+typedef struct fig_plan_head {
+    uint64_t sequence;
+    uint32_t bytes;  /* used, this head included; a multiple of 16 */
+    uint32_t bucket; /* the one it was planned for */
+    int32_t rows;
+    uint32_t reserved[11];
+} fig_plan_head;
+static_assert(sizeof(fig_plan_head) == 64, "plan layout");
+
+/* Byte offsets from the head, each a multiple of 16. */
+typedef struct fig_plan_layout {
+    uint32_t lengths;                 /* [row_limit] */
+    uint32_t positions;               /* [row_limit] */
+    uint32_t sequences;               /* [row_limit] */
+    uint32_t prefix[FIG_CLASS_LIMIT]; /* [row_limit + 1] */
+    uint32_t starts[FIG_CLASS_LIMIT]; /* [workers] */
+    uint32_t bytes;                   /* of the largest plan: the bound */
+} fig_plan_layout;
+
+/* A step with every default filled in. */
+typedef struct fig_plan_step {
+    int32_t rows;
+    const int32_t *lengths;   /* [rows] */
+    const int32_t *positions; /* [rows]; NULL: length - 1, and 0 for an idle row */
+    const int32_t *sequences; /* [rows]; NULL: row r is sequence r */
+} fig_plan_step;
+
+typedef struct fig_plan_shape {
+    uint32_t bucket;
+    int32_t row_limit, class_count;
+    fig_split_shape splits[FIG_CLASS_LIMIT];
+    fig_plan_layout layout;
+} fig_plan_shape;
+
+/* Fills shape->layout from the rest. */
+void fig_plan_lay_out(fig_plan_shape *shape);
+
+/* Writes all of a plan but its sequence number, which the ring publishes last. `plan` holds
+ * layout.bytes and is 16-byte aligned. O(rows + workers); only writes, since the memory may be slow
+ * to read back. */
+void fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan);
+
+#endif

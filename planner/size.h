@@ -1,0 +1,46 @@
+/* size.h: arithmetic on sizes that cannot wrap unseen.
+ *
+ * The checked forms return 1 and leave *out alone where the result does not fit, so that a caller
+ * names the field it was computing. Read by nvcc. */
+#ifndef FIG_PLANNER_SIZE_H
+#define FIG_PLANNER_SIZE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define FIG_BOTH static __host__ __device__ __forceinline__
+#else
+#define FIG_BOTH static inline
+#endif
+
+#ifndef __CUDACC__
+static inline int fig_size_add(size_t *out, size_t a, size_t b) {
+    size_t sum;
+    if (__builtin_add_overflow(a, b, &sum)) return 1;
+    *out = sum;
+    return 0;
+}
+
+static inline int fig_size_multiply(size_t *out, size_t a, size_t b) {
+    size_t product;
+    if (__builtin_mul_overflow(a, b, &product)) return 1;
+    *out = product;
+    return 0;
+}
+#endif
+
+/* `unit` is a power of two; the caller knows that the sum fits. */
+FIG_BOTH uint64_t fig_size_align(uint64_t bytes, uint64_t unit) {
+    return (bytes + unit - 1) & ~(unit - 1);
+}
+
+FIG_BOTH int32_t fig_size_ceil_div(int32_t a, int32_t b) {
+    return a / b + (a % b != 0);
+}
+
+FIG_BOTH int32_t fig_size_min(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+#endif

@@ -1,0 +1,29 @@
+/* spec.h: what a spec may say, and what it says where it is silent.
+ *
+ * Owns limits, defaults and presets. Invariant: every fig_spec inside the library has passed
+ * fig_spec_resolve() and holds no zero that means "default". */
+#ifndef FIG_PLANNER_SPEC_H
+#define FIG_PLANNER_SPEC_H
+
+#include "include/figraph.h"
+
+enum {
+    FIG_BATCH_LIMIT = 1024,
+    FIG_KV_LIMIT = 1 << 20,
+    FIG_SEQUENCE_LIMIT = 1 << 16,
+    FIG_LAYER_LIMIT = 512,
+    FIG_HEAD_LIMIT = 256,
+    FIG_GROUP_LIMIT = 16, /* q heads that share a kv head */
+    FIG_PAGE_SIZE_LIMIT = 1 << 16,
+    FIG_WIDTH_LIMIT = 1 << 20
+};
+
+/* Checks `spec` and fills every default into *out; the sentence names field, value and limit. */
+fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out);
+fig_status fig_spec_resolve_rope(const fig_rope_spec *rope, fig_rope_spec *out);
+
+/* Tokens of a page, a dense sequence being one page; and pages that one sequence may need. */
+int32_t fig_spec_page_tokens(const fig_spec *resolved);
+int32_t fig_spec_sequence_pages(const fig_spec *resolved);
+
+#endif

@@ -1,0 +1,168 @@
+/* split.h: cut one step's KV work into equal stretches, one per worker.
+ *
+ * The line is (row, head group, tile), row-major. With T tiles on it, A = min(T, workers) workers
+ * are active, and worker w owns [T*w/A, T*(w+1)/A). That sentence is the whole split: it follows
+ * from the lengths and the shape alone, so the host, the twin and a kernel that reads lengths on
+ * the device agree on it.
+ *
+ *     row 0, group 0   row 0, group 1   row 1, groups 0 and 1
+ *     t0 t1 t2 t3 t4 | t0 t1 t2 t3 t4 | t0 | t0
+ *     `worker 0-' `-worker 1--' `--worker 2---'
+ *
+ * A row and group is a segment. A segment that one worker owns is written straight to the output;
+ * one that is cut leaves a partial result per piece, and the last worker to finish merges them. A
+ * row of length 0 is not on the line: worker (row mod workers) owns it and writes its zeros.
+ *
+ * Invariant: prefix[] is non-decreasing and counts tiles of ONE head group. Integers alone; read by
+ * gcc and nvcc, and nothing here allocates. */
+#ifndef FIG_PLANNER_SPLIT_H
+#define FIG_PLANNER_SPLIT_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "planner/size.h"
+
+enum {
+    FIG_WORKER_LIMIT = 1024,
+    FIG_CLASS_LIMIT = 4, /* splits of one program: attention nodes of unlike kv heads */
+    FIG_TILE_TOKENS_LIMIT = 256
+};
+
+/* One split class of one bucket: fixed at lower, equal for every step. */
+typedef struct fig_split_shape {
+    int32_t row_limit;   /* the bucket's batch */
+    int32_t groups;      /* head groups: kv_heads / heads that one worker reads at a time */
+    int32_t tile_tokens; /* counted from token 0 */
+    int32_t workers;     /* the grid; never changes */
+} fig_split_shape;
+static_assert(sizeof(fig_split_shape) == 16, "kernel params");
+
+/* Where a worker starts; count 0: it owns no tile. */
+typedef struct fig_split_start {
+    int32_t row, group, tile, count;
+} fig_split_start;
+static_assert(sizeof(fig_split_start) == 16, "plan layout");
+
+/* The line of one step. */
+typedef struct fig_split_line {
+    const int32_t *prefix; /* [rows + 1] */
+    int32_t rows;
+    int32_t tiles;  /* T */
+    int32_t active; /* A */
+} fig_split_line;
+
+/* The part of one segment that one worker owns. */
+typedef struct fig_split_piece {
+    int32_t row, group;
+    int32_t tile, tile_end;            /* of the row: [tile, tile_end) */
+    int32_t first_worker, last_worker; /* who share the segment; equal: it is whole */
+} fig_split_piece;
+
+FIG_BOTH int32_t fig_split_tiles(const fig_split_shape *shape, int32_t length) {
+    return length <= 0 ? 0 : (length - 1) / shape->tile_tokens + 1;
+}
+
+FIG_BOTH fig_split_line fig_split_line_of(const fig_split_shape *shape, const int32_t *prefix,
+                                          int32_t rows) {
+    fig_split_line line;
+    line.prefix = prefix;
+    line.rows = rows;
+    line.tiles = prefix[rows] * shape->groups;
+    line.active = fig_size_min(line.tiles, shape->workers);
+    return line;
+}
+
+/* First tile of a worker; that of `active` is T. */
+FIG_BOTH int32_t fig_split_begin(const fig_split_line *line, int32_t worker) {
+    if (worker >= line->active) return line->tiles;
+    return (int32_t)((int64_t)line->tiles * worker / line->active);
+}
+
+/* The inverse: who owns tile x of the line, x < T. */
+FIG_BOTH int32_t fig_split_owner(const fig_split_line *line, int32_t x) {
+    return (int32_t)((((int64_t)x + 1) * line->active - 1) / line->tiles);
+}
+
+/* The row whose stretch holds tile x, empty rows skipped. O(log rows). */
+FIG_BOTH int32_t fig_split_row_of(const fig_split_shape *shape, const fig_split_line *line,
+                                  int32_t x) {
+    int32_t low = 0, high = line->rows;
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (line->prefix[middle] * shape->groups <= x) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+FIG_BOTH fig_split_start fig_split_start_of(const fig_split_shape *shape,
+                                            const fig_split_line *line, int32_t worker) {
+    fig_split_start start = {0, 0, 0, 0};
+    int32_t x = fig_split_begin(line, worker), tiles;
+    if (worker >= line->active) return start;
+    start.count = fig_split_begin(line, worker + 1) - x;
+    start.row = fig_split_row_of(shape, line, x);
+    tiles = line->prefix[start.row + 1] - line->prefix[start.row];
+    x -= line->prefix[start.row] * shape->groups;
+    start.group = x / tiles;
+    start.tile = x % tiles;
+    return start;
+}
+
+/* Takes the next piece off a worker's stretch and moves *start behind it; start->count > 0. */
+FIG_BOTH fig_split_piece fig_split_take(const fig_split_shape *shape, const fig_split_line *line,
+                                        fig_split_start *start) {
+    int32_t tiles = line->prefix[start->row + 1] - line->prefix[start->row];
+    int32_t segment = line->prefix[start->row] * shape->groups + start->group * tiles;
+    int32_t length = fig_size_min(tiles - start->tile, start->count);
+    fig_split_piece piece;
+    piece.row = start->row;
+    piece.group = start->group;
+    piece.tile = start->tile;
+    piece.tile_end = start->tile + length;
+    piece.first_worker = fig_split_owner(line, segment);
+    piece.last_worker = fig_split_owner(line, segment + tiles - 1);
+    start->count -= length;
+    start->tile += length;
+    if (start->tile < tiles) return piece;
+    start->tile = 0;
+    if (++start->group < shape->groups) return piece;
+    start->group = 0;
+    do
+        start->row++;
+    while (start->row < line->rows && line->prefix[start->row + 1] == line->prefix[start->row]);
+    return piece;
+}
+
+FIG_BOTH int32_t fig_split_segment(const fig_split_shape *shape, int32_t row, int32_t group) {
+    return row * shape->groups + group;
+}
+
+/* Which partial a worker's piece of a cut segment goes to. Each of the W - 1 cuts begins one piece,
+ * which takes the slot of its cut; a segment's first piece begins at no cut of its own and takes
+ * the slot of its segment or, where segments outnumber cuts, of its worker.
+ *
+ *     [piece after cut 1 .. W-1][first piece of segment, or of worker 0 .. W-2]  */
+FIG_BOTH int32_t fig_split_partial(const fig_split_shape *shape, const fig_split_piece *piece,
+                                   int32_t worker) {
+    int32_t cuts = shape->workers - 1;
+    if (worker > piece->first_worker) return worker - 1;
+    if (shape->row_limit * shape->groups > cuts) return cuts + worker;
+    return cuts + fig_split_segment(shape, piece->row, piece->group);
+}
+
+/* Most partials that any step can leave. */
+FIG_BOTH int32_t fig_split_partial_limit(const fig_split_shape *shape) {
+    int32_t cuts = shape->workers - 1;
+    return cuts + fig_size_min(cuts, shape->row_limit * shape->groups);
+}
+
+/* Fills prefix [rows + 1] and starts [workers] in O(rows + workers). */
+void fig_split_plan(const fig_split_shape *shape, const int32_t *lengths, int32_t rows,
+                    int32_t *prefix, fig_split_start *starts);
+
+#endif

@@ -1,0 +1,97 @@
+/* status.c: the thread's last message, and options that an older caller knows in part.
+ *
+ * Owns the one buffer that fig_message() shows; leaves printing to programs. Invariant: the message
+ * is one line, always terminated, and changes only where a call of this thread fails. */
+#include "planner/status.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE_BYTES = 512 };
+
+static _Thread_local char last_message[MESSAGE_BYTES];
+
+/* A name out of a damaged file may hold anything, and a message is one line on a terminal. */
+static void hide_control_characters(char *text) {
+    for (; *text != '\0'; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte < 0x20 || byte == 0x7f) *text = '?';
+    }
+}
+
+fig_status fig_fail(fig_status status, const char *format, ...) {
+    assert(status != FIG_OK);
+    /* Formatted aside, because an argument may be the last message itself. */
+    char text[MESSAGE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (length < 0) text[0] = '\0';
+    if (length >= MESSAGE_BYTES) memcpy(text + MESSAGE_BYTES - 4, "...", 4);
+    hide_control_characters(text);
+    memcpy(last_message, text, sizeof text);
+    return status;
+}
+
+fig_status fig_status_relay(fig_status status, const char *sentence) {
+    assert(sentence != NULL);
+    return fig_fail(status, "%s", sentence);
+}
+
+fig_status fig_status_take_options(void *ours, size_t ours_bytes, const void *theirs,
+                                   const char *name) {
+    const uint32_t our_size = (uint32_t)ours_bytes;
+    uint32_t size = 0;
+    assert(ours != NULL && ours != theirs);
+    assert(ours_bytes >= sizeof size && ours_bytes <= UINT32_MAX);
+    memset(ours, 0, ours_bytes);
+    memcpy(ours, &our_size, sizeof our_size);
+    if (theirs == NULL) return FIG_OK;
+
+    memcpy(&size, theirs, sizeof size);
+    if (size < sizeof size)
+        return fig_fail(FIG_INVALID, "%s: size is %u, it must be sizeof(%s)", name, size, name);
+    /* A newer header's fields are harmless here as long as each says "default". */
+    const uint8_t *bytes = theirs;
+    for (size_t i = ours_bytes; i < size; i++) {
+        if (bytes[i] == 0) continue;
+        return fig_fail(FIG_INVALID,
+                        "%s: size is %u, this library knows %zu bytes and byte %zu is not 0", name,
+                        size, ours_bytes, i);
+    }
+    memcpy(ours, theirs, size < ours_bytes ? size : ours_bytes);
+    memcpy(ours, &our_size, sizeof our_size);
+    return FIG_OK;
+}
+
+const char *fig_status_name(fig_status status) {
+    switch (status) {
+    case FIG_OK: return "FIG_OK";
+    case FIG_INVALID: return "FIG_INVALID";
+    case FIG_TOO_LARGE: return "FIG_TOO_LARGE";
+    case FIG_UNBOUND: return "FIG_UNBOUND";
+    case FIG_UNSUPPORTED: return "FIG_UNSUPPORTED";
+    case FIG_BUSY: return "FIG_BUSY";
+    case FIG_TIMEOUT: return "FIG_TIMEOUT";
+    case FIG_CALL: return "FIG_CALL";
+    case FIG_IO: return "FIG_IO";
+    case FIG_FORMAT: return "FIG_FORMAT";
+    case FIG_STALE: return "FIG_STALE";
+    case FIG_NOMEM: return "FIG_NOMEM";
+    case FIG_NO_DEVICE: return "FIG_NO_DEVICE";
+    case FIG_DRIVER: return "FIG_DRIVER";
+    case FIG_LOST: return "FIG_LOST";
+    }
+    return "no fig_status";
+}
+
+const char *fig_message(void) {
+    return last_message;
+}
+
+int32_t fig_version(void) {
+    return FIG_VERSION;
+}

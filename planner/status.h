@@ -1,0 +1,30 @@
+/* status.h: how a fault becomes a status and a sentence.
+ *
+ * Owns the thread's last message; leaves printing to programs. Invariant: whoever returns a status
+ * other than FIG_OK has called fig_fail(), once, where the fault was found. */
+#ifndef FIG_PLANNER_STATUS_H
+#define FIG_PLANNER_STATUS_H
+
+#include "include/figraph.h"
+
+/* Formats the sentence, one line without a full stop, and returns `status`. */
+__attribute__((format(printf, 2, 3))) fig_status fig_fail(fig_status status, const char *format,
+                                                          ...);
+
+/* Puts the sentence of a fault that another thread found into this thread's message. */
+fig_status fig_status_relay(fig_status status, const char *sentence);
+
+#define FIG_TRY(call)                                                                              \
+    do {                                                                                           \
+        fig_status fig_try_status_ = (call);                                                       \
+        if (fig_try_status_ != FIG_OK) return fig_try_status_;                                     \
+    } while (0)
+
+/* Copies a public struct whose first field is its uint32_t size. The caller may be compiled against
+ * another header: what it did not know reads as zero, and what we do not know must be zero. Ours
+ * always gets our size; it is all zero otherwise where `theirs` is NULL or refused. `name` is the
+ * struct's, for the sentence. */
+fig_status fig_status_take_options(void *ours, size_t ours_bytes, const void *theirs,
+                                   const char *name);
+
+#endif

@@ -1,0 +1,311 @@
+/* test_bucket.c: the ladder, the choice of a bucket, and the choice of a variant against what was
+ * measured. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "planner/bucket.h"
+#include "planner/spec.h"
+#include "planner/status.h"
+#include "tests/support/random.h"
+
+enum { LADDER_CAPACITY = 256, ROW_CAPACITY = 1024 };
+
+static void expect_ladder(int32_t batch_limit, int32_t kv_limit, const fig_bucket *expected,
+                          int32_t count) {
+    fig_bucket ladder[LADDER_CAPACITY];
+    assert_int_equal(fig_bucket_ladder(batch_limit, kv_limit, ladder, LADDER_CAPACITY), count);
+    assert_memory_equal(ladder, expected, (size_t)count * sizeof *expected);
+}
+
+static void the_ladder_is_powers_of_two_and_the_limits(void **state) {
+    (void)state;
+    static const fig_bucket smallest[] = {{1, 1}};
+    static const fig_bucket below_least[] = {{1, 100}, {2, 100}, {3, 100}};
+    static const fig_bucket powers[] = {{1, 128}, {1, 256}, {2, 128}, {2, 256}};
+    static const fig_bucket between[] = {{1, 128}, {1, 256}, {1, 300}, {2, 128},
+                                         {2, 256}, {2, 300}, {4, 128}, {4, 256},
+                                         {4, 300}, {5, 128}, {5, 256}, {5, 300}};
+    expect_ladder(1, 1, smallest, 1);
+    expect_ladder(3, 100, below_least, 3);
+    expect_ladder(2, 256, powers, 4);
+    expect_ladder(5, 300, between, 12);
+}
+
+static void a_ladder_counts_past_the_capacity_and_writes_within_it(void **state) {
+    (void)state;
+    fig_bucket ladder[3] = {{0, 0}, {0, 0}, {-7, -7}};
+    assert_int_equal(fig_bucket_ladder(5, 300, ladder, 2), 12);
+    assert_int_equal(ladder[1].kv, 256);
+    assert_int_equal(ladder[2].batch, -7);
+    assert_int_equal(fig_bucket_ladder(FIG_BATCH_LIMIT, FIG_KV_LIMIT, NULL, 0), 11 * 14);
+    assert_true(11 * 14 * FIG_VARIANT_COUNT <= FIG_BUCKET_LIMIT);
+}
+
+static void buckets_are_sorted_and_repeats_dropped(void **state) {
+    (void)state;
+    fig_bucket buckets[] = {{8, 512}, {1, 512}, {8, 128}, {1, 512}, {2, 256}, {8, 512}, {1, 512}};
+    static const fig_bucket expected[] = {{1, 512}, {2, 256}, {8, 128}, {8, 512}};
+    int32_t count = 7;
+    assert_int_equal(fig_bucket_normalise(buckets, &count, 8, 512), FIG_OK);
+    assert_int_equal(count, 4);
+    assert_memory_equal(buckets, expected, sizeof expected);
+}
+
+static void a_ladder_is_normal_already(void **state) {
+    (void)state;
+    fig_bucket ladder[LADDER_CAPACITY], normal[LADDER_CAPACITY];
+    int32_t count = fig_bucket_ladder(200, 100000, ladder, LADDER_CAPACITY), kept = count;
+    memcpy(normal, ladder, sizeof normal);
+    assert_int_equal(fig_bucket_normalise(normal, &kept, 200, 100000), FIG_OK);
+    assert_int_equal(kept, count);
+    assert_memory_equal(normal, ladder, (size_t)count * sizeof *ladder);
+}
+
+static void a_bucket_past_the_limits_is_refused_by_index_and_field(void **state) {
+    (void)state;
+    static const struct {
+        fig_bucket bucket;
+        const char *sentence;
+    } cases[] = {
+        {{0, 512}, "bucket 1: batch is 0, limits 1 to 8"},
+        {{9, 512}, "bucket 1: batch is 9, limits 1 to 8"},
+        {{8, 0}, "bucket 1: kv is 0, limits 1 to 512"},
+        {{8, 513}, "bucket 1: kv is 513, limits 1 to 512"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_bucket buckets[] = {{8, 512}, cases[i].bucket};
+        int32_t count = 2;
+        assert_int_equal(fig_bucket_normalise(buckets, &count, 8, 512), FIG_INVALID);
+        assert_string_equal(fig_message(), cases[i].sentence);
+    }
+    fig_bucket bucket = {1, 1};
+    int32_t none = 0, many = FIG_BUCKET_LIMIT + 1;
+    assert_int_equal(fig_bucket_normalise(&bucket, &none, 8, 512), FIG_INVALID);
+    assert_string_equal(fig_message(), "bucket_count is 0, limits 1 to 4096");
+    assert_int_equal(fig_bucket_normalise(&bucket, &many, 8, 512), FIG_INVALID);
+    assert_string_equal(fig_message(), "bucket_count is 4097, limits 1 to 4096");
+}
+
+/* A bucket of one class, kv_heads 8, head_dim 128, bf16, 132 workers, in a variant. */
+static fig_bucket_shape shape_of(fig_bucket caps, int32_t variant) {
+    int32_t heads = fig_variant_table[variant].heads;
+    fig_bucket_shape shape = {.caps = caps, .variant = variant};
+    shape.token_bytes[0] = 2 * heads * 128 * 2;
+    shape.plan.row_limit = caps.batch;
+    shape.plan.class_count = 1;
+    shape.plan.splits[0] =
+        (fig_split_shape){caps.batch, 8 / heads, fig_variant_table[variant].tile_tokens, 132};
+    fig_plan_lay_out(&shape.plan);
+    return shape;
+}
+
+static void the_first_bucket_that_holds_rows_and_tokens_serves(void **state) {
+    (void)state;
+    fig_bucket_shape buckets[4];
+    static const fig_bucket caps[] = {{1, 128}, {1, 512}, {4, 128}, {4, 512}};
+    for (int i = 0; i < 4; i++)
+        buckets[i] = shape_of(caps[i], 0);
+    static const struct {
+        int32_t rows, lengths[4], expected;
+    } cases[] = {
+        {0, {0}, 0},
+        {1, {0}, 0},
+        {1, {128}, 0},
+        {1, {129}, 1},
+        {1, {512}, 1},
+        {2, {0, 0}, 2},
+        {2, {511, 1}, 2},
+        {2, {512, 1}, 3},
+        {4, {128, 128, 128, 128}, 2},
+        {4, {128, 128, 128, 129}, 3},
+        {4, {512, 512, 512, 512}, 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_plan_step step = {.rows = cases[i].rows, .lengths = cases[i].lengths};
+        int32_t index = -7;
+        assert_int_equal(fig_bucket_choose(buckets, 4, &step, &index), FIG_OK);
+        if (index != cases[i].expected)
+            fail_msg("case %zu: bucket %d, expected %d", i, index, cases[i].expected);
+    }
+}
+
+static void a_step_larger_than_every_bucket_is_refused_by_name(void **state) {
+    (void)state;
+    const fig_bucket_shape buckets[] = {shape_of((fig_bucket){2, 4096}, 0),
+                                        shape_of((fig_bucket){8, 128}, 0),
+                                        shape_of((fig_bucket){8, 256}, 0)};
+    static const int32_t lengths[9] = {512, 512, 512, 512, 1};
+    fig_plan_step step = {.rows = 9, .lengths = lengths};
+    int32_t index = 7;
+    assert_int_equal(fig_bucket_choose(buckets, 3, &step, &index), FIG_TOO_LARGE);
+    assert_string_equal(fig_message(), "step: rows is 9, the largest bucket takes 8");
+    assert_int_equal(index, -1);
+
+    step.rows = 8;
+    index = 7;
+    assert_int_equal(fig_bucket_choose(buckets, 3, &step, &index), FIG_TOO_LARGE);
+    assert_string_equal(fig_message(), "step: kv_lengths sum to 2049 tokens, the largest bucket of "
+                                       "8 rows takes 2048");
+    assert_int_equal(index, -1);
+    step.rows = 4;
+    assert_int_equal(fig_bucket_choose(buckets, 3, &step, &index), FIG_OK);
+    assert_int_equal(index, 2);
+}
+
+/* Four times the rows that a spec may have, so that 32 bits would not do. */
+static void tokens_are_summed_past_32_bits(void **state) {
+    (void)state;
+    enum { ROWS = 4 * FIG_BATCH_LIMIT };
+    static int32_t lengths[ROWS];
+    fig_bucket_shape buckets[4];
+    for (int i = 0; i < 4; i++)
+        buckets[i] = shape_of((fig_bucket){ROWS, FIG_KV_LIMIT / (i < 2 ? 2 : 1)}, i % 2);
+    for (int row = 0; row < ROWS; row++)
+        lengths[row] = FIG_KV_LIMIT / 2 + (row == 0);
+    const fig_plan_step step = {.rows = ROWS, .lengths = lengths};
+    int32_t index = -7;
+    assert_int_equal(fig_bucket_choose(buckets, 4, &step, &index), FIG_OK);
+    assert_int_equal(index, 3);
+    /* 2^31 tokens of 4 KB by 132 workers, at 30.7 and at 33.3 bytes per ns. */
+    assert_in_range(fig_bucket_cost(&buckets[2], &step), 2170000000, 2190000000);
+    assert_in_range(fig_bucket_cost(&buckets[3], &step), 2000000000, 2010000000);
+}
+
+/* Which bucket follows from rows and tokens alone; a cheaper variant of a larger one is not looked
+ * at. */
+static void a_larger_bucket_does_not_compete_with_its_variants(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {512};
+    const fig_plan_step step = {.rows = 1, .lengths = lengths};
+    const fig_bucket_shape buckets[] = {shape_of((fig_bucket){1, 512}, 1),
+                                        shape_of((fig_bucket){1, 1024}, 0)};
+    int32_t index = -7;
+    assert_true(fig_bucket_cost(&buckets[1], &step) < fig_bucket_cost(&buckets[0], &step));
+    assert_int_equal(fig_bucket_choose(buckets, 2, &step, &index), FIG_OK);
+    assert_int_equal(index, 0);
+}
+
+/* The dumber truth: every bucket, every variant, with no use of their order. */
+static void the_choice_is_the_cheapest_variant_of_the_smallest_bucket(void **state) {
+    (void)state;
+    static const fig_bucket caps[] = {{1, 128}, {1, 2048}, {8, 128},
+                                      {8, 512}, {200, 64}, {200, 2048}};
+    fig_bucket_shape buckets[12];
+    int chosen[FIG_VARIANT_COUNT] = {0};
+    for (int i = 0; i < 12; i++)
+        buckets[i] = shape_of(caps[i / 2], i % 2);
+    fig_random random = fig_random_seed(3);
+    for (int draw = 0; draw < 20000; draw++) {
+        int32_t lengths[200], index, best = -1;
+        fig_plan_step step = {.rows = fig_random_range(&random, 0, 200), .lengths = lengths};
+        int32_t longest = 1 << fig_random_range(&random, 0, 11);
+        int64_t tokens = 0;
+        for (int32_t row = 0; row < step.rows; row++)
+            tokens += lengths[row] = fig_random_range(&random, 0, longest);
+        for (int32_t i = 0; i < 12; i++) {
+            const fig_bucket *cap = &buckets[i].caps, *least = &buckets[best < 0 ? 0 : best].caps;
+            if (cap->batch < step.rows || (int64_t)cap->batch * cap->kv < tokens) continue;
+            int same = best >= 0 && cap->batch == least->batch && cap->kv == least->kv;
+            if (best < 0 || cap->batch < least->batch ||
+                (cap->batch == least->batch && cap->kv < least->kv) ||
+                (same &&
+                 fig_bucket_cost(&buckets[i], &step) < fig_bucket_cost(&buckets[best], &step)))
+                best = i;
+        }
+        assert_int_equal(fig_bucket_choose(buckets, 12, &step, &index), FIG_OK);
+        if (index != best) fail_msg("draw %d: bucket %d, expected %d", draw, index, best);
+        chosen[buckets[index].variant]++;
+    }
+    for (int variant = 0; variant < FIG_VARIANT_COUNT; variant++)
+        assert_true(chosen[variant] > 100);
+}
+
+/* Microseconds of one attention on an H200: 32 q heads, 8 kv heads, head_dim 128, bf16,
+ * pages of 16 tokens in random order, 132 workers; each variant's own kernel. */
+typedef struct measured {
+    int32_t rows, length, more_rows, more_length;
+    double us[FIG_VARIANT_COUNT];
+} measured;
+static const measured measurements[] = {
+    {1, 128, 0, 0, {5.7, 9.4}},          {1, 512, 0, 0, {6.1, 14.1}},
+    {1, 1024, 0, 0, {7.6, 22.6}},        {1, 2048, 0, 0, {9.6, 37.6}},
+    {1, 4096, 0, 0, {12.4, 46.0}},       {1, 8192, 0, 0, {15.9, 48.7}},
+    {1, 32768, 0, 0, {41.5, 72.3}},      {8, 128, 0, 0, {7.2, 10.2}},
+    {8, 512, 0, 0, {12.1, 15.9}},        {8, 1024, 0, 0, {15.1, 20.8}},
+    {8, 2048, 0, 0, {22.1, 28.2}},       {8, 4096, 0, 0, {40.5, 44.7}},
+    {8, 8192, 0, 0, {75.2, 76.5}},       {8, 32768, 0, 0, {273.3, 256.7}},
+    {32, 128, 0, 0, {14.1, 17.9}},       {32, 512, 0, 0, {23.3, 27.9}},
+    {32, 1024, 0, 0, {40.6, 44.2}},      {32, 2048, 0, 0, {75.1, 75.4}},
+    {32, 4096, 0, 0, {139.8, 136.2}},    {32, 8192, 0, 0, {273.4, 255.4}},
+    {32, 32768, 0, 0, {1059.1, 979.3}},  {128, 128, 0, 0, {33.3, 25.3}},
+    {128, 512, 0, 0, {74.3, 75.2}},      {128, 1024, 0, 0, {139.4, 136.4}},
+    {128, 2048, 0, 0, {267.6, 257.6}},   {128, 4096, 0, 0, {529.0, 498.4}},
+    {128, 8192, 0, 0, {1039.4, 980.2}},  {256, 128, 0, 0, {55.9, 42.4}},
+    {256, 512, 0, 0, {136.9, 135.2}},    {256, 1024, 0, 0, {263.2, 256.9}},
+    {256, 2048, 0, 0, {520.5, 498.0}},   {256, 4096, 0, 0, {1027.2, 980.3}},
+    {256, 8192, 0, 0, {2032.4, 1943.3}}, {1, 32768, 39, 512, {62.1, 79.2}},
+    {2, 32768, 62, 1024, {143.0, 138.2}}};
+enum { MEASURED_COUNT = sizeof measurements / sizeof measurements[0] };
+
+static int32_t choose_for(const measured *row) {
+    static int32_t lengths[ROW_CAPACITY];
+    fig_plan_step step = {.rows = row->rows + row->more_rows, .lengths = lengths};
+    for (int32_t i = 0; i < step.rows; i++)
+        lengths[i] = i < row->rows ? row->length : row->more_length;
+    const fig_bucket_shape buckets[] = {shape_of((fig_bucket){step.rows, 32768}, 0),
+                                        shape_of((fig_bucket){step.rows, 32768}, 1)};
+    int32_t index;
+    assert_int_equal(fig_bucket_choose(buckets, 2, &step, &index), FIG_OK);
+    return buckets[index].variant;
+}
+
+static void the_faster_variant_is_chosen_wherever_it_matters(void **state) {
+    (void)state;
+    int decided[FIG_VARIANT_COUNT] = {0};
+    for (int i = 0; i < MEASURED_COUNT; i++) {
+        const measured *row = &measurements[i];
+        int32_t faster = row->us[1] < row->us[0], chosen = choose_for(row);
+        /* What the model gets wrong costs less than a twentieth. */
+        if (row->us[chosen] > row->us[faster] * 1.05)
+            fail_msg("%dx%d: %s takes %g us, %s %g", row->rows, row->length,
+                     fig_variant_table[chosen].name, row->us[chosen],
+                     fig_variant_table[faster].name, row->us[faster]);
+        if (row->us[!faster] > row->us[faster] * 1.15) decided[faster]++;
+    }
+    assert_int_equal(decided[0], 14);
+    assert_int_equal(decided[1], 2);
+}
+
+static void an_idle_step_costs_its_start_alone(void **state) {
+    (void)state;
+    static const int32_t lengths[4];
+    const fig_plan_step step = {.rows = 4, .lengths = lengths};
+    for (int32_t variant = 0; variant < FIG_VARIANT_COUNT; variant++) {
+        fig_bucket_shape shape = shape_of((fig_bucket){4, 128}, variant);
+        assert_int_equal(fig_bucket_cost(&shape, &step), fig_variant_table[variant].start_ns);
+        shape.plan.class_count = 0;
+        assert_int_equal(fig_bucket_cost(&shape, &step), 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_ladder_is_powers_of_two_and_the_limits),
+        cmocka_unit_test(a_ladder_counts_past_the_capacity_and_writes_within_it),
+        cmocka_unit_test(buckets_are_sorted_and_repeats_dropped),
+        cmocka_unit_test(a_ladder_is_normal_already),
+        cmocka_unit_test(a_bucket_past_the_limits_is_refused_by_index_and_field),
+        cmocka_unit_test(the_first_bucket_that_holds_rows_and_tokens_serves),
+        cmocka_unit_test(a_step_larger_than_every_bucket_is_refused_by_name),
+        cmocka_unit_test(tokens_are_summed_past_32_bits),
+        cmocka_unit_test(a_larger_bucket_does_not_compete_with_its_variants),
+        cmocka_unit_test(the_choice_is_the_cheapest_variant_of_the_smallest_bucket),
+        cmocka_unit_test(the_faster_variant_is_chosen_wherever_it_matters),
+        cmocka_unit_test(an_idle_step_costs_its_start_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,342 @@
+/* test_spec.c: each field of a spec is refused just outside its limits, by a sentence that says so,
+ * and taken just inside them. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "planner/bounds.h"
+#include "planner/spec.h"
+#include "planner/traits.h"
+
+static const fig_spec sound = {
+    .size = sizeof(fig_spec),
+    .dtype = FIG_BF16,
+    .layers = 2,
+    .q_heads = 8,
+    .kv_heads = 4,
+    .head_dim = 64,
+    .ffn_width = 64,
+    .page_size = 16,
+    .batch_limit = 8,
+    .kv_limit = 512,
+    .sequence_limit = 9,
+    .sm_scale = 0.5f,
+    .rope = {.theta = 500000.0f,
+             .scale = 2.0f,
+             .llama3_factor = 8.0f,
+             .llama3_low = 1.0f,
+             .llama3_high = 4.0f,
+             .llama3_context = 8192},
+};
+
+/* One field of the sound spec set to one value. */
+typedef struct spec_change {
+    size_t offset;
+    double value;
+    int is_float;
+    const char *sentence; /* NULL: it passes */
+} spec_change;
+
+#define INTEGER(field, value, sentence)                                                            \
+    { offsetof(fig_spec, field), (value), 0, (sentence) }
+#define FLOAT(field, value, sentence)                                                              \
+    { offsetof(fig_spec, field), (value), 1, (sentence) }
+
+static fig_spec changed(const spec_change *change) {
+    fig_spec spec = sound;
+    float as_float = (float)change->value;
+    int32_t as_integer = change->is_float ? 0 : (int32_t)change->value;
+    uint8_t *field = (uint8_t *)&spec + change->offset;
+    if (change->is_float)
+        memcpy(field, &as_float, sizeof as_float);
+    else
+        memcpy(field, &as_integer, sizeof as_integer);
+    return spec;
+}
+
+/* A refusal leaves the sentence and zeros; what passes is what was given. */
+static void expect_changes(const spec_change *changes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const fig_spec spec = changed(&changes[i]), zeros = {0};
+        fig_spec resolved;
+        memset(&resolved, 0xa5, sizeof resolved);
+        fig_status expected = changes[i].sentence == NULL ? FIG_OK : FIG_INVALID;
+        fig_status status = fig_spec_resolve(&spec, &resolved);
+        if (status != expected)
+            fail_msg("change %zu (value %g): %s, expected %s", i, changes[i].value,
+                     fig_status_name(status), fig_status_name(expected));
+        assert_int_equal(fig_spec_check(&spec), expected);
+        assert_memory_equal(&resolved, expected == FIG_OK ? &spec : &zeros, sizeof resolved);
+        if (expected != FIG_OK) assert_string_equal(fig_message(), changes[i].sentence);
+    }
+}
+
+static void the_shape_is_checked_field_by_field(void **state) {
+    (void)state;
+    static const spec_change changes[] = {
+        INTEGER(dtype, FIG_F32, NULL),
+        INTEGER(dtype, FIG_F16, NULL),
+        INTEGER(dtype, 0, "spec: dtype is 0, this library has FIG_F32, FIG_F16 and FIG_BF16"),
+        INTEGER(dtype, FIG_I32, "spec: dtype is 8, this library has FIG_F32, FIG_F16 and FIG_BF16"),
+        INTEGER(layers, 512, NULL),
+        INTEGER(layers, -1, "spec: layers is -1, limits 0 to 512"),
+        INTEGER(layers, 513, "spec: layers is 513, limits 0 to 512"),
+        INTEGER(q_heads, 64, NULL),
+        INTEGER(q_heads, 0, "spec: q_heads is 0, limits 1 to 256"),
+        INTEGER(q_heads, 257, "spec: q_heads is 257, limits 1 to 256"),
+        INTEGER(q_heads, 68, "spec: q_heads is 68, the limit is 16 for each of the 4 kv_heads"),
+        INTEGER(q_heads, 10, "spec: q_heads is 10, it must be a multiple of kv_heads, 4"),
+        INTEGER(kv_heads, 8, NULL),
+        INTEGER(kv_heads, 0, "spec: kv_heads is 0, limits 1 to 256"),
+        INTEGER(kv_heads, -4, "spec: kv_heads is -4, limits 1 to 256"),
+        INTEGER(kv_heads, 257, "spec: kv_heads is 257, limits 1 to 256"),
+        INTEGER(kv_heads, 16, "spec: q_heads is 8, it must be a multiple of kv_heads, 16"),
+        INTEGER(head_dim, 128, NULL),
+        INTEGER(head_dim, 96, "spec: head_dim is 96, this library has 64 and 128"),
+        INTEGER(head_dim, 0, "spec: head_dim is 0, this library has 64 and 128"),
+        INTEGER(ffn_width, 0, NULL),
+        INTEGER(ffn_width, 1 << 20, NULL),
+        INTEGER(ffn_width, -8, "spec: ffn_width is -8, limits 0 to 1048576"),
+        INTEGER(ffn_width, (1 << 20) + 8, "spec: ffn_width is 1048584, limits 0 to 1048576"),
+        INTEGER(ffn_width, 68, "spec: ffn_width is 68, it must be a multiple of 8"),
+    };
+    expect_changes(changes, sizeof changes / sizeof changes[0]);
+}
+
+static void the_limits_are_checked_field_by_field(void **state) {
+    (void)state;
+    static const spec_change changes[] = {
+        INTEGER(page_size, 0, NULL),
+        INTEGER(page_size, 1, NULL),
+        INTEGER(page_size, 65536, NULL),
+        INTEGER(page_size, -1, "spec: page_size is -1, limits 0 to 65536"),
+        INTEGER(page_size, 65537, "spec: page_size is 65537, limits 0 to 65536"),
+        INTEGER(batch_limit, 1, NULL),
+        INTEGER(batch_limit, 1024, NULL),
+        INTEGER(batch_limit, 0, "spec: batch_limit is 0, limits 1 to 1024"),
+        INTEGER(batch_limit, 1025, "spec: batch_limit is 1025, limits 1 to 1024"),
+        INTEGER(kv_limit, 1, NULL),
+        INTEGER(kv_limit, 1 << 20, NULL),
+        INTEGER(kv_limit, 0, "spec: kv_limit is 0, limits 1 to 1048576"),
+        INTEGER(kv_limit, (1 << 20) + 1, "spec: kv_limit is 1048577, limits 1 to 1048576"),
+        INTEGER(sequence_limit, 65536, NULL),
+        INTEGER(sequence_limit, -1, "spec: sequence_limit is -1, limits 0 to 65536"),
+        INTEGER(sequence_limit, 65537, "spec: sequence_limit is 65537, limits 0 to 65536"),
+        FLOAT(sm_scale, 1e-30, NULL),
+        FLOAT(sm_scale, -0.5, "spec: sm_scale is -0.5, it must be finite and at least 0"),
+        FLOAT(sm_scale, INFINITY, "spec: sm_scale is inf, it must be finite and at least 0"),
+        FLOAT(sm_scale, NAN, "spec: sm_scale is nan, it must be finite and at least 0"),
+    };
+    expect_changes(changes, sizeof changes / sizeof changes[0]);
+}
+
+static void the_rope_is_checked_field_by_field(void **state) {
+    (void)state;
+    static const spec_change changes[] = {
+        INTEGER(rope.interleaved, 1, NULL),
+        INTEGER(rope.interleaved, 2, "rope: interleaved is 2, it must be 0 or 1"),
+        INTEGER(rope.interleaved, -1, "rope: interleaved is -1, it must be 0 or 1"),
+        FLOAT(rope.theta, -1, "rope: theta is -1, it must be finite and above 0"),
+        FLOAT(rope.theta, INFINITY, "rope: theta is inf, it must be finite and above 0"),
+        FLOAT(rope.theta, NAN, "rope: theta is nan, it must be finite and above 0"),
+        FLOAT(rope.scale, -2, "rope: scale is -2, it must be finite and above 0"),
+        FLOAT(rope.scale, NAN, "rope: scale is nan, it must be finite and above 0"),
+        FLOAT(rope.llama3_factor, 1, NULL),
+        FLOAT(rope.llama3_factor, 0,
+              "rope: llama3_factor is 0, but llama3_low is 1, llama3_high 4 and llama3_context "
+              "8192, which must be 0 with it"),
+        FLOAT(rope.llama3_factor, 0.5,
+              "rope: llama3_factor is 0.5, it must be 0, or finite and >= 1"),
+        FLOAT(rope.llama3_factor, -8,
+              "rope: llama3_factor is -8, it must be 0, or finite and >= 1"),
+        FLOAT(rope.llama3_factor, INFINITY,
+              "rope: llama3_factor is inf, it must be 0, or finite and >= 1"),
+        FLOAT(rope.llama3_factor, NAN,
+              "rope: llama3_factor is nan, it must be 0, or finite and >= 1"),
+        FLOAT(rope.llama3_low, 0, "rope: llama3_low is 0, it must be finite and above 0"),
+        FLOAT(rope.llama3_low, NAN, "rope: llama3_low is nan, it must be finite and above 0"),
+        FLOAT(rope.llama3_high, 1.5, NULL),
+        FLOAT(rope.llama3_high, 1,
+              "rope: llama3_high is 1, it must be finite and above llama3_low, 1"),
+        FLOAT(rope.llama3_high, NAN,
+              "rope: llama3_high is nan, it must be finite and above llama3_low, 1"),
+        FLOAT(rope.llama3_high, INFINITY,
+              "rope: llama3_high is inf, it must be finite and above llama3_low, 1"),
+        INTEGER(rope.llama3_context, 1, NULL),
+        INTEGER(rope.llama3_context, 0, "rope: llama3_context is 0, it must be at least 1"),
+        INTEGER(rope.llama3_context, -1, "rope: llama3_context is -1, it must be at least 1"),
+    };
+    expect_changes(changes, sizeof changes / sizeof changes[0]);
+}
+
+static void without_a_llama3_factor_its_fields_are_zero(void **state) {
+    (void)state;
+    static const fig_rope_spec wrong[] = {
+        {.llama3_low = 1.0f}, {.llama3_high = 4.0f}, {.llama3_context = 8192}};
+    fig_rope_spec out;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        if (fig_spec_resolve_rope(&wrong[i], &out) != FIG_INVALID) fail_msg("rope %zu passes", i);
+    }
+}
+
+static void silence_means_the_documented_defaults(void **state) {
+    (void)state;
+    fig_spec spec = sound, out;
+    spec.layers = 0;
+    spec.sequence_limit = 0;
+    spec.sm_scale = 0.0f;
+    spec.rope = (fig_rope_spec){.interleaved = 1};
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
+    assert_int_equal(out.layers, 1);
+    assert_int_equal(out.sequence_limit, 8);
+    assert_float_equal(out.sm_scale, 0.125f, 0.0f);
+    const fig_rope_spec rope = {.interleaved = 1, .theta = 10000.0f, .scale = 1.0f};
+    assert_memory_equal(&out.rope, &rope, sizeof rope);
+    spec.head_dim = 128;
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
+    assert_float_equal(out.sm_scale, 0.088388347648318447f, 0.0f);
+
+    const fig_spec once = out;
+    assert_int_equal(fig_spec_resolve(&out, &out), FIG_OK);
+    assert_memory_equal(&out, &once, sizeof once);
+}
+
+static void the_size_field_is_checked(void **state) {
+    (void)state;
+    fig_spec spec = sound, out;
+    spec.size = 0;
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_INVALID);
+    assert_string_equal(fig_message(), "fig_spec: size is 0, it must be sizeof(fig_spec)");
+    assert_int_equal(fig_spec_check(NULL), FIG_INVALID);
+
+    /* A caller of a time before sm_scale and rope. */
+    spec.size = offsetof(fig_spec, sm_scale);
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
+    assert_int_equal(out.size, sizeof out);
+    assert_float_equal(out.sm_scale, 0.125f, 0.0f);
+    assert_float_equal(out.rope.llama3_factor, 0.0f, 0.0f);
+}
+
+/* A worker reads the most kv heads at once that the variant allows and that divide them. */
+static int32_t groups_of(int32_t kv_heads, int32_t heads_limit) {
+    int32_t heads = heads_limit;
+    while (kv_heads % heads != 0)
+        heads--;
+    return kv_heads / heads;
+}
+
+static void whatever_passes_has_tiles_that_an_i32_counts(void **state) {
+    (void)state;
+    int refused = 0;
+    for (int32_t kv_heads = 1; kv_heads <= FIG_HEAD_LIMIT; kv_heads++) {
+        fig_spec spec = sound;
+        spec.q_heads = spec.kv_heads = kv_heads;
+        spec.batch_limit = FIG_BATCH_LIMIT;
+        spec.kv_limit = FIG_KV_LIMIT;
+        int64_t most = (INT64_C(1) << 34) / kv_heads / FIG_BATCH_LIMIT;
+        if (fig_spec_check(&spec) != FIG_OK) {
+            assert_true(most < FIG_KV_LIMIT);
+            spec.kv_limit = (int32_t)most;
+            refused++;
+        }
+        assert_int_equal(fig_spec_check(&spec), FIG_OK);
+        for (int i = 0; i < FIG_VARIANT_COUNT; i++) {
+            int64_t tokens = (int64_t)spec.batch_limit * spec.kv_limit;
+            int64_t tiles = fig_bounds_tiles(spec.batch_limit, tokens, spec.kv_limit,
+                                             fig_variant_table[i].tile_tokens);
+            assert_true(tiles * groups_of(kv_heads, fig_variant_table[i].heads) <= INT32_MAX);
+        }
+    }
+    assert_int_equal(refused, FIG_HEAD_LIMIT - 16);
+    fig_spec spec = sound;
+    spec.q_heads = spec.kv_heads = 17;
+    spec.batch_limit = FIG_BATCH_LIMIT;
+    spec.kv_limit = FIG_KV_LIMIT;
+    assert_int_equal(fig_spec_check(&spec), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: batch_limit * kv_limit * kv_heads is 18253611008, "
+                                       "limit 17179869184");
+}
+
+static void a_preset_is_the_model_it_names(void **state) {
+    (void)state;
+    fig_spec spec;
+    const fig_spec tutorial = {.size = sizeof(fig_spec),
+                               .dtype = FIG_F16,
+                               .layers = 1,
+                               .q_heads = 16,
+                               .kv_heads = 4,
+                               .head_dim = 64,
+                               .ffn_width = 64,
+                               .page_size = 16,
+                               .batch_limit = 8,
+                               .kv_limit = 512};
+    fig_spec llama = {.size = sizeof(fig_spec),
+                      .dtype = FIG_BF16,
+                      .layers = 32,
+                      .q_heads = 32,
+                      .kv_heads = 8,
+                      .head_dim = 128,
+                      .ffn_width = 14336,
+                      .page_size = 16,
+                      .batch_limit = 256,
+                      .kv_limit = 131072,
+                      .rope = {0, 500000.0f, 0.0f, 8.0f, 1.0f, 4.0f, 8192}};
+    assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);
+    assert_memory_equal(&spec, &tutorial, sizeof spec);
+    assert_int_equal(fig_spec_preset(&spec, "llama-3.1-8b"), FIG_OK);
+    assert_memory_equal(&spec, &llama, sizeof spec);
+    llama.layers = 1;
+    assert_int_equal(fig_spec_preset(&spec, "llama-3.1-8b-layer"), FIG_OK);
+    assert_memory_equal(&spec, &llama, sizeof spec);
+}
+
+static void every_preset_passes_and_an_unknown_one_lists_them(void **state) {
+    (void)state;
+    fig_spec spec;
+    const fig_spec zeros = {0};
+    int32_t count = 0;
+    for (; fig_spec_preset_name(count) != NULL; count++) {
+        assert_int_equal(fig_spec_preset(&spec, fig_spec_preset_name(count)), FIG_OK);
+        assert_int_equal(fig_spec_check(&spec), FIG_OK);
+    }
+    assert_int_equal(count, 3);
+    assert_null(fig_spec_preset_name(-1));
+    assert_int_equal(fig_spec_preset(&spec, "llama"), FIG_INVALID);
+    assert_string_equal(fig_message(), "preset llama is unknown, there are tutorial, llama-3.1-8b, "
+                                       "llama-3.1-8b-layer");
+    assert_memory_equal(&spec, &zeros, sizeof spec);
+    assert_int_equal(fig_spec_preset(&spec, NULL), FIG_INVALID);
+}
+
+static void a_dense_sequence_is_one_page(void **state) {
+    (void)state;
+    fig_spec spec;
+    assert_int_equal(fig_spec_resolve(&sound, &spec), FIG_OK);
+    assert_int_equal(fig_spec_page_tokens(&spec), 16);
+    assert_int_equal(fig_spec_sequence_pages(&spec), 32);
+    spec.kv_limit = 513;
+    assert_int_equal(fig_spec_sequence_pages(&spec), 33);
+    spec.page_size = 0;
+    assert_int_equal(fig_spec_page_tokens(&spec), 513);
+    assert_int_equal(fig_spec_sequence_pages(&spec), 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_shape_is_checked_field_by_field),
+        cmocka_unit_test(the_limits_are_checked_field_by_field),
+        cmocka_unit_test(the_rope_is_checked_field_by_field),
+        cmocka_unit_test(without_a_llama3_factor_its_fields_are_zero),
+        cmocka_unit_test(silence_means_the_documented_defaults),
+        cmocka_unit_test(the_size_field_is_checked),
+        cmocka_unit_test(whatever_passes_has_tiles_that_an_i32_counts),
+        cmocka_unit_test(a_preset_is_the_model_it_names),
+        cmocka_unit_test(every_preset_passes_and_an_unknown_one_lists_them),
+        cmocka_unit_test(a_dense_sequence_is_one_page),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,440 @@
+/* test_split.c: whatever the lengths, every token has one worker, no worker has more than its
+ * share, and every partial has a slot of its own.
+ *
+ * The dumber truth is a map of the line, tile by tile: who owns each tile by the sentence in
+ * split.h, and who was seen to take it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "planner/split.h"
+#include "tests/support/random.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+enum { RANDOM_STEPS = 100000 };
+#else
+enum { RANDOM_STEPS = 1000000 };
+#endif
+
+enum { ROW_CAPACITY = 1024, LINE_CAPACITY = 1 << 17 };
+
+typedef struct taken {
+    fig_split_piece piece;
+    int32_t worker;
+} taken;
+
+/* One step, its plan, and the map. */
+static struct ground {
+    uint64_t seed;
+    fig_split_shape shape;
+    int32_t rows;
+    int32_t lengths[ROW_CAPACITY];
+    int32_t prefix[ROW_CAPACITY + 1];
+    fig_split_start starts[FIG_WORKER_LIMIT];
+    fig_split_line line;
+    int32_t row_begin[ROW_CAPACITY + 1]; /* tile of the line where a row begins */
+    int32_t owner[LINE_CAPACITY];        /* by the definition */
+    int32_t taker[LINE_CAPACITY];        /* as seen; -1: nobody yet */
+    taken pieces[LINE_CAPACITY];
+    int32_t piece_count;
+    int32_t slot_of[2 * FIG_WORKER_LIMIT]; /* index of the piece in a partial's slot, plus 1 */
+    int32_t partials;
+} ground;
+
+/* Fails with the step that did it, so that the sentence alone is enough to repeat it. */
+static void refute(const char *what, int64_t index, int64_t seen, int64_t expected) {
+    print_error("seed %llu, row_limit %d, groups %d, tile_tokens %d, workers %d, %d rows:",
+                (unsigned long long)ground.seed, ground.shape.row_limit, ground.shape.groups,
+                ground.shape.tile_tokens, ground.shape.workers, ground.rows);
+    for (int32_t row = 0; row < ground.rows; row++)
+        print_error(" %d", ground.lengths[row]);
+    print_error("\n");
+    fail_msg("%s %lld: %lld, expected %lld", what, (long long)index, (long long)seen,
+             (long long)expected);
+}
+
+static void expect(const char *what, int64_t index, int64_t seen, int64_t expected) {
+    if (seen != expected) refute(what, index, seen, expected);
+}
+
+/* Tiles by counting tokens, not by the formula under test. */
+static int32_t count_tiles(int32_t length) {
+    int32_t tiles = 0;
+    for (int32_t token = 0; token < length; token += ground.shape.tile_tokens)
+        tiles++;
+    return tiles;
+}
+
+/* The line as the head of split.h draws it. */
+static void draw_map(void) {
+    int32_t tiles = 0;
+    for (int32_t row = 0; row < ground.rows; row++) {
+        ground.row_begin[row] = tiles;
+        tiles += count_tiles(ground.lengths[row]) * ground.shape.groups;
+    }
+    ground.row_begin[ground.rows] = tiles;
+    assert_in_range(tiles, 0, LINE_CAPACITY);
+    int32_t active = tiles < ground.shape.workers ? tiles : ground.shape.workers;
+    for (int32_t worker = 0; worker < active; worker++) {
+        int64_t begin = (int64_t)tiles * worker / active;
+        int64_t end = (int64_t)tiles * (worker + 1) / active;
+        for (int64_t x = begin; x < end; x++)
+            ground.owner[x] = worker;
+    }
+    for (int32_t x = 0; x < tiles; x++)
+        ground.taker[x] = -1;
+}
+
+/* The walk over all workers writes what each worker finds for itself. */
+static void plan(void) {
+    memset(ground.prefix, 0xa5, sizeof ground.prefix[0] * (size_t)(ground.rows + 1));
+    fig_split_plan(&ground.shape, ground.lengths, ground.rows, ground.prefix, ground.starts);
+    for (int32_t row = 0; row <= ground.rows; row++)
+        expect("prefix of row", row, (int64_t)ground.prefix[row] * ground.shape.groups,
+               ground.row_begin[row]);
+    ground.line = fig_split_line_of(&ground.shape, ground.prefix, ground.rows);
+    for (int32_t worker = 0; worker < ground.shape.workers; worker++) {
+        const fig_split_start *walked = &ground.starts[worker];
+        fig_split_start found = fig_split_start_of(&ground.shape, &ground.line, worker);
+        expect("row where a worker starts, worker", worker, walked->row, found.row);
+        expect("group where a worker starts, worker", worker, walked->group, found.group);
+        expect("tile where a worker starts, worker", worker, walked->tile, found.tile);
+        expect("tiles of worker", worker, walked->count, found.count);
+    }
+}
+
+static void take_one(int32_t worker, const fig_split_piece *piece) {
+    int32_t tiles = piece->tile_end - piece->tile;
+    if (piece->row >= ground.rows || ground.lengths[piece->row] <= 0)
+        refute("an idle row is on the line, row", piece->row, worker, -1);
+    if (tiles < 1) refute("an empty piece of worker", worker, tiles, 1);
+    int32_t row_tiles = count_tiles(ground.lengths[piece->row]);
+    if (piece->tile < 0 || piece->tile_end > row_tiles)
+        refute("a piece past its row, row", piece->row, piece->tile_end, row_tiles);
+    int32_t segment = ground.row_begin[piece->row] + piece->group * row_tiles;
+    for (int32_t x = segment + piece->tile; x < segment + piece->tile_end; x++) {
+        expect("owner of tile", x, worker, ground.owner[x]);
+        expect("earlier taker of tile", x, ground.taker[x], -1);
+        ground.taker[x] = worker;
+    }
+    expect("first worker of segment at tile", segment, piece->first_worker, ground.owner[segment]);
+    expect("last worker of segment at tile", segment, piece->last_worker,
+           ground.owner[segment + row_tiles - 1]);
+    ground.pieces[ground.piece_count++] = (taken){*piece, worker};
+}
+
+static void take_all(void) {
+    int32_t tiles = ground.line.tiles;
+    ground.piece_count = 0;
+    for (int32_t worker = 0; worker < ground.shape.workers; worker++) {
+        fig_split_start start = ground.starts[worker];
+        if ((int64_t)start.count * ground.shape.workers > (int64_t)tiles + ground.shape.workers)
+            refute("more than the mean and a tile, worker", worker, start.count,
+                   tiles / ground.shape.workers + 1);
+        while (start.count > 0) {
+            fig_split_piece piece = fig_split_take(&ground.shape, &ground.line, &start);
+            take_one(worker, &piece);
+        }
+    }
+    for (int32_t x = 0; x < tiles; x++) {
+        if (ground.taker[x] < 0) refute("nobody takes tile", x, -1, ground.owner[x]);
+    }
+}
+
+/* Each sharer of a cut segment has a slot that nobody else has in the step, whatever ends when, and
+ * whoever merges finds it there. */
+static void place_partials(void) {
+    int32_t limit = fig_split_partial_limit(&ground.shape);
+    memset(ground.slot_of, 0, sizeof ground.slot_of[0] * (size_t)limit);
+    ground.partials = 0;
+    for (int32_t i = 0; i < ground.piece_count; i++) {
+        const taken *at = &ground.pieces[i];
+        if (at->piece.first_worker == at->piece.last_worker) continue;
+        int32_t slot = fig_split_partial(&ground.shape, &at->piece, at->worker);
+        if (slot < 0 || slot >= limit) refute("slot of piece", i, slot, limit);
+        expect("earlier piece in slot", slot, ground.slot_of[slot], 0);
+        ground.slot_of[slot] = i + 1;
+        ground.partials++;
+    }
+    for (int32_t i = 0; i < ground.piece_count; i++) {
+        const taken *merger = &ground.pieces[i];
+        if (merger->worker != merger->piece.last_worker) continue;
+        for (int32_t worker = merger->piece.first_worker; worker < merger->worker; worker++) {
+            int32_t slot = fig_split_partial(&ground.shape, &merger->piece, worker);
+            if (ground.slot_of[slot] == 0) refute("nobody's slot", slot, 0, worker);
+            const taken *other = &ground.pieces[ground.slot_of[slot] - 1];
+            expect("worker in slot", slot, other->worker, worker);
+            expect("row in slot", slot, other->piece.row, merger->piece.row);
+            expect("group in slot", slot, other->piece.group, merger->piece.group);
+        }
+    }
+}
+
+static void check_step(void) {
+    draw_map();
+    plan();
+    take_all();
+    place_partials();
+}
+
+enum { UNIFORM, RAGGED, ONE_HUGE, MANY_IDLE, ALL_IDLE, AT_BORDERS, TINY, MIX_COUNT };
+
+static int32_t draw_length(fig_random *random, int mix, int32_t uniform) {
+    int32_t tile = ground.shape.tile_tokens;
+    switch (mix) {
+    case UNIFORM: return uniform;
+    case RAGGED: return fig_random_range(random, 0, 8 * tile);
+    case ONE_HUGE: return fig_random_range(random, 1, 2 * tile);
+    case MANY_IDLE:
+        return fig_random_range(random, 0, 3) > 0 ? 0 : fig_random_range(random, 1, 6 * tile);
+    case AT_BORDERS: {
+        int32_t length = fig_random_range(random, 0, 4) * tile + fig_random_range(random, -1, 1);
+        return length < 0 ? 0 : length;
+    }
+    case TINY: return fig_random_range(random, 0, 1);
+    default: return 0;
+    }
+}
+
+static int draw_step(uint64_t seed) {
+    fig_random random = fig_random_seed(seed);
+    static const int32_t tile_sizes[] = {1, 3, 16, 64, 256};
+    int large = fig_random_range(&random, 0, 999) == 0;
+    ground.seed = seed;
+    ground.shape.row_limit = fig_random_range(&random, 1, large ? ROW_CAPACITY : 32);
+    ground.shape.groups = fig_random_range(&random, 1, 8);
+    ground.shape.tile_tokens = tile_sizes[fig_random_range(&random, 0, 4)];
+    ground.shape.workers = fig_random_range(&random, 1, large ? FIG_WORKER_LIMIT : 132);
+    int fewer = fig_random_range(&random, 0, 1);
+    ground.rows =
+        fewer ? fig_random_range(&random, 0, ground.shape.row_limit) : ground.shape.row_limit;
+    int mix = fig_random_range(&random, 0, MIX_COUNT - 1);
+    int32_t uniform = fig_random_range(&random, 1, 6 * ground.shape.tile_tokens);
+    for (int32_t row = 0; row < ground.rows; row++)
+        ground.lengths[row] = draw_length(&random, mix, uniform);
+    if (mix == ONE_HUGE && ground.rows > 0)
+        ground.lengths[fig_random_range(&random, 0, ground.rows - 1)] =
+            fig_random_range(&random, 1, 100 * ground.shape.tile_tokens);
+    return mix;
+}
+
+static void a_million_random_steps_are_split_fairly_and_once(void **state) {
+    (void)state;
+    int64_t mixes[MIX_COUNT] = {0}, cut = 0, fewer_tiles = 0, fewer_rows = 0, at_limit = 0;
+    for (uint64_t seed = 1; seed <= RANDOM_STEPS; seed++) {
+        int mix = draw_step(seed);
+        check_step();
+        mixes[mix]++;
+        cut += ground.partials > 0;
+        fewer_tiles += ground.line.tiles < ground.shape.workers;
+        fewer_rows += ground.rows < ground.shape.row_limit;
+        at_limit +=
+            ground.partials > 0 && ground.partials == fig_split_partial_limit(&ground.shape);
+    }
+    /* What was claimed was met, and often. */
+    for (int mix = 0; mix < MIX_COUNT; mix++)
+        assert_true(mixes[mix] > RANDOM_STEPS / 10);
+    assert_true(cut > RANDOM_STEPS / 4);
+    assert_true(fewer_tiles > RANDOM_STEPS / 10);
+    assert_true(fewer_rows > RANDOM_STEPS / 10);
+    assert_true(at_limit > RANDOM_STEPS / 100);
+}
+
+/* The next step in counting order, rows of 0 to `tiles` tiles; 0 after the last. A row ends one
+ * token into its last tile or fills it, by turns, so that both ends of a tile occur. */
+static int next_small_step(int32_t *row_tiles, int32_t tiles) {
+    int32_t row = 0;
+    while (row < ground.rows && row_tiles[row] == tiles)
+        row_tiles[row++] = 0;
+    if (row == ground.rows) return 0;
+    row_tiles[row]++;
+    for (row = 0; row < ground.rows; row++)
+        ground.lengths[row] = row_tiles[row] == 0 ? 0 : row_tiles[row] * 2 - (row & 1);
+    return 1;
+}
+
+/* Checks every step of a shape whose rows have up to `tiles` tiles. Returns the most partials. */
+static int32_t most_partials(fig_split_shape shape, int32_t tiles) {
+    int32_t row_tiles[8] = {0}, most = 0;
+    ground.seed = 0;
+    ground.shape = shape;
+    ground.rows = shape.row_limit;
+    memset(ground.lengths, 0, sizeof ground.lengths);
+    do {
+        check_step();
+        if (ground.partials > most) most = ground.partials;
+    } while (next_small_step(row_tiles, tiles));
+    return most;
+}
+
+static int32_t greatest_common_divisor(int32_t a, int32_t b) {
+    while (b != 0) {
+        int32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* One row: its segments are equally long, n tiles of T = n * groups, and cut w lies on a border of
+ * segments exactly where groups * w / workers is whole. With d = gcd(groups, workers) above 1 every
+ * (workers / d)-th cut does, for any n: the line is d lines side by side, each split for itself.
+ * With d = 1 a cut lies n / workers tiles past a border at least, and one cut lies no further;
+ * rounded down that is 0, and the cut lost, as long as n is below workers. */
+static void one_row_reaches_the_limit_where_groups_and_workers_are_coprime(void **state) {
+    (void)state;
+    for (int32_t groups = 1; groups <= 12; groups++) {
+        for (int32_t workers = 1; workers <= 12; workers++) {
+            fig_split_shape shape = {1, groups, 2, workers};
+            int32_t divisor = greatest_common_divisor(groups, workers);
+            int32_t limit = fig_split_partial_limit(&shape);
+            for (int32_t tiles = 1; tiles <= workers + 2; tiles++) {
+                int reached = most_partials(shape, tiles) == limit;
+                int expected = workers == 1 || (divisor == 1 && tiles >= workers);
+                if (reached != expected) refute("limit reached, tiles", tiles, reached, expected);
+            }
+            fig_split_shape part = {1, groups / divisor, 2, workers / divisor};
+            expect("most partials, divisor", divisor, most_partials(shape, workers + 2),
+                   divisor * fig_split_partial_limit(&part));
+        }
+    }
+}
+
+/* Two rows or more can be of unlike lengths, and then no border need lie on a cut: the limit is
+ * reached as soon as a row may be long enough, for which workers + 1 tiles suffice. In shorter rows
+ * the cuts, rounded down, may be unable to miss every border; from how many tiles on they can has
+ * no short formula, so here is what the search over every step finds. One worker leaves no partial,
+ * and a segment of one tile is never cut. */
+static const int8_t least_tiles[3][6][8] = {
+    /* [rows - 2][groups - 1][workers - 1] */
+    {{0, 2, 3, 4, 4, 5, 5, 6},
+     {0, 2, 3, 3, 4, 3, 5, 5},
+     {0, 2, 3, 3, 4, 3, 5, 5},
+     {0, 3, 3, 3, 5, 5, 5, 4},
+     {0, 2, 3, 4, 4, 5, 5, 4},
+     {0, 2, 3, 4, 4, 4, 5, 6}},
+    {{0, 2, 2, 3, 3, 4, 4, 4},
+     {0, 2, 3, 3, 3, 3, 4, 4},
+     {0, 2, 2, 2, 3, 3, 4, 4},
+     {0, 3, 3, 3, 3, 4, 5, 4},
+     {0, 2, 2, 2, 3, 3, 4, 4},
+     {0, 2, 3, 3, 3, 4, 4, 4}},
+    {{0, 2, 2, 2, 3, 3, 3, 4},
+     {0, 2, 3, 3, 3, 3, 3, 3},
+     {0, 2, 2, 2, 2, 3, 3, 4},
+     {0, 3, 3, 3, 3, 3, 3, 4},
+     {0, 2, 2, 2, 2, 2, 3, 3},
+     {0, 2, 3, 3, 3, 4, 4, 4}}};
+
+static void more_rows_reach_the_limit_where_tiles_are_enough(void **state) {
+    (void)state;
+    for (int32_t rows = 2; rows <= 4; rows++) {
+        for (int32_t groups = 1; groups <= 6; groups++) {
+            for (int32_t workers = 1; workers <= 8; workers++) {
+                fig_split_shape shape = {rows, groups, 2, workers};
+                int32_t least = least_tiles[rows - 2][groups - 1][workers - 1];
+                int32_t limit = fig_split_partial_limit(&shape);
+                assert_in_range(least, 0, workers + 1);
+                expect("most partials, tiles", least, most_partials(shape, least), limit);
+                if (least > 0 && most_partials(shape, least - 1) >= limit)
+                    refute("limit reached, tiles", least - 1, limit, limit - 1);
+            }
+        }
+    }
+}
+
+/* Shapes of Llama 3.1 8B on 132 SMs whose worst steps are common enough to be met by chance. */
+static void real_shapes_reach_the_limit(void **state) {
+    (void)state;
+    static const fig_split_shape shapes[] = {
+        {2, 8, 64, 132}, {8, 8, 64, 132}, {2, 1, 16, 132}, {16, 1, 16, 132}, {64, 1, 16, 132}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        fig_random random = fig_random_seed(i);
+        int32_t limit = fig_split_partial_limit(&shapes[i]), most = 0;
+        ground.shape = shapes[i];
+        ground.rows = ground.shape.row_limit;
+        for (int attempt = 0; attempt < 2000 && most < limit; attempt++) {
+            for (int32_t row = 0; row < ground.rows; row++)
+                ground.lengths[row] = fig_random_range(&random, 4000, 8000);
+            check_step();
+            if (ground.partials > most) most = ground.partials;
+        }
+        expect("most partials of shape", (int64_t)i, most, limit);
+    }
+}
+
+/* 2^30 tiles: every product of the integer core is at its largest. Pieces are followed along the
+ * line instead of being drawn on a map. */
+static void the_longest_line_is_split_without_overflow(void **state) {
+    (void)state;
+    ground.seed = 0;
+    ground.shape = (fig_split_shape){ROW_CAPACITY, 16, 16, FIG_WORKER_LIMIT};
+    ground.rows = ROW_CAPACITY;
+    for (int32_t row = 0; row < ground.rows; row++)
+        ground.lengths[row] = (1 << 20) - (row & 1);
+    fig_split_plan(&ground.shape, ground.lengths, ground.rows, ground.prefix, ground.starts);
+    ground.line = fig_split_line_of(&ground.shape, ground.prefix, ground.rows);
+    assert_int_equal(ground.line.tiles, 1 << 30);
+    int64_t x = 0;
+    for (int32_t worker = 0; worker < FIG_WORKER_LIMIT; worker++) {
+        fig_split_start start = ground.starts[worker];
+        fig_split_start found = fig_split_start_of(&ground.shape, &ground.line, worker);
+        assert_memory_equal(&start, &found, sizeof start);
+        assert_int_equal(start.count, 1 << 20);
+        while (start.count > 0) {
+            fig_split_piece piece = fig_split_take(&ground.shape, &ground.line, &start);
+            int64_t segment = ((int64_t)piece.row * 16 + piece.group) << 16;
+            expect("begin of a piece, worker", worker, segment + piece.tile, x);
+            expect("first worker", x, piece.first_worker, segment >> 20);
+            expect("last worker", x, piece.last_worker, (segment + (1 << 16) - 1) >> 20);
+            x += piece.tile_end - piece.tile;
+        }
+    }
+    assert_int_equal(x, 1 << 30);
+}
+
+static void a_step_without_tokens_has_no_work(void **state) {
+    (void)state;
+    ground.seed = 0;
+    ground.shape = (fig_split_shape){5, 3, 16, 7};
+    memset(ground.lengths, 0, sizeof ground.lengths);
+    for (ground.rows = 0; ground.rows <= 5; ground.rows++) {
+        check_step();
+        assert_int_equal(ground.line.active, 0);
+        assert_int_equal(ground.piece_count, 0);
+    }
+}
+
+/* Idle rows before, between and after the others are stepped over, and nobody's stretch starts on
+ * one. */
+static void idle_rows_are_not_on_the_line(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {0, 0, 17, 0, 1, 0, 0, 0, 33, 0, 0};
+    ground.seed = 0;
+    ground.rows = sizeof lengths / sizeof lengths[0];
+    memcpy(ground.lengths, lengths, sizeof lengths);
+    for (int32_t workers = 1; workers <= 20; workers++) {
+        ground.shape = (fig_split_shape){ground.rows, 2, 16, workers};
+        check_step();
+        assert_int_equal(ground.line.tiles, 2 * (2 + 1 + 3));
+        for (int32_t worker = 0; worker < ground.line.active; worker++)
+            assert_true(lengths[ground.starts[worker].row] > 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_million_random_steps_are_split_fairly_and_once),
+        cmocka_unit_test(one_row_reaches_the_limit_where_groups_and_workers_are_coprime),
+        cmocka_unit_test(more_rows_reach_the_limit_where_tiles_are_enough),
+        cmocka_unit_test(real_shapes_reach_the_limit),
+        cmocka_unit_test(the_longest_line_is_split_without_overflow),
+        cmocka_unit_test(a_step_without_tokens_has_no_work),
+        cmocka_unit_test(idle_rows_are_not_on_the_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,102 @@
+/* test_traits.c: machines are known by name, and nonsense about one is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "planner/spec.h"
+#include "planner/traits.h"
+
+static void each_name_gives_a_machine_that_passes(void **state) {
+    (void)state;
+    static const fig_traits expected[] = {{sizeof(fig_traits), "h200", 90, 132, 232448},
+                                          {sizeof(fig_traits), "h100", 90, 132, 232448},
+                                          {sizeof(fig_traits), "a100", 80, 108, 166912},
+                                          {sizeof(fig_traits), "host", 0, 8, 232448}};
+    int32_t count = 0;
+    for (; fig_traits_name(count) != NULL; count++) {
+        fig_traits traits;
+        assert_in_range(count, 0, 3);
+        assert_int_equal(fig_traits_named(&traits, fig_traits_name(count)), FIG_OK);
+        assert_memory_equal(&traits, &expected[count], sizeof traits);
+        assert_int_equal(fig_traits_check(&traits), FIG_OK);
+    }
+    assert_int_equal(count, 4);
+    assert_null(fig_traits_name(-1));
+}
+
+static void an_unknown_name_lists_what_there_is(void **state) {
+    (void)state;
+    fig_traits traits;
+    const fig_traits none = {0};
+    memset(&traits, 0xa5, sizeof traits);
+    assert_int_equal(fig_traits_named(&traits, "h20"), FIG_INVALID);
+    assert_string_equal(fig_message(), "traits h20 are unknown, there are h200, h100, a100, host");
+    assert_memory_equal(&traits, &none, sizeof traits);
+    assert_int_equal(fig_traits_named(&traits, NULL), FIG_INVALID);
+    assert_string_equal(fig_message(), "traits NULL are unknown, there are h200, h100, a100, host");
+}
+
+static void a_field_out_of_range_is_refused_by_name(void **state) {
+    (void)state;
+    static const struct {
+        fig_traits traits;
+        const char *sentence; /* NULL: it passes */
+    } cases[] = {
+        {{0, "x", 0, 1, 0}, NULL},
+        {{0, "fifteen.of_a-Zs", 999, 1024, 1 << 20}, NULL},
+        {{0, "", 90, 132, 232448},
+         "traits: name is \"\", it must be 1 to 15 characters of [A-Za-z0-9._-]"},
+        {{0, "a b", 90, 132, 232448},
+         "traits: name is \"a b\", it must be 1 to 15 characters of [A-Za-z0-9._-]"},
+        {{0,
+          {'s', 'i', 'x', 't', 'e', 'e', 'n', '-', 'l', 'e', 't', 't', 'e', 'r', 's', '!'},
+          90,
+          132,
+          0},
+         "traits: name is \"sixteen-letters!\", it must be 1 to 15 characters of [A-Za-z0-9._-]"},
+        {{0,
+          {'s', 'i', 'x', 't', 'e', 'e', 'n', '-', 'l', 'e', 't', 't', 'e', 'r', 's', 's'},
+          0,
+          132,
+          0},
+         "traits: name is \"sixteen-letterss\", it must be 1 to 15 characters of [A-Za-z0-9._-]"},
+        {{0, "x", -1, 132, 0}, "traits: compute_capability is -1, limits 0 to 999"},
+        {{0, "x", 1000, 132, 0}, "traits: compute_capability is 1000, limits 0 to 999"},
+        {{0, "x", 90, 0, 0}, "traits: sm_count is 0, limits 1 to 1024"},
+        {{0, "x", 90, 1025, 0}, "traits: sm_count is 1025, limits 1 to 1024"},
+        {{0, "x", 90, 132, -1}, "traits: shared_bytes is -1, limits 0 to 1048576"},
+        {{0, "x", 90, 132, (1 << 20) + 1}, "traits: shared_bytes is 1048577, limits 0 to 1048576"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_status expected = cases[i].sentence == NULL ? FIG_OK : FIG_INVALID;
+        if (fig_traits_check(&cases[i].traits) != expected) fail_msg("case %zu", i);
+        if (cases[i].sentence != NULL) assert_string_equal(fig_message(), cases[i].sentence);
+    }
+}
+
+static void a_variant_fits_the_limits_of_the_split(void **state) {
+    (void)state;
+    for (int i = 0; i < FIG_VARIANT_COUNT; i++) {
+        const fig_variant *variant = &fig_variant_table[i];
+        assert_in_range(variant->heads, 1, FIG_HEAD_LIMIT);
+        assert_in_range(variant->tile_tokens, 16, FIG_TILE_TOKENS_LIMIT);
+        assert_in_range(variant->workers_per_sm, 1, FIG_WORKER_LIMIT);
+        assert_true(variant->bytes_per_us > 0);
+    }
+    assert_string_equal(fig_variant_table[0].name, "head");
+    assert_string_equal(fig_variant_table[1].name, "page");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_name_gives_a_machine_that_passes),
+        cmocka_unit_test(an_unknown_name_lists_what_there_is),
+        cmocka_unit_test(a_field_out_of_range_is_refused_by_name),
+        cmocka_unit_test(a_variant_fits_the_limits_of_the_split),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
