@@ -1,0 +1,37 @@
+/* cache.h: where a token lies in a paged or dense cache, for the twins and the kernels alike.
+ *
+ * Leaves to its callers what a page number outside the cache means: a reader takes page 0, a writer
+ * writes nothing. Invariant: `token` is below the kv limit, so its table entry exists. */
+#ifndef FIG_KERNELS_CACHE_H
+#define FIG_KERNELS_CACHE_H
+
+#include "kernels/params.h"
+
+/* Page numbers of one sequence; dense, it is one page with the sequence's number. */
+typedef struct fig_cache_sequence {
+    const int32_t *pages; /* NULL: dense */
+    int32_t number, page_size;
+} fig_cache_sequence;
+
+FIG_BOTH fig_cache_sequence fig_cache_sequence_of(const int32_t *page_table, int64_t table_stride,
+                                                  int32_t number, int32_t page_size) {
+    fig_cache_sequence sequence;
+    sequence.pages = page_table == NULL ? NULL : page_table + number * table_stride;
+    sequence.number = number;
+    sequence.page_size = page_size;
+    return sequence;
+}
+
+/* Not checked against the cache. */
+FIG_BOTH int32_t fig_cache_page(const fig_cache_sequence *sequence, int32_t token) {
+    if (sequence->pages == NULL) return sequence->number;
+    return sequence->pages[token / sequence->page_size];
+}
+
+/* Elements from the cache's start to head 0 of a token. */
+FIG_BOTH int64_t fig_cache_offset(const fig_cache_strides *strides,
+                                  const fig_cache_sequence *sequence, int32_t page, int32_t token) {
+    return page * strides->page + token % sequence->page_size * strides->token;
+}
+
+#endif

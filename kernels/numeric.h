@@ -1,0 +1,136 @@
+/* numeric.h: numbers of the cache and the activations, as bits.
+ *
+ * Owns element sizes, the 16-bit floats, and loads and stores that know a dtype code; reading a
+ * number always gives f32. Conversions are integer arithmetic without branches, so that gcc makes
+ * vectors of their loops and nvcc needs no intrinsic for the same bits. Invariant: f32 to 16 bits
+ * rounds to nearest, ties to even; a NaN stays a quiet NaN with what fits of its payload. */
+#ifndef FIG_KERNELS_NUMERIC_H
+#define FIG_KERNELS_NUMERIC_H
+
+#include <string.h>
+
+#include "planner/size.h"
+#include "include/figraph.h"
+
+#define FIG_NUMERIC_LOG2_E 1.4426950408889634f
+
+FIG_BOTH float fig_numeric_of_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+FIG_BOTH uint32_t fig_numeric_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+FIG_BOTH float fig_numeric_of_bf16(uint16_t code) {
+    uint32_t bits = (uint32_t)code << 16;
+    uint32_t quiet = (bits & 0x7fffffffu) > 0x7f800000u ? 0x00400000u : 0;
+    return fig_numeric_of_bits(bits | quiet);
+}
+
+/* Infinity passes through the rounding unchanged, and what rounds past the largest number carries
+ * into it. */
+FIG_BOTH uint16_t fig_numeric_bf16(float x) {
+    uint32_t bits = fig_numeric_bits(x);
+    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+    uint32_t nan = bits >> 16 | 0x0040u;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+/* f16 has 5 bits of exponent, biased by 15, and 10 of mantissa; f32 has 8, 127 and 23. A subnormal
+ * is made by giving it the least normal exponent and subtracting the one that this put in front,
+ * which is exact and reads no f32 subnormal. */
+FIG_BOTH float fig_numeric_of_f16(uint16_t code) {
+    uint32_t sign = (uint32_t)(code & 0x8000u) << 16;
+    uint32_t magnitude = (uint32_t)(code & 0x7fffu) << 13;
+    uint32_t normal = magnitude + (112u << 23);
+    uint32_t special = magnitude | 0x7f800000u | (magnitude > 31u << 23 ? 0x00400000u : 0);
+    float least = fig_numeric_of_bits(113u << 23);
+    uint32_t small = fig_numeric_bits(fig_numeric_of_bits(normal + (1u << 23)) - least);
+    uint32_t finite = magnitude < 1u << 23 ? small : normal;
+    return fig_numeric_of_bits(sign | (magnitude >= 31u << 23 ? special : finite));
+}
+
+/* One half has the unit of f16's subnormals in its last place, so adding it rounds to them. */
+FIG_BOTH uint16_t fig_numeric_f16(float x) {
+    uint32_t bits = fig_numeric_bits(x);
+    uint32_t sign = bits >> 16 & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    uint32_t shifted = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1)) >> 13;
+    uint32_t normal = shifted < 0x7c00u ? shifted : 0x7c00u;
+    uint32_t half = 126u << 23;
+    uint32_t small = fig_numeric_bits(fig_numeric_of_bits(magnitude) + 0.5f) - half;
+    uint32_t finite = magnitude < 113u << 23 ? small : normal;
+    uint32_t nan = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+    return (uint16_t)(sign | (magnitude > 0x7f800000u ? nan : finite));
+}
+
+/* 0 for a code that names no type. */
+FIG_BOTH int32_t fig_numeric_bytes(int32_t dtype) {
+    switch (dtype) {
+    case FIG_F32:
+    case FIG_I32: return 4;
+    case FIG_F16:
+    case FIG_BF16: return 2;
+    case FIG_I64: return 8;
+    default: return 0;
+    }
+}
+
+/* Element `index` of an array of FIG_F32, FIG_F16 or FIG_BF16. */
+FIG_BOTH float fig_numeric_load(const void *array, int32_t dtype, int64_t index) {
+    switch (dtype) {
+    case FIG_F16: return fig_numeric_of_f16(((const uint16_t *)array)[index]);
+    case FIG_BF16: return fig_numeric_of_bf16(((const uint16_t *)array)[index]);
+    default: return ((const float *)array)[index];
+    }
+}
+
+FIG_BOTH void fig_numeric_store(void *array, int32_t dtype, int64_t index, float x) {
+    switch (dtype) {
+    case FIG_F16: ((uint16_t *)array)[index] = fig_numeric_f16(x); break;
+    case FIG_BF16: ((uint16_t *)array)[index] = fig_numeric_bf16(x); break;
+    default: ((float *)array)[index] = x; break;
+    }
+}
+
+#ifndef __CUDACC__
+/* The same for `count` neighbours from element `first`, the choice of type outside the loop. */
+static inline void fig_numeric_load_row(float *restrict to, int32_t count, const void *array,
+                                        int32_t dtype, int64_t first) {
+    const uint16_t *restrict codes = (const uint16_t *)array + first;
+    switch (dtype) {
+    case FIG_F16:
+        for (int32_t i = 0; i < count; i++)
+            to[i] = fig_numeric_of_f16(codes[i]);
+        break;
+    case FIG_BF16:
+        for (int32_t i = 0; i < count; i++)
+            to[i] = fig_numeric_of_bf16(codes[i]);
+        break;
+    default: memcpy(to, (const float *)array + first, (size_t)count * sizeof *to); break;
+    }
+}
+
+static inline void fig_numeric_store_row(void *array, int32_t dtype, int64_t first,
+                                         const float *restrict from, int32_t count) {
+    uint16_t *restrict codes = (uint16_t *)array + first;
+    switch (dtype) {
+    case FIG_F16:
+        for (int32_t i = 0; i < count; i++)
+            codes[i] = fig_numeric_f16(from[i]);
+        break;
+    case FIG_BF16:
+        for (int32_t i = 0; i < count; i++)
+            codes[i] = fig_numeric_bf16(from[i]);
+        break;
+    default: memcpy((float *)array + first, from, (size_t)count * sizeof *from); break;
+    }
+}
+#endif
+
+#endif

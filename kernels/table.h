@@ -1,0 +1,128 @@
+/* table.h: every operation as data: its operands, its params field by field, its grid and its twin.
+ *
+ * Lowering fills params from the field table alone, inspection prints by it, and its hash is the
+ * kernel's ABI. A new operation is a row here, not a branch elsewhere. Invariant: the fields of a
+ * row cover its params exactly once, in order. */
+#ifndef FIG_KERNELS_TABLE_H
+#define FIG_KERNELS_TABLE_H
+
+#include "kernels/params.h"
+
+/* A file stores these. */
+typedef enum fig_op {
+    FIG_OP_FETCH = 0,
+    FIG_OP_SILU_AND_MUL = 1,
+    FIG_OP_ROPE = 2,
+    FIG_OP_APPEND_KV = 3,
+    FIG_OP_ATTENTION = 4,
+    FIG_OP_KERNEL_COUNT = 5,
+    FIG_OP_CALL = 64 /* no kernel: kept as meaning */
+} fig_op;
+
+enum { FIG_OPERAND_LIMIT = 32, FIG_PARAMS_LIMIT = 4096, FIG_ATTRIBUTE_LIMIT = 512 };
+
+enum { FIG_ACCESS_READ = 1, FIG_ACCESS_WRITE = 2 };
+typedef struct fig_operand {
+    const char *name;
+    uint8_t access; /* FIG_ACCESS_* */
+    uint8_t optional;
+} fig_operand;
+
+/* Where a field's value comes from. `operand` and `item` are read as the comment says. */
+typedef enum fig_field_kind {
+    FIG_FIELD_ZERO = 0,   /* reserved */
+    FIG_FIELD_ADDRESS,    /* of the operand; NULL where absent */
+    FIG_FIELD_STRIDE,     /* of the operand's dimension `item`; 0 where absent */
+    FIG_FIELD_EXTENT,     /* bound size of the operand's dims[0], in whole pages; 0 where absent */
+    FIG_FIELD_DIM,        /* the operand's dimension `item`, divided by `divisor` */
+    FIG_FIELD_DTYPE,      /* the operand's; 0 where absent */
+    FIG_FIELD_ATTRIBUTE,  /* bytes of the node's attributes from offset `item` */
+    FIG_FIELD_BATCH,      /* the bucket's batch */
+    FIG_FIELD_BUCKET,     /* the bucket's index */
+    FIG_FIELD_PLAN,       /* address of the device's plan */
+    FIG_FIELD_PLAN_BYTES, /* the bucket's bound */
+    FIG_FIELD_PLAN_SECTION, /* offset in the plan of fig_plan_section `item` */
+    FIG_FIELD_SPLIT,        /* the split shape of the node's class */
+    FIG_FIELD_HEADS,        /* kv heads that a worker of the node's class reads at once */
+    FIG_FIELD_WORKSPACE,    /* address of fig_workspace_section `item` of the node's class */
+    FIG_FIELD_RING,         /* address of the plan ring */
+    FIG_FIELD_RING_CURSOR,  /* address */
+    FIG_FIELD_RING_WORDS,   /* address */
+    FIG_FIELD_RING_SLOTS,   /* slot count */
+    FIG_FIELD_RING_BYTES    /* bytes of a slot */
+} fig_field_kind;
+
+typedef enum fig_plan_section {
+    FIG_PLAN_LENGTHS,
+    FIG_PLAN_POSITIONS,
+    FIG_PLAN_SEQUENCES,
+    FIG_PLAN_PREFIX, /* of the node's class */
+    FIG_PLAN_STARTS
+} fig_plan_section;
+
+typedef enum fig_workspace_section {
+    FIG_WORKSPACE_PARTIALS,
+    FIG_WORKSPACE_SUMS,
+    FIG_WORKSPACE_COUNTERS
+} fig_workspace_section;
+
+typedef enum fig_field_type {
+    FIG_TYPE_ADDRESS,
+    FIG_TYPE_I64,
+    FIG_TYPE_I32,
+    FIG_TYPE_U32,
+    FIG_TYPE_F32,
+    FIG_TYPE_SPLIT
+} fig_field_type;
+
+typedef struct fig_field {
+    const char *name; /* "q_strides.row" */
+    uint16_t offset, bytes;
+    uint8_t kind, type; /* fig_field_kind, fig_field_type */
+    uint8_t operand, item, divisor;
+} fig_field;
+
+typedef struct fig_launch_shape {
+    uint32_t grid[3], block[3], shared_bytes;
+} fig_launch_shape;
+
+typedef struct fig_kernel {
+    const char *name; /* "rope": the device entry is fig_kernel_rope */
+    const fig_operand *operands;
+    const fig_field *fields;
+    uint16_t operand_count, field_count;
+    uint16_t params_bytes, attribute_bytes;
+    uint8_t split; /* 1: its node belongs to a split class */
+    /* Grid and block of a launch with these params, relocated words still zero. */
+    void (*shape)(const void *params, fig_launch_shape *shape);
+    /* One block. Blocks of a launch may run in any order, one at a time. */
+    void (*twin)(const void *params, const uint32_t block[3]);
+} fig_kernel;
+
+extern const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT]; /* [fig_op] */
+
+/* Operands in the order of a node's. */
+enum { FIG_SILU_IN, FIG_SILU_OUT };
+enum { FIG_ROPE_Q, FIG_ROPE_K, FIG_ROPE_POSITIONS, FIG_ROPE_Q_OUT, FIG_ROPE_K_OUT };
+enum { FIG_APPEND_K, FIG_APPEND_V, FIG_APPEND_TABLE, FIG_APPEND_K_CACHE, FIG_APPEND_V_CACHE };
+enum {
+    FIG_ATTENTION_Q,
+    FIG_ATTENTION_K_CACHE,
+    FIG_ATTENTION_V_CACHE,
+    FIG_ATTENTION_TABLE,
+    FIG_ATTENTION_OUT,
+    FIG_ATTENTION_LSE
+};
+
+/* Attributes of a node, the part of its meaning that is not a tensor. */
+typedef struct fig_rope_attributes {
+    fig_rope_spec rope; /* resolved */
+} fig_rope_attributes;
+typedef struct fig_attention_attributes {
+    float sm_scale; /* resolved */
+} fig_attention_attributes;
+
+/* "rope" or "call"; NULL for a number that no operation has. */
+const char *fig_table_op_name(uint32_t op);
+
+#endif

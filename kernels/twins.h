@@ -1,0 +1,23 @@
+/* twins.h: what table.c points to: per operation, the grid of a launch and the host's version of
+ * one of its blocks.
+ *
+ * A twin does what its device kernel does, block by block, and leaves threads to the compiler.
+ * Invariant: a twin reads nothing but its params and what they point to, allocates nothing, and
+ * does no row at or past the plan's. */
+#ifndef FIG_KERNELS_TWINS_H
+#define FIG_KERNELS_TWINS_H
+
+#include "kernels/table.h"
+
+void fig_fetch_shape(const void *params, fig_launch_shape *shape);
+void fig_fetch_twin(const void *params, const uint32_t block[3]);
+void fig_silu_and_mul_shape(const void *params, fig_launch_shape *shape);
+void fig_silu_and_mul_twin(const void *params, const uint32_t block[3]);
+void fig_rope_shape(const void *params, fig_launch_shape *shape);
+void fig_rope_twin(const void *params, const uint32_t block[3]);
+void fig_append_kv_shape(const void *params, fig_launch_shape *shape);
+void fig_append_kv_twin(const void *params, const uint32_t block[3]);
+void fig_attention_shape(const void *params, fig_launch_shape *shape);
+void fig_attention_twin(const void *params, const uint32_t block[3]);
+
+#endif

@@ -1,0 +1,115 @@
+/* twin.c: see twin.h for what it is for. Poison is all ones: a NaN in every float type, so a kernel
+ * that reads what nobody wrote shows it in its result. */
+#include "tests/support/twin.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "kernels/numeric.h"
+
+enum { BLOCK_LIMIT = 4096 };
+
+uint64_t fig_twin_seed(int argc, char **argv) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t seed = (uint64_t)now.tv_sec * 1000000007u ^ (uint64_t)now.tv_nsec;
+    if (argc > 1) seed = strtoull(argv[1], NULL, 0);
+    print_message("seed 0x%llx: give it as the argument to run the same again\n",
+                  (unsigned long long)seed);
+    return seed;
+}
+
+fig_twin_array fig_twin_array_make(int32_t dtype, int64_t count) {
+    size_t bytes = (size_t)count * (size_t)fig_numeric_bytes(dtype);
+    fig_twin_array array = {.count = count, .dtype = dtype};
+    array.data = malloc(bytes);
+    array.before = malloc(bytes);
+    array.free = calloc((size_t)count, 1);
+    assert_true(array.data != NULL && array.before != NULL && array.free != NULL);
+    memset(array.data, dtype == FIG_I32 || dtype == FIG_I64 ? 0x7f : 0xff, bytes);
+    fig_twin_array_keep(&array);
+    return array;
+}
+
+void fig_twin_array_free(fig_twin_array *array) {
+    free(array->data);
+    free(array->before);
+    free(array->free);
+    memset(array, 0, sizeof *array);
+}
+
+void fig_twin_array_set(fig_twin_array *array, int64_t index, double value) {
+    assert_true(index >= 0 && index < array->count);
+    switch (array->dtype) {
+    case FIG_I32: ((int32_t *)array->data)[index] = (int32_t)value; break;
+    case FIG_I64: ((int64_t *)array->data)[index] = (int64_t)value; break;
+    default: fig_numeric_store(array->data, array->dtype, index, (float)value); break;
+    }
+}
+
+void fig_twin_array_fill(fig_twin_array *array, int64_t first, int64_t count, fig_random *random,
+                         float deviation) {
+    for (int64_t i = first; i < first + count; i++)
+        fig_twin_array_set(array, i, deviation * fig_random_normal(random));
+}
+
+void fig_twin_array_allow(fig_twin_array *array, int64_t first, int64_t count) {
+    assert_true(first >= 0 && first + count <= array->count);
+    memset(array->free + first, 1, (size_t)count);
+}
+
+void fig_twin_array_keep(fig_twin_array *array) {
+    memcpy(array->before, array->data,
+           (size_t)array->count * (size_t)fig_numeric_bytes(array->dtype));
+}
+
+void fig_twin_array_check(const fig_twin_array *array, const char *name) {
+    size_t bytes = (size_t)fig_numeric_bytes(array->dtype);
+    for (int64_t i = 0; i < array->count; i++) {
+        const uint8_t *before = array->before + (size_t)i * bytes;
+        const uint8_t *after = (const uint8_t *)array->data + (size_t)i * bytes;
+        if (array->free[i] || memcmp(before, after, bytes) == 0) continue;
+        uint64_t was = 0, is = 0;
+        memcpy(&was, before, bytes);
+        memcpy(&is, after, bytes);
+        fail_msg("%s: element %lld of %lld was 0x%llx and became 0x%llx", name, (long long)i,
+                 (long long)array->count, (unsigned long long)was, (unsigned long long)is);
+    }
+}
+
+uint8_t *fig_twin_plan(fig_plan_shape *shape, const fig_plan_step *step) {
+    fig_plan_lay_out(shape);
+    uint8_t *plan = aligned_alloc(16, shape->layout.bytes);
+    assert_non_null(plan);
+    memset(plan, 0x7f, shape->layout.bytes);
+    fig_plan_write(shape, step, plan);
+    return plan;
+}
+
+static void shuffle(uint32_t *order, uint32_t count, fig_random *random) {
+    for (uint32_t i = count - 1; i > 0; i--) {
+        uint32_t other = (uint32_t)fig_random_range(random, 0, (int32_t)i), kept = order[i];
+        order[i] = order[other];
+        order[other] = kept;
+    }
+}
+
+void fig_twin_launch(fig_op op, const void *params, fig_random *random) {
+    const fig_kernel *kernel = &fig_kernel_table[op];
+    uint32_t order[BLOCK_LIMIT];
+    fig_launch_shape shape;
+    kernel->shape(params, &shape);
+    assert_true(shape.grid[0] >= 1 && shape.grid[0] <= BLOCK_LIMIT);
+    assert_true(shape.grid[1] == 1 && shape.grid[2] == 1);
+    for (uint32_t i = 0; i < shape.grid[0]; i++)
+        order[i] = i;
+    if (random != NULL) shuffle(order, shape.grid[0], random);
+    for (uint32_t i = 0; i < shape.grid[0]; i++)
+        kernel->twin(params, (uint32_t[3]){order[i], 0, 0});
+}

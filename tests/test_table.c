@@ -1,0 +1,317 @@
+/* test_table.c: the kernel table says of every byte of every params what it is, once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/table.h"
+
+/* Calls `check` for every field of every row. */
+static void for_each_field(void (*check)(const fig_kernel *kernel, const fig_field *field)) {
+    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++)
+        for (int i = 0; i < fig_kernel_table[op].field_count; i++)
+            check(&fig_kernel_table[op], &fig_kernel_table[op].fields[i]);
+}
+
+static int is_one_of(const char *name, const char *const *names) {
+    for (; *names != NULL; names++)
+        if (strcmp(name, *names) == 0) return 1;
+    return 0;
+}
+
+static void fields_cover_params_exactly_once_in_order(void **state) {
+    (void)state;
+    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        const fig_kernel *kernel = &fig_kernel_table[op];
+        uint32_t end = 0;
+        for (int i = 0; i < kernel->field_count; i++) {
+            const fig_field *field = &kernel->fields[i];
+            if (field->offset != end || field->bytes == 0)
+                fail_msg("%s.%s: starts at %u, %u bytes; the field before ends at %u", kernel->name,
+                         field->name, field->offset, field->bytes, end);
+            end = (uint32_t)field->offset + field->bytes;
+        }
+        assert_int_equal(end, kernel->params_bytes);
+        assert_true(kernel->params_bytes <= FIG_PARAMS_LIMIT && kernel->params_bytes % 8 == 0);
+        assert_true(kernel->attribute_bytes <= FIG_ATTRIBUTE_LIMIT);
+        assert_true(kernel->operand_count <= FIG_OPERAND_LIMIT);
+    }
+}
+
+static void attributes_are_read_exactly_once_in_order(void **state) {
+    (void)state;
+    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        const fig_kernel *kernel = &fig_kernel_table[op];
+        uint32_t end = 0;
+        for (int i = 0; i < kernel->field_count; i++) {
+            const fig_field *field = &kernel->fields[i];
+            if (field->kind != FIG_FIELD_ATTRIBUTE) continue;
+            assert_int_equal(field->item, end);
+            end += field->bytes;
+        }
+        assert_int_equal(end, kernel->attribute_bytes);
+    }
+}
+
+static void check_type(const fig_kernel *kernel, const fig_field *field) {
+    static const uint16_t bytes[] = {
+        [FIG_TYPE_ADDRESS] = 8, [FIG_TYPE_I64] = 8, [FIG_TYPE_I32] = 4,
+        [FIG_TYPE_U32] = 4,     [FIG_TYPE_F32] = 4, [FIG_TYPE_SPLIT] = 16};
+    /* By kind; 0xff: whatever the attribute is. */
+    static const uint8_t types[] = {[FIG_FIELD_ZERO] = FIG_TYPE_U32,
+                                    [FIG_FIELD_ADDRESS] = FIG_TYPE_ADDRESS,
+                                    [FIG_FIELD_STRIDE] = FIG_TYPE_I64,
+                                    [FIG_FIELD_EXTENT] = FIG_TYPE_I64,
+                                    [FIG_FIELD_DIM] = FIG_TYPE_I32,
+                                    [FIG_FIELD_DTYPE] = FIG_TYPE_I32,
+                                    [FIG_FIELD_ATTRIBUTE] = 0xff,
+                                    [FIG_FIELD_BATCH] = FIG_TYPE_I32,
+                                    [FIG_FIELD_BUCKET] = FIG_TYPE_U32,
+                                    [FIG_FIELD_PLAN] = FIG_TYPE_ADDRESS,
+                                    [FIG_FIELD_PLAN_BYTES] = FIG_TYPE_U32,
+                                    [FIG_FIELD_PLAN_SECTION] = FIG_TYPE_U32,
+                                    [FIG_FIELD_SPLIT] = FIG_TYPE_SPLIT,
+                                    [FIG_FIELD_HEADS] = FIG_TYPE_I32,
+                                    [FIG_FIELD_WORKSPACE] = FIG_TYPE_ADDRESS,
+                                    [FIG_FIELD_RING] = FIG_TYPE_ADDRESS,
+                                    [FIG_FIELD_RING_CURSOR] = FIG_TYPE_ADDRESS,
+                                    [FIG_FIELD_RING_WORDS] = FIG_TYPE_ADDRESS,
+                                    [FIG_FIELD_RING_SLOTS] = FIG_TYPE_U32,
+                                    [FIG_FIELD_RING_BYTES] = FIG_TYPE_U32};
+    assert_true(field->kind < sizeof types && field->type < sizeof bytes / sizeof bytes[0]);
+    uint8_t type = types[field->kind] == 0xff ? field->type : types[field->kind];
+    if (field->bytes != bytes[field->type] || field->type != type)
+        fail_msg("%s.%s: kind %u has type %u of %u bytes", kernel->name, field->name, field->kind,
+                 field->type, field->bytes);
+}
+
+static void a_field_has_the_type_and_size_of_its_kind(void **state) {
+    (void)state;
+    for_each_field(check_type);
+}
+
+/* One past the largest item of a kind. */
+static uint32_t item_limit(const fig_kernel *kernel, const fig_field *field) {
+    switch (field->kind) {
+    case FIG_FIELD_STRIDE: return 3; /* the last stride is 1 and no field */
+    case FIG_FIELD_DIM: return 4;
+    case FIG_FIELD_ATTRIBUTE: return kernel->attribute_bytes;
+    case FIG_FIELD_PLAN_SECTION: return FIG_PLAN_STARTS + 1;
+    case FIG_FIELD_WORKSPACE: return FIG_WORKSPACE_COUNTERS + 1;
+    default: return 1;
+    }
+}
+
+static void check_indices(const fig_kernel *kernel, const fig_field *field) {
+    int of_operand = field->kind >= FIG_FIELD_ADDRESS && field->kind <= FIG_FIELD_DTYPE;
+    uint32_t operand_limit = of_operand ? kernel->operand_count : 1;
+    if (field->operand >= operand_limit || field->item >= item_limit(kernel, field) ||
+        field->divisor < 1)
+        fail_msg("%s.%s: operand %u, item %u, divisor %u", kernel->name, field->name,
+                 field->operand, field->item, field->divisor);
+}
+
+static void operands_items_and_divisors_are_in_range(void **state) {
+    (void)state;
+    for_each_field(check_indices);
+}
+
+/* How a field of this kind and item is named after its operand: "k_out_strides.head" is stride 1 of
+ * k_out, "k_cache_strides.head" stride 2 of k_cache, "table_stride" stride 0 of page_table. */
+static void name_of(const fig_kernel *kernel, const fig_field *field, char *name, size_t bytes) {
+    static const char *const row_items[] = {"row", "head", "?"};
+    static const char *const cache_items[] = {"page", "token", "head"};
+    const char *operand = kernel->operands[field->operand].name;
+    int is_cache = strstr(operand, "_cache") != NULL;
+    if (field->kind == FIG_FIELD_ADDRESS) {
+        snprintf(name, bytes, "%s", operand);
+    } else if (field->kind == FIG_FIELD_EXTENT) {
+        snprintf(name, bytes, "%c_pages", operand[0]);
+    } else if (strchr(field->name, '.') != NULL) {
+        const char *const *items = is_cache ? cache_items : row_items;
+        snprintf(name, bytes, "%s_strides.%s", operand, items[field->item]);
+    } else {
+        const char *stem = strcmp(operand, "page_table") == 0 ? "table" : operand;
+        snprintf(name, bytes, "%s_stride", field->item == 0 ? stem : "?");
+    }
+}
+
+static void check_name(const fig_kernel *kernel, const fig_field *field) {
+    char name[64];
+    if (field->kind != FIG_FIELD_ADDRESS && field->kind != FIG_FIELD_STRIDE &&
+        field->kind != FIG_FIELD_EXTENT)
+        return;
+    name_of(kernel, field, name, sizeof name);
+    if (strcmp(name, field->name) != 0)
+        fail_msg("%s.%s: comes from what is named %s", kernel->name, field->name, name);
+}
+
+static void addresses_strides_and_extents_are_of_the_operand_they_are_named_after(void **state) {
+    (void)state;
+    for_each_field(check_name);
+}
+
+typedef struct table_dimension {
+    uint8_t op;
+    const char *field;
+    uint8_t operand, item, divisor;
+} table_dimension;
+
+/* In the order of the rows. */
+static const table_dimension dimensions[] = {
+    {FIG_OP_SILU_AND_MUL, "width", FIG_SILU_IN, 1, 2},
+    {FIG_OP_ROPE, "q_heads", FIG_ROPE_Q, 1, 1},
+    {FIG_OP_ROPE, "k_heads", FIG_ROPE_K, 1, 1},
+    {FIG_OP_ROPE, "head_dim", FIG_ROPE_Q, 2, 1},
+    {FIG_OP_APPEND_KV, "page_size", FIG_APPEND_K_CACHE, 1, 1},
+    {FIG_OP_APPEND_KV, "kv_heads", FIG_APPEND_K_CACHE, 2, 1},
+    {FIG_OP_APPEND_KV, "head_dim", FIG_APPEND_K_CACHE, 3, 1},
+    {FIG_OP_ATTENTION, "q_heads", FIG_ATTENTION_Q, 1, 1},
+    {FIG_OP_ATTENTION, "kv_heads", FIG_ATTENTION_K_CACHE, 2, 1},
+    {FIG_OP_ATTENTION, "head_dim", FIG_ATTENTION_Q, 2, 1},
+    {FIG_OP_ATTENTION, "page_size", FIG_ATTENTION_K_CACHE, 1, 1},
+};
+
+static void dimensions_are_those_of_the_documented_shapes(void **state) {
+    (void)state;
+    size_t next = 0;
+    for (uint8_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        for (int i = 0; i < fig_kernel_table[op].field_count; i++) {
+            const fig_field *field = &fig_kernel_table[op].fields[i];
+            if (field->kind != FIG_FIELD_DIM) continue;
+            assert_true(next < sizeof dimensions / sizeof dimensions[0]);
+            const table_dimension *want = &dimensions[next++];
+            assert_int_equal(op, want->op);
+            assert_string_equal(field->name, want->field);
+            assert_int_equal(field->operand, want->operand);
+            assert_int_equal(field->item, want->item);
+            assert_int_equal(field->divisor, want->divisor);
+        }
+    }
+    assert_int_equal(next, sizeof dimensions / sizeof dimensions[0]);
+}
+
+/* The kinds whose fields bear one name each, whatever the row. */
+static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
+    static const char *const names[][4] = {
+        [FIG_FIELD_ZERO] = {"reserved"},
+        [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype"},
+        [FIG_FIELD_BATCH] = {"row_limit"},
+        [FIG_FIELD_BUCKET] = {"bucket"},
+        [FIG_FIELD_PLAN] = {"plan"},
+        [FIG_FIELD_PLAN_BYTES] = {"plan_bytes"},
+        [FIG_FIELD_SPLIT] = {"split"},
+        [FIG_FIELD_HEADS] = {"heads_per_worker"},
+        [FIG_FIELD_RING] = {"ring"},
+        [FIG_FIELD_RING_CURSOR] = {"cursor"},
+        [FIG_FIELD_RING_WORDS] = {"words"},
+        [FIG_FIELD_RING_SLOTS] = {"slot_count"},
+        [FIG_FIELD_RING_BYTES] = {"slot_bytes"},
+    };
+    static const char *const sections[] = {"lengths_offset", "positions_offset", "sequences_offset",
+                                           "prefix_offset", "starts_offset"};
+    static const char *const workspaces[] = {"partials", "sums", "counters"};
+    for (uint8_t kind = 0; kind < sizeof names / sizeof names[0]; kind++) {
+        if (names[kind][0] == NULL) continue;
+        if (is_one_of(field->name, names[kind]) == (field->kind == kind)) continue;
+        fail_msg("%s.%s: is of kind %u", kernel->name, field->name, field->kind);
+    }
+    if (field->kind == FIG_FIELD_PLAN_SECTION)
+        assert_string_equal(field->name, sections[field->item]);
+    if (field->kind == FIG_FIELD_WORKSPACE)
+        assert_string_equal(field->name, workspaces[field->item]);
+}
+
+static void a_name_means_the_same_kind_in_every_row(void **state) {
+    (void)state;
+    for_each_field(check_plain_name);
+}
+
+static void names_are_unique_in_a_row_and_rows_have_unlike_names(void **state) {
+    (void)state;
+    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        const fig_kernel *kernel = &fig_kernel_table[op];
+        for (int i = 0; i < kernel->field_count; i++)
+            for (int j = 0; j < i; j++)
+                assert_string_not_equal(kernel->fields[i].name, kernel->fields[j].name);
+        for (int i = 0; i < kernel->operand_count; i++)
+            for (int j = 0; j < i; j++)
+                assert_string_not_equal(kernel->operands[i].name, kernel->operands[j].name);
+        for (int other = 0; other < op; other++)
+            assert_string_not_equal(kernel->name, fig_kernel_table[other].name);
+    }
+}
+
+static void only_what_is_optional_in_the_public_header_is_optional(void **state) {
+    (void)state;
+    static const char *const optional[] = {"positions", "page_table", "lse", NULL};
+    static const char *const written[] = {"out",     "q_out", "k_out", "k_cache",
+                                          "v_cache", "lse",   NULL};
+    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        const fig_kernel *kernel = &fig_kernel_table[op];
+        for (int i = 0; i < kernel->operand_count; i++) {
+            const fig_operand *operand = &kernel->operands[i];
+            int writes = is_one_of(operand->name, written);
+            if (op == FIG_OP_ATTENTION && strstr(operand->name, "_cache")) writes = 0;
+            assert_int_equal(operand->optional, is_one_of(operand->name, optional));
+            assert_int_equal(operand->access, writes ? FIG_ACCESS_WRITE : FIG_ACCESS_READ);
+        }
+    }
+}
+
+static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
+    (void)state;
+    static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {1, 7, 7, 7, 13};
+    fig_silu_and_mul_params silu = {.row_limit = 7};
+    fig_rope_params rope = {.row_limit = 7};
+    fig_append_kv_params append = {.row_limit = 7};
+    fig_attention_params attention = {.split = {.row_limit = 7, .workers = 13}};
+    fig_fetch_params fetch = {0};
+    const void *params[FIG_OP_KERNEL_COUNT] = {&fetch, &silu, &rope, &append, &attention};
+    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        fig_launch_shape shape;
+        memset(&shape, 0xff, sizeof shape);
+        fig_kernel_table[op].shape(params[op], &shape);
+        assert_int_equal(shape.grid[0], grids[op]);
+        assert_int_equal(shape.grid[1], 1);
+        assert_int_equal(shape.grid[2], 1);
+        assert_true(shape.block[0] >= 32 && shape.block[0] <= 1024 && shape.block[0] % 32 == 0);
+        assert_int_equal(shape.block[1], 1);
+        assert_int_equal(shape.block[2], 1);
+        assert_int_equal(shape.shared_bytes, 0);
+    }
+}
+
+static void rows_stand_at_their_number_and_only_operations_have_names(void **state) {
+    (void)state;
+    static const char *const names[FIG_OP_KERNEL_COUNT] = {"fetch", "silu_and_mul", "rope",
+                                                           "append_kv", "attention"};
+    for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        assert_string_equal(fig_table_op_name(op), names[op]);
+        assert_int_equal(fig_kernel_table[op].split, op == FIG_OP_ATTENTION);
+    }
+    assert_string_equal(fig_table_op_name(FIG_OP_CALL), "call");
+    assert_null(fig_table_op_name(FIG_OP_KERNEL_COUNT));
+    assert_null(fig_table_op_name(FIG_OP_CALL + 1));
+    assert_null(fig_table_op_name(UINT32_MAX));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fields_cover_params_exactly_once_in_order),
+        cmocka_unit_test(attributes_are_read_exactly_once_in_order),
+        cmocka_unit_test(a_field_has_the_type_and_size_of_its_kind),
+        cmocka_unit_test(operands_items_and_divisors_are_in_range),
+        cmocka_unit_test(addresses_strides_and_extents_are_of_the_operand_they_are_named_after),
+        cmocka_unit_test(dimensions_are_those_of_the_documented_shapes),
+        cmocka_unit_test(a_name_means_the_same_kind_in_every_row),
+        cmocka_unit_test(names_are_unique_in_a_row_and_rows_have_unlike_names),
+        cmocka_unit_test(only_what_is_optional_in_the_public_header_is_optional),
+        cmocka_unit_test(grids_follow_row_limit_or_workers_and_blocks_are_whole_warps),
+        cmocka_unit_test(rows_stand_at_their_number_and_only_operations_have_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
