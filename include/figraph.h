@@ -77,9 +77,9 @@ typedef enum fig_dtype {
     FIG_I64 = 9
 } fig_dtype;
 
-/* angle(p, i) = p * frequency(i) / scale, frequency(i) = theta^(-2i / head_dim). Where llama3_factor
- * > 0, frequencies whose wave is longer than llama3_context / llama3_low are divided by the factor,
- * those shorter than llama3_context / llama3_high are kept, and those between are blended. */
+/* angle(p, i) = p * frequency(i) / scale, frequency(i) = theta^(-2i / head_dim). With llama3_factor,
+ * frequencies whose wave is longer than llama3_context / llama3_low are divided by the factor, those
+ * shorter than llama3_context / llama3_high are kept, and those between are blended. */
 typedef struct fig_rope_spec {
     int32_t interleaved; /* 0: NeoX halves (i, i + d/2); 1: neighbours (2i, 2i + 1) */
     float theta;         /* 0: 10000 */
@@ -376,19 +376,22 @@ typedef int (*fig_callback)(void *user, const fig_call_args *args);
 FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                        void *user);
 
-/* Makes every bucket launchable with what is bound: FIG_UNBOUND names what is missing. The first
- * stage after a bind does it where the caller did not. */
+/* Makes every bucket launchable with what is bound: FIG_UNBOUND names what is missing;
+ * FIG_INVALID: an output lies on another tensor, or a step staged before the bind still waits for
+ * its launch. The first stage after a bind does it where the caller did not. */
 FIG_API fig_status fig_engine_prepare(fig_engine *engine);
 
 /* stage: choose the bucket, plan, write a slot; every array is read before return. launch: replay
- * what was staged longest ago. step is both. FIG_BUSY: wait, then call again. FIG_INVALID from
- * launch: nothing is staged. */
+ * what was staged longest ago. step is both; where it fails with staged > launched in fig_progress,
+ * the step stays staged, and launch, not step, is to be called again. FIG_BUSY: wait, then call
+ * again. FIG_INVALID from launch: nothing is staged. */
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
 
-/* wait: FIG_TIMEOUT: still running. Otherwise every step launched has ended, and the first fault
- * since the last wait is returned once. poll returns at once; its fault stays until a wait. */
+/* wait: FIG_TIMEOUT: still running; a timeout below 0 has no end. Otherwise every step launched
+ * has ended, and the first fault since the last wait is returned once. poll returns at once; its
+ * fault stays until a wait. */
 FIG_API fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us);
 typedef struct fig_progress {
     uint32_t size;

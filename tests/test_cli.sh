@@ -1,0 +1,596 @@
+#!/bin/sh
+# test_cli.sh: what figraph promises whoever types its commands, or runs them from a program.
+#
+# Commands, help, exit codes, sentences, JSON, damaged files, full disks, killed captures, and a
+# check that finds what is wrong. Programs that no command would record are recorded here through
+# the public header. Each check that fails says what was run. Invariant: the last line is
+# "N passed, N failed".
+set -u
+LC_ALL=C
+export LC_ALL
+unset FIG_DEVICE
+figraph=${FIGRAPH:-${BUILD:-build}/figraph}
+library=${BUILD:-build}/libfigraph.a
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0
+failed=0
+words=
+code=0
+
+# ---- Saying how a check went ---------------------------------------------------------------------
+verdict() { # 0: it holds; what was to hold
+    if [ "$1" -eq 0 ]; then
+        passed=$((passed + 1))
+        return
+    fi
+    failed=$((failed + 1))
+    echo "FAILED: figraph $words"
+    echo "    $2; exit code $code, stdout and stderr:"
+    head -c 600 "$scratch/out" | sed 's/^/    | /'
+    head -c 600 "$scratch/err" | sed 's/^/    ! /'
+}
+run() {
+    words=$*
+    code=0
+    "$figraph" "$@" > "$scratch/out" 2> "$scratch/err" || code=$?
+}
+ends() { # CODE
+    [ "$code" -eq "$1" ]
+    verdict $? "the exit code is to be $1"
+}
+prints() { # TEXT
+    grep -qF -e "$1" "$scratch/out"
+    verdict $? "stdout is to hold \"$1\""
+}
+# One line on stderr that begins with the program's name and holds every word given.
+says() {
+    [ "$(wc -l < "$scratch/err")" -eq 1 ] && grep -q '^figraph: ' "$scratch/err"
+    verdict $? "stderr is to be one line that begins with figraph:"
+    for word; do
+        grep -qF -e "$word" "$scratch/err"
+        verdict $? "the sentence is to hold \"$word\""
+    done
+}
+quiet() {
+    [ ! -s "$scratch/err" ]
+    verdict $? "stderr is to be empty"
+}
+refused() { # WORD...: bad usage, said in one line, and nothing on stdout
+    ends 2
+    [ ! -s "$scratch/out" ]
+    verdict $? "stdout is to be empty"
+    says "$@"
+}
+# Expressions over the JSON that was printed, named j. One program reads them all.
+json() {
+    python3 -c 'import json, sys
+j = json.load(open(sys.argv[1]))
+for expression in sys.argv[2:]:
+    try:
+        holds = bool(eval(expression))
+    except Exception:
+        holds = False
+    print(int(not holds), "the JSON is to have " + expression)' "$scratch/out" "$@" \
+        > "$scratch/json" 2>&1
+    verdict $? 'stdout is to be JSON'
+    while read -r holds sentence; do
+        verdict "$holds" "$sentence"
+    done < "$scratch/json"
+}
+
+# ---- Help ----------------------------------------------------------------------------------------
+run --help
+ends 0
+quiet
+for command in plan capture inspect verify replay presets; do
+    run --help
+    prints "  $command "
+    run "$command" --help
+    ends 0
+    quiet
+    prints "usage: figraph $command"
+    prints 'example:'
+    prints "  figraph $command "
+    awk 'length > 100 { long = 1 } END { exit long }' "$scratch/out"
+    verdict $? 'help is to fit 100 columns'
+done
+run --version
+ends 0
+version=$(awk '$2 == "FIG_VERSION" { v = $3
+    print int(v / 10000) "." int(v / 100) % 100 "." v % 100 }' include/figraph.h)
+prints "figraph $version"
+
+# ---- Bad usage -----------------------------------------------------------------------------------
+run
+refused 'command'
+run paln
+refused 'paln' 'figraph --help'
+run --hepl
+refused '--hepl'
+for command in plan capture inspect verify replay presets; do
+    run "$command" --no-such-option
+    refused "$command" '--no-such-option' "figraph $command --help"
+done
+run plan "--two
+lines"
+refused '--two?lines'
+run presets tutorial
+refused 'presets' 'tutorial'
+run verify
+refused 'FILE is missing'
+run verify a.fig b.fig
+refused 'a.fig' 'b.fig'
+run presets --json=yes
+refused '--json' 'yes'
+run presets --json --json
+refused '--json' 'twice'
+
+run plan --kv 5
+refused '--preset' '--config'
+run plan --preset tutorial --config x.json --kv 5
+refused '--preset' '--config' 'both'
+run plan --preset tutorial
+refused '--kv'
+run plan --preset tutorial --kv
+refused '--kv' 'LENS'
+run plan --preset tutorial --kv --json
+refused '--kv' 'LENS'
+run plan --preset tutorail --kv 5
+refused 'tutorail' 'tutorial' 'llama-3.1-8b'
+run plan --preset tutorial --kv 5 --traits h2000
+refused 'h2000' 'h200'
+run plan --preset tutorial --kv 5 --batch few
+refused '--batch' '"few"'
+run plan --preset tutorial --kv 5 --batch 0
+refused '--batch' '0'
+run plan --preset tutorial --kv 5 --batch 99999999999999999999
+refused '--batch' '99999999999999999999'
+run plan --preset tutorial --kv 5,6 --batch 3
+refused '--kv' '2' '3'
+for lengths in x 5x 3xx4 -5 0x5 '5 ' 1e3 2147483648 65537x1; do
+    run plan --preset tutorial --kv "$lengths"
+    refused '--kv' "\"$lengths\""
+    run plan --preset tutorial --kv "1,$lengths,2"
+    refused '--kv' "\"$lengths\""
+done
+for lengths in ',' '5,' ',5' '5,,5'; do
+    run plan --preset tutorial --kv "$lengths"
+    refused '--kv' '""'
+done
+run plan --preset tutorial --kv 9x5
+refused '9' '8'
+run plan --preset tutorial --kv 513
+refused '513' '512'
+run plan --preset tutorial --batch-limit 4 --kv 5x5
+refused '5' '4'
+run plan --preset tutorial --page-size 65537 --kv 5
+refused 'page_size' '65537'
+run capture --preset tutorial
+refused '-o'
+run capture --preset tutorial --layers 0 -o "$scratch/x.fig"
+refused '--layers' '0'
+run capture --preset tutorial --layers 100000 -o "$scratch/x.fig"
+refused 'layers' '100000' '512'
+run capture --preset tutorial --device gpu -o "$scratch/x.fig"
+refused '--device' '"gpu"'
+run capture --config "$scratch/none.json" -o "$scratch/x.fig"
+refused "$scratch/none.json"
+run capture --preset tutorial -o "$scratch/none/x.fig"
+refused "$scratch/none/x.fig"
+run replay "$scratch/none.fig" --steps 1
+refused "$scratch/none.fig"
+run inspect "$scratch/none.fig"
+refused "$scratch/none.fig"
+run verify "$scratch/none.fig"
+refused "$scratch/none.fig"
+run verify "$scratch"
+refused "$scratch"
+[ ! -e "$scratch/x.fig" ]
+verdict $? 'a refused capture is to leave no file'
+
+# ---- presets and plan ----------------------------------------------------------------------------
+run presets
+ends 0
+quiet
+prints 'tutorial'
+prints 'llama-3.1-8b-layer'
+run presets --json
+ends 0
+json '[p["layers"] for p in j if p["name"] == "llama-3.1-8b"] == [32]' \
+    '[p["kv_limit"] for p in j if p["name"] == "tutorial"] == [512]'
+
+plan='plan --preset llama-3.1-8b --batch 40 --kv 32768,39x512'
+# shellcheck disable=SC2086 # words
+run $plan --json
+ends 0
+quiet
+json 'sum(j["worker_tiles"]) == j["tiles"] > 0' 'len(j["worker_tiles"]) == j["workers"] == 132' \
+    'max(j["worker_tiles"]) == j["tiles_most"]' 'min(j["worker_tiles"]) == j["tiles_least"]' \
+    'j["tiles_most"] - j["tiles_least"] <= 1' 'j["tokens"] == 32768 + 39 * 512' \
+    'j["tiles"] * j["heads"] * j["tile_tokens"] == 8 * j["tokens"]' \
+    'j["partials"] <= j["partial_limit"]' 'j["plan_bytes"] <= j["plan_bytes_limit"]' \
+    'j["bucket"]["batch"] >= 40' 'j["bucket"]["batch"] * j["bucket"]["kv"] >= j["tokens"]' \
+    'sum(j["worker_rows"]) >= 40'
+least=$(sed -n 's/.*"tiles_least": \([0-9]*\).*/\1/p' "$scratch/out")
+# shellcheck disable=SC2086
+run $plan
+ends 0
+quiet
+prints "has $least to"
+prints 'worker  66 to 131'
+# In ASCII a bar is one character a worker: those of the lowest line are all the workers.
+bars=$(awk -F '|' '/\|/ && ++line % 4 == 0 { print $2 }' "$scratch/out" | tr -d '\n ' | wc -c)
+[ "$bars" -eq 132 ]
+verdict $? 'the drawing is to have a bar for each of 132 workers'
+LC_ALL=C.UTF-8 "$figraph" plan --preset llama-3.1-8b --kv 40x512 > "$scratch/out"
+python3 -c 'import sys
+lines = open(sys.argv[1], encoding="utf-8").read().splitlines()
+sys.exit(not (any("█" in l for l in lines) and max(map(len, lines)) <= 80))' "$scratch/out"
+verdict $? 'a drawing in UTF-8 is to have blocks and fit 80 columns'
+for traits in h200 h100 a100 host; do
+    for lengths in 1 8x1 8x512 512,0,0,7 0 0,0,0; do
+        run plan --preset tutorial --kv "$lengths" --traits "$traits" --json
+        ends 0
+        json 'sum(j["worker_tiles"]) == j["tiles"]' 'len(j["worker_rows"]) == j["workers"]'
+        run plan --preset tutorial --kv "$lengths" --traits "$traits"
+        ends 0
+        awk 'length > 80 { long = 1 } END { exit long }' "$scratch/out"
+        verdict $? 'a drawing is to fit 80 columns'
+    done
+done
+
+# ---- capture, verify, inspect --------------------------------------------------------------------
+fig=$scratch/tutorial.fig
+run capture --preset tutorial -o "$fig"
+ends 0
+quiet
+prints "$fig"
+run capture --preset tutorial -o "$scratch/again.fig" --json
+ends 0
+json "j['bytes'] == $(wc -c < "$fig")" 'j["traits"] == "host"' 'len(j["content_id"]) == 64' \
+    'j["buckets"] > 1' 'j["nodes"] == 4'
+cmp -s "$fig" "$scratch/again.fig"
+verdict $? 'two captures are to be the same file'
+run capture --preset tutorial --traits h200 --layers 3 --batch-limit 2 --kv-limit 300 \
+    --page-size 0 -o "$scratch/h200.fig" --json
+ends 0
+json 'j["traits"] == "h200"' 'j["layers"] == 3' 'j["nodes"] == 12'
+run verify "$scratch/h200.fig"
+ends 0
+run capture --preset tutorial --device cuda -o "$scratch/cuda.fig"
+refused 'cuda'
+[ ! -e "$scratch/cuda.fig" ]
+verdict $? 'a device that is not there is to leave no file'
+FIG_DEVICE=cuda run capture --preset tutorial -o "$scratch/cuda.fig"
+refused 'cuda'
+FIG_DEVICE=cdua run capture --preset tutorial -o "$scratch/cuda.fig"
+refused 'FIG_DEVICE' '"cdua"'
+FIG_DEVICE=cuda run capture --preset tutorial --device host -o "$scratch/again.fig"
+ends 0
+
+cat > "$scratch/config.json" << 'END'
+{"model_type": "llama", "hidden_size": 1024, "intermediate_size": 64, "num_hidden_layers": 1,
+ "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "hidden_act": "silu",
+ "max_position_embeddings": 8192, "rope_theta": 10000.0, "rope_scaling": null,
+ "torch_dtype": "float16"}
+END
+run capture --config "$scratch/config.json" --batch-limit 8 --kv-limit 512 \
+    -o "$scratch/config.fig" --json
+ends 0
+cmp -s "$fig" "$scratch/config.fig"
+verdict $? 'the tutorial from a config.json is to be the same file as from its preset'
+sed 's/"llama"/"mamba"/' "$scratch/config.json" > "$scratch/mamba.json"
+run capture --config "$scratch/mamba.json" -o "$scratch/x.fig"
+refused "$scratch/mamba.json" 'model_type' 'mamba'
+sed 's/"num_attention_heads": 16, //' "$scratch/config.json" > "$scratch/headless.json"
+run plan --config "$scratch/headless.json" --kv 5
+refused "$scratch/headless.json" 'num_attention_heads'
+head -c 100 "$scratch/config.json" > "$scratch/half.json"
+run plan --config "$scratch/half.json" --kv 5
+refused "$scratch/half.json"
+
+run verify "$fig"
+ends 0
+quiet
+prints 'sound'
+run verify "$fig" --json
+ends 0
+json 'j["sound"] is True' 'j["relowered"] == 0'
+id=$(sed -n 's/.*"content_id": "\(.*\)".*/\1/p' "$scratch/out")
+run inspect "$fig"
+ends 0
+quiet
+prints "$id"
+run inspect "$fig" --format json
+ends 0
+json 'isinstance(j, dict)'
+run inspect "$fig" --bucket 1 --format=json
+ends 0
+json 'isinstance(j, dict)'
+run inspect --bucket 2 -- "$fig"
+ends 0
+prints 'attention'
+run inspect "$fig" --bucket 10000
+refused '10000'
+run inspect "$fig" --bucket 0
+refused '--bucket' '0'
+run inspect "$fig" --format yaml
+refused '--format' '"yaml"'
+
+# ---- replay --------------------------------------------------------------------------------------
+run replay "$fig" --steps 24 --check --json
+ends 0
+quiet
+json 'j["passed"] is True' 'sum(b["steps"] for b in j["buckets"]) == j["steps"] == 24' \
+    'len(j["buckets"]) >= 4' '0 < j["worst_ulp"] <= 2' \
+    'j["worst_ulp"] == max(b["worst_ulp"] for b in j["buckets"])' 'j["idle_rows"] > 0' \
+    'j["compared"] > 100000' 'all(b["median_us"] > 0 for b in j["buckets"])'
+run replay "$fig" --steps 24 --check
+ends 0
+quiet
+prints 'worst error'
+run replay "$fig" --steps 12 --rows 3 --kv 120,0,510 --check --json
+ends 0
+json 'j["rows"] == 36' 'j["idle_rows"] == 13' 'j["passed"] is True'
+run replay "$fig" --steps 4 --kv 4x126 --json --device host
+ends 0
+json 'j["rows"] == 16' 'j["tokens"] == 4 * (126 + 127 + 128 + 129)' 'j["checked"] is False' \
+    '[b["kv"] for b in j["buckets"]] == [128, 256]'
+FIG_DEVICE=cuda run replay "$fig" --steps 4
+refused 'cuda'
+run replay "$fig"
+refused '--steps'
+run replay "$fig" --steps 0
+refused '--steps' '0'
+run replay "$fig" --steps 1 --rows 9
+refused '--rows' '9' '8'
+run replay "$fig" --steps 1 --kv 9x1
+refused '--kv' '9' '8'
+run replay "$fig" --steps 1 --kv 513
+refused '--kv' '513' '512'
+run replay "$scratch/h200.fig" --steps 6 --check --json
+ends 0
+json 'j["passed"] is True'
+for dtype in float32 bfloat16; do
+    sed "s/float16/$dtype/" "$scratch/config.json" > "$scratch/$dtype.json"
+    run capture --config "$scratch/$dtype.json" --kv-limit 512 --layers 2 -o "$scratch/$dtype.fig"
+    ends 0
+    run replay "$scratch/$dtype.fig" --steps 8 --check --seed 7 --json
+    ends 0
+    json 'j["passed"] is True' 'j["worst_ulp"] > 0'
+done
+
+# ---- A check that finds what is wrong, and programs that are not the standard step ---------------
+cat > "$scratch/record.c" << 'END'
+#include <figraph.h>
+#include <stdio.h>
+#include <string.h>
+
+static fig_tensor tensor(fig_program *p, const char *name, int rank, int64_t a, int64_t b,
+                         int64_t c) {
+    int paged = strstr(name, "cache") != NULL;
+    fig_tensor_info info = {.size = sizeof info, .name = name, .role = FIG_BOUND,
+                            .dtype = FIG_F16, .rank = rank,
+                            .dims = {paged ? FIG_DIM_PAGES : FIG_DIM_BATCH, a, b, c}};
+    return fig_program_tensor(p, &info);
+}
+
+/* The tutorial's step with one thing wrong in it. */
+int main(int count, char **words) {
+    const char *wrong = count > 2 ? words[1] : "";
+    fig_spec spec;
+    fig_program *p;
+    fig_graphs *graphs;
+    if (fig_spec_preset(&spec, "tutorial") != FIG_OK) return 1;
+    if (fig_program_create(&p, &spec) != FIG_OK) return 1;
+    fig_rope_spec rope = {.theta = strcmp(wrong, "rope") == 0 ? 9000 : 10000};
+    fig_tensor table = fig_program_tensor(
+        p, FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_STATE, .dtype = FIG_I32,
+                       .rank = 2, .dims = {8, 32}));
+    fig_tensor gate_up = tensor(p, "gate_up.0", 2, 128, 0, 0);
+    fig_tensor act = tensor(p, "act.0", 2, 64, 0, 0);
+    fig_tensor q = tensor(p, strcmp(wrong, "name") == 0 ? "query.0" : "q.0", 3, 16, 64, 0);
+    fig_tensor k = tensor(p, "k.0", 3, 4, 64, 0), v = tensor(p, "v.0", 3, 4, 64, 0);
+    fig_tensor out = tensor(p, "out.0", 3, 16, 64, 0);
+    fig_cache cache = {.k = tensor(p, "k_cache.0", 4, 16, 4, 64),
+                       .v = tensor(p, "v_cache.0", 4, 16, 4, 64),
+                       .page_table = table};
+    fig_cache swapped = {.k = cache.v, .v = cache.k, .page_table = table};
+    fig_program_layer(p, 0);
+    /* Whatever stands in place of the activation, there are as many nodes as there should be. */
+    if (strcmp(wrong, "act") == 0)
+        fig_append_kv(p, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
+    else if (strcmp(wrong, "call") == 0)
+        fig_call(p, FIG_OPTIONS(fig_call_op, .call = "gemm", .reads = &gate_up, .read_count = 1,
+                                .writes = &act, .write_count = 1));
+    else
+        fig_silu_and_mul(p, FIG_OPTIONS(fig_silu_and_mul_op, .in = gate_up, .out = act));
+    fig_rope(p, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .rope = &rope));
+    fig_append_kv(p, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v,
+                                 .cache = strcmp(wrong, "append") == 0 ? swapped : cache));
+    fig_attention(p, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache,
+                                 .sm_scale = strcmp(wrong, "attention") == 0 ? 0.126f
+                                             : strcmp(wrong, "nan") == 0     ? 3e38f
+                                                                             : 0.125f));
+    if (strcmp(wrong, "more") == 0)
+        fig_silu_and_mul(p, FIG_OPTIONS(fig_silu_and_mul_op, .in = gate_up, .out = act));
+    if (fig_program_finish(p) != FIG_OK || fig_graphs_lower(&graphs, p, NULL) != FIG_OK ||
+        fig_graphs_save(graphs, words[count - 1]) != FIG_OK) {
+        fprintf(stderr, "%s: %s\n", wrong, fig_message());
+        return 1;
+    }
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(p);
+    return 0;
+}
+END
+words='(recording programs with one thing wrong)'
+${CC:-gcc} -std=c11 -Iinclude "$scratch/record.c" "$library" -lzstd -ljansson -lm -lpthread \
+    -o "$scratch/record" > "$scratch/out" 2> "$scratch/err"
+verdict $? 'a program is to build with figraph.h alone'
+record() {
+    words="(recording with a wrong $1)"
+    code=0
+    "$scratch/record" "$1" "$scratch/$1.fig" > "$scratch/out" 2> "$scratch/err" || code=$?
+    ends 0
+}
+found() { # WRONG TENSOR
+    record "$1"
+    run replay "$scratch/$1.fig" --steps 3 --check
+    ends 1
+    says 'step 1' "$2" 'is due' 'tolerance'
+    run replay "$scratch/$1.fig" --steps 3 --check --json
+    ends 1
+    json 'j["passed"] is False'
+    run replay "$scratch/$1.fig" --steps 3
+    ends 0
+}
+record none
+cmp -s "$fig" "$scratch/none.fig"
+verdict $? 'the standard step by hand is to be the same file as the preset'
+found act 'act.0'
+found rope 'q.0'
+found append 'k_cache.0'
+found attention 'out.0'
+found nan 'nan where'
+record name
+run replay "$scratch/name.fig" --steps 1
+refused 'query.0'
+record call
+run replay "$scratch/call.fig" --steps 1
+refused 'gemm'
+record more
+run replay "$scratch/more.fig" --steps 1
+refused '5 nodes' '4'
+
+# ---- Damaged files -------------------------------------------------------------------------------
+bytes=$(wc -c < "$fig")
+for count in 0 1 7 16 63 64 100 $((bytes / 2)) $((bytes - 1)); do
+    head -c "$count" "$fig" > "$scratch/cut.fig"
+    run verify "$scratch/cut.fig"
+    ends 1
+    says "$scratch/cut.fig"
+done
+run verify "$scratch/cut.fig" --json
+ends 1
+json 'j["sound"] is False' 'j["status"] == "FIG_FORMAT"' 'len(j["message"]) > 0'
+run inspect "$scratch/cut.fig"
+refused "$scratch/cut.fig"
+run replay "$scratch/cut.fig" --steps 1
+refused "$scratch/cut.fig"
+# A bit of a frame may be without meaning to zstd; then nothing that the file says has changed.
+words='(bits of a file flipped, one at a time, and verified)'
+code=0
+python3 - "$figraph" "$fig" "$scratch/flip.fig" "$id" \
+    > "$scratch/out" 2> "$scratch/err" << 'END' || code=$?
+import subprocess, sys
+figraph, source, path = sys.argv[1:4]
+sound = open(source, "rb").read()
+content_id, step, meaningless, tried = sys.argv[4].encode(), max(1, len(sound) // 400), 0, 0
+for at in list(range(0, min(128, len(sound)))) + list(range(128, len(sound), step)):
+    tried += 1
+    damaged = bytearray(sound)
+    damaged[at] ^= 1 << at % 8
+    open(path, "wb").write(damaged)
+    done = subprocess.run([figraph, "verify", path], capture_output=True)
+    if done.returncode == 0 and content_id in done.stdout and at > 431:
+        meaningless += 1
+    elif done.returncode != 1 or done.stdout or done.stderr.count(b"\n") != 1:
+        print("byte", at, "exit code", done.returncode, done.stdout, done.stderr)
+        sys.exit(1)
+assert meaningless * 20 < tried, (meaningless, tried)
+END
+ends 0
+cat "$fig" "$fig" > "$scratch/twice.fig"
+run verify "$scratch/twice.fig"
+ends 1
+
+# ---- Streams -------------------------------------------------------------------------------------
+if [ -w /dev/full ]; then
+    for command in presets --help "inspect $fig" "verify $fig" "plan --preset tutorial --kv 5" \
+        "replay $fig --steps 1" "capture --preset tutorial -o $scratch/full.fig"; do
+        words="$command > /dev/full"
+        code=0
+        : > "$scratch/out"
+        # shellcheck disable=SC2086 # words
+        "$figraph" $command > /dev/full 2> "$scratch/err" || code=$?
+        ends 2
+        says 'stdout' 'No space left'
+    done
+    run capture --preset tutorial -o /dev/full/x.fig
+    refused '/dev/full/x.fig'
+else
+    echo 'skipped: there is no /dev/full to be a full disk'
+fi
+words='presets >&-'
+code=0
+"$figraph" presets >&- 2> "$scratch/err" || code=$?
+ends 2
+says 'stdout'
+words='capture >&- 2>&- <&-'
+code=0
+cp "$fig" "$scratch/closed.fig"
+"$figraph" capture --preset tutorial -o "$scratch/closed.fig" <&- >&- 2>&- || code=$?
+ends 2
+cmp -s "$fig" "$scratch/closed.fig"
+verdict $? 'what is printed is never to end in the file'
+
+words='(progress on a terminal)'
+code=0
+python3 - "$figraph" "$fig" > "$scratch/out" 2> "$scratch/err" << 'END' || code=$?
+import os, pty, subprocess, sys
+figraph, fig = sys.argv[1:]
+def terminal(steps):
+    master, slave = pty.openpty()
+    work = subprocess.Popen([figraph, "replay", fig, "--steps", str(steps), "--check"],
+                            stdout=subprocess.DEVNULL, stderr=slave)
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(master, 4096)
+        except OSError:
+            break
+        if not piece:
+            break
+        seen += piece
+    assert work.wait() == 0
+    return seen
+assert terminal(2) == b"", "work under a second is to show no progress"
+seen = terminal(300)
+assert b"step" in seen and b"of 300" in seen, seen[:200]
+assert seen.endswith(b"\r\x1b[K"), "the line is to be wiped"
+END
+ends 0
+
+# ---- A capture killed at any moment leaves the old file or the new one ---------------------------
+words='capture, killed'
+code=0
+python3 - "$figraph" "$scratch" > "$scratch/out" 2> "$scratch/err" << 'END' || code=$?
+import os, signal, subprocess, sys, time
+figraph, scratch = sys.argv[1:]
+path = os.path.join(scratch, "kill.fig")
+arguments = [figraph, "capture", "--preset", "llama-3.1-8b-layer", "-o", path]
+subprocess.run([figraph, "capture", "--preset", "tutorial", "-o", path], check=True,
+               stdout=subprocess.DEVNULL)
+old = open(path, "rb").read()
+began = time.monotonic()
+subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL)
+took = time.monotonic() - began
+new = open(path, "rb").read()
+killed = 0
+for i in range(24):
+    with open(path, "wb") as file:
+        file.write(old)
+    work = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+    time.sleep(took * (i + 1) / 24)
+    work.send_signal(signal.SIGKILL)
+    killed += work.wait() == -signal.SIGKILL
+    assert open(path, "rb").read() in (old, new), i
+assert killed >= 3, killed
+END
+ends 0
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,68 @@
+#!/bin/sh
+# test_readme.sh: what README.md shows is what happens.
+#
+# Its serving loop is extracted, counted, compiled as it says and run; its drawing is compared with
+# what the program draws; its command lines are run, and its folders and make targets looked for.
+set -eu
+root=$PWD
+build=$root/${BUILD:-build}
+readme=$root/README.md
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+fail() {
+    echo "README.md: $*"
+    exit 1
+}
+
+# A figraph that README's commands find under the names it uses.
+mkdir "$scratch/build" "$scratch/bin"
+ln -s "$build/figraph" "$build/libfigraph.a" "$scratch/build/"
+ln -s "$build/figraph" "$scratch/bin/figraph"
+ln -s "$root/include" "$scratch/include"
+PATH=$scratch/bin:$PATH
+cd "$scratch"
+unset FIG_DEVICE LC_ALL LC_CTYPE
+LANG=C.UTF-8
+export LANG
+
+# ---- The serving loop
+awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$readme" > serve.c
+lines=$(wc -l < serve.c)
+[ "$lines" -ge 15 ] && [ "$lines" -le 25 ] || fail "the serving loop has $lines lines, not 15 to 25"
+sh -ec "$(sed -n 's/^`\(build\/figraph capture [^`]*\)`.*/\1/p' "$readme")" > log 2>&1 ||
+    fail "the capture before the serving loop: $(cat log)"
+compile=$(sed -n 's/^    gcc \(serve\.c .*\)/\1/p' "$readme")
+compile="${CC:-gcc} -Wall -Wextra -Werror $compile"
+sh -ec "$compile" > log 2>&1 || fail "the serving loop does not compile: $(cat log)"
+./serve > log 2>&1 || fail "the serving loop failed: $(cat log)"
+mkdir elsewhere
+if (cd elsewhere && ../serve) > log 2>&1; then
+    fail 'the serving loop does not notice that its file is missing'
+fi
+grep -q 'tutorial\.fig' log || fail "the serving loop names no file: $(cat log)"
+
+# ---- The drawing
+awk '/^\$ build\/figraph / { inside = 1; next } /^```$/ { inside = 0 } inside' "$readme" > drawn
+sh -ec "$(sed -n 's/^\$ \(build\/figraph plan .*\)/\1/p' "$readme")" > drawing
+diff drawn drawing > log || fail "the drawing is not what figraph plan draws: $(cat log)"
+
+# ---- Command lines, in their order
+cat > config.json << 'END'
+{"model_type": "llama", "hidden_size": 1024, "intermediate_size": 64, "num_hidden_layers": 1,
+ "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "hidden_act": "silu",
+ "max_position_embeddings": 512, "rope_theta": 10000.0, "torch_dtype": "float16"}
+END
+sed -n 's/^    \(figraph .*\)/\1/p' "$readme" | sed 's/   .*//' > commands
+[ "$(wc -l < commands)" -ge 6 ] || fail 'its command lines were not found'
+while read -r command; do
+    sh -ec "$command" > log 2>&1 || fail "$command: $(tail -n 1 log)"
+done < commands
+
+# ---- Names
+cd "$root"
+for folder in $(sed -n 's/^\([a-z]*\)\/   *.*/\1/p' "$readme"); do
+    [ -d "$folder" ] || fail "there is no folder $folder"
+done
+for target in $(grep -o 'make [a-z]*' "$readme" | sed 's/make //' | sort -u); do
+    grep -q "^$target:" Makefile || fail "there is no make $target"
+done

@@ -1,0 +1,298 @@
+/* cmd_replay.c: figraph replay, a .fig file restored and run on made-up data.
+ *
+ * Step by step: feed, step, wait, and with --check compare. Only the step and its wait are timed.
+ * Programs with calls are refused by the engine, since this program has no callbacks. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <figraph.h>
+
+#include "tools/figraph/check.h"
+#include "tools/figraph/commands.h"
+#include "tools/figraph/emit.h"
+#include "tools/figraph/lengths.h"
+#include "tools/figraph/report.h"
+#include "tools/figraph/session.h"
+#include "tools/figraph/source.h"
+
+enum { STEPS_LIMIT = 1000000, DEFAULT_ROWS = 8 };
+static const int64_t WAIT_US = 60000000;
+
+/* What one step came to. */
+typedef struct sample {
+    int32_t bucket;
+    double worst_ulp;
+    int64_t ns;
+} sample;
+
+/* The steps that one bucket served. */
+typedef struct bucket_summary {
+    fig_bucket_info info;
+    int32_t index, steps;
+    double worst_ulp, median_us;
+} bucket_summary;
+
+typedef struct replay {
+    const char *path;
+    fig_device device;
+    int32_t rows, steps;
+    uint64_t seed;
+    int checked, json;
+    fig_lengths start;
+    fig_graphs *graphs;
+    fig_session session;
+    fig_schedule schedule;
+    fig_check check;
+    sample *samples; /* [steps]; those that ran are sorted by bucket in the end */
+    int32_t ran, idle_rows;
+    int64_t tokens, row_count;
+    bucket_summary *summaries; /* [summary_count] */
+    int32_t summary_count;
+} replay_run;
+
+static int read_rows(const fig_arguments *arguments, replay_run *replay) {
+    fig_graphs_info info = {.size = sizeof info};
+    fig_graphs_read_info(replay->graphs, &info);
+    int32_t most = info.spec->batch_limit;
+    if (info.spec->sequence_limit < most) most = info.spec->sequence_limit;
+    fig_integer range = {.name = "--rows", .least = 1, .most = most, .fallback = DEFAULT_ROWS};
+    const char *text = fig_arguments_text(arguments, "--kv");
+    int64_t rows;
+    if (text != NULL) {
+        int code = fig_lengths_parse(&replay->start, text, "replay: --kv");
+        if (code != FIG_EXIT_FINE) return code;
+        range.fallback = replay->start.count;
+    }
+    if (range.fallback > most && text == NULL) range.fallback = most;
+    int code = fig_arguments_integer(arguments, &range, &rows);
+    if (code != FIG_EXIT_FINE) return code;
+    if (rows > most) {
+        return fig_report_refuse("replay: --kv: %" PRId64 " lengths, %s takes %d rows", rows,
+                                 replay->path, most);
+    }
+    replay->rows = (int32_t)rows;
+    if (text == NULL) return FIG_EXIT_FINE;
+    code = fig_lengths_repeat(&replay->start, replay->rows, "replay: --kv");
+    for (int32_t r = 0; code == FIG_EXIT_FINE && r < replay->rows; r++) {
+        if (replay->start.values[r] <= info.spec->kv_limit) continue;
+        code = fig_report_refuse("replay: --kv: %d tokens, %s takes %d in a sequence",
+                                 replay->start.values[r], replay->path, info.spec->kv_limit);
+    }
+    return code;
+}
+
+static int read_arguments(const fig_arguments *arguments, replay_run *replay) {
+    fig_integer steps_range = {.name = "--steps", .least = 1, .most = STEPS_LIMIT};
+    fig_integer seed_range = {.name = "--seed", .least = 0, .most = INT64_MAX, .fallback = 1};
+    int64_t steps, seed;
+    if (fig_arguments_text(arguments, "--steps") == NULL) {
+        return fig_report_refuse("replay: --steps: its value, N, is missing");
+    }
+    int code = fig_arguments_integer(arguments, &steps_range, &steps);
+    if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &seed_range, &seed);
+    if (code == FIG_EXIT_FINE) code = fig_source_read_device(arguments, &replay->device);
+    if (code != FIG_EXIT_FINE) return code;
+    replay->path = arguments->operand;
+    replay->steps = (int32_t)steps;
+    replay->seed = (uint64_t)seed;
+    replay->checked = fig_arguments_text(arguments, "--check") != NULL;
+    replay->json = fig_arguments_text(arguments, "--json") != NULL;
+    if (fig_graphs_load(&replay->graphs, replay->path) != FIG_OK) {
+        return fig_report_status(replay->path);
+    }
+    return read_rows(arguments, replay);
+}
+
+static int open_replay(replay_run *replay) {
+    fig_session_options options = {
+        .graphs = replay->graphs,
+        .device = replay->device,
+        .schedule = {.graphs = replay->graphs,
+                     .rows = replay->rows,
+                     .steps = replay->steps,
+                     .start = replay->start.count > 0 ? &replay->start : NULL,
+                     .seed = replay->seed}};
+    replay->samples = calloc((size_t)replay->steps, sizeof *replay->samples);
+    replay->summaries = calloc((size_t)replay->steps, sizeof *replay->summaries);
+    if (replay->samples == NULL || replay->summaries == NULL) {
+        return fig_report_refuse("replay: no memory for %d steps", replay->steps);
+    }
+    int code = fig_schedule_init(&replay->schedule, &options.schedule);
+    return code == FIG_EXIT_FINE ? fig_session_open(&replay->session, &options) : code;
+}
+
+/* The names of the rows' sequences go with the step: rows and sequences are not in one order. */
+static int run_step(replay_run *replay) {
+    fig_session *session = &replay->session;
+    const fig_schedule *schedule = &replay->schedule;
+    sample *sample_of = &replay->samples[replay->ran];
+    fig_engine_stats stats = {.size = sizeof stats};
+    fig_step step = {.size = sizeof step,
+                     .rows = schedule->rows,
+                     .kv_lengths = schedule->lengths,
+                     .sequences = session->sequences};
+    int64_t began = fig_report_now_ns();
+    fig_status status = fig_engine_step(session->engine, &step);
+    if (status == FIG_OK) status = fig_engine_wait(session->engine, WAIT_US);
+    if (status != FIG_OK) return fig_report_status("replay");
+    sample_of->ns = fig_report_now_ns() - began;
+    fig_engine_read_stats(session->engine, &stats);
+    sample_of->bucket = stats.last_bucket;
+    for (int32_t r = 0; r < schedule->rows; r++) {
+        replay->tokens += schedule->lengths[r];
+        replay->idle_rows += schedule->lengths[r] == 0;
+    }
+    replay->row_count += schedule->rows;
+    replay->ran++;
+    if (!replay->checked) return FIG_EXIT_FINE;
+    double worst_before = replay->check.worst_ulp;
+    replay->check.worst_ulp = 0;
+    int code = fig_check_step(&replay->check, session, schedule);
+    sample_of->worst_ulp = replay->check.worst_ulp;
+    if (worst_before > replay->check.worst_ulp) replay->check.worst_ulp = worst_before;
+    return code;
+}
+
+static int run_steps(replay_run *replay) {
+    fig_report_progress progress;
+    int code = FIG_EXIT_FINE;
+    fig_report_begin(&progress, "step", replay->steps);
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < replay->steps; i++) {
+        fig_schedule_advance(&replay->schedule);
+        code = fig_session_feed(&replay->session, &replay->schedule);
+        if (code == FIG_EXIT_FINE) code = run_step(replay);
+        fig_report_advance(&progress, i + 1);
+    }
+    if (code == FIG_EXIT_FINE && replay->checked) {
+        code = fig_check_caches(&replay->check, &replay->session);
+    }
+    fig_report_end(&progress);
+    return code;
+}
+
+static int compare_samples(const void *a, const void *b) {
+    const sample *x = a, *y = b;
+    if (x->bucket != y->bucket) return x->bucket < y->bucket ? -1 : 1;
+    return (x->ns > y->ns) - (x->ns < y->ns);
+}
+
+static void summarise(replay_run *replay) {
+    qsort(replay->samples, (size_t)replay->ran, sizeof(sample), compare_samples);
+    for (int32_t i = 0; i < replay->ran;) {
+        int32_t first = i;
+        bucket_summary *summary = &replay->summaries[replay->summary_count++];
+        summary->index = replay->samples[first].bucket;
+        summary->info.size = sizeof summary->info;
+        fig_status status = fig_graphs_bucket(replay->graphs, summary->index, &summary->info);
+        assert(status == FIG_OK);
+        (void)status;
+        for (; i < replay->ran && replay->samples[i].bucket == summary->index; i++) {
+            double worst = replay->samples[i].worst_ulp;
+            if (worst > summary->worst_ulp) summary->worst_ulp = worst;
+        }
+        summary->steps = i - first;
+        summary->median_us = (double)replay->samples[first + summary->steps / 2].ns / 1000;
+    }
+}
+
+static void print_replay(const replay_run *replay) {
+    char tokens[FIG_REPORT_NUMBER], elements[FIG_REPORT_NUMBER];
+    printf("%s on %s\n\n", replay->path,
+           fig_source_device_name(fig_engine_device(replay->session.engine)));
+    printf("  bucket: rows   tokens   worker: heads   tile   steps   %11s   %s\n",
+           replay->checked ? "worst error" : "", fig_report_wide() ? "µs/step" : "us/step");
+    for (int32_t i = 0; i < replay->summary_count; i++) {
+        const bucket_summary *summary = &replay->summaries[i];
+        const fig_bucket *caps = &summary->info.bucket;
+        char worst[24] = "";
+        if (replay->checked) snprintf(worst, sizeof worst, "%.2f ulp", summary->worst_ulp);
+        printf("  %12d   %6lld   %13d   %4d   %5d   %11s   %7.0f\n", caps->batch,
+               (long long)caps->batch * caps->kv, summary->info.heads, summary->info.tile_tokens,
+               summary->steps, worst, summary->median_us);
+    }
+    printf("\n  %d steps, %lld rows, %d idle, %s tokens", replay->ran, (long long)replay->row_count,
+           replay->idle_rows, fig_report_number(tokens, replay->tokens));
+    if (replay->checked) {
+        printf("; %s numbers compared", fig_report_number(elements, replay->check.elements));
+    }
+    printf("\n");
+}
+
+static void emit_replay(const replay_run *replay, int code) {
+    fig_emit emit = {0};
+    fig_emit_object(&emit, NULL);
+    fig_emit_text(&emit, "file", replay->path);
+    fig_emit_text(&emit, "device",
+                  fig_source_device_name(fig_engine_device(replay->session.engine)));
+    fig_emit_integer(&emit, "steps", replay->ran);
+    fig_emit_integer(&emit, "rows", replay->row_count);
+    fig_emit_integer(&emit, "idle_rows", replay->idle_rows);
+    fig_emit_integer(&emit, "tokens", replay->tokens);
+    fig_emit_truth(&emit, "checked", replay->checked);
+    if (replay->checked) {
+        fig_emit_truth(&emit, "passed", code == FIG_EXIT_FINE);
+        fig_emit_integer(&emit, "compared", replay->check.elements);
+        fig_emit_number(&emit, "worst_ulp", replay->check.worst_ulp);
+    }
+    fig_emit_array(&emit, "buckets");
+    for (int32_t i = 0; i < replay->summary_count; i++) {
+        const bucket_summary *summary = &replay->summaries[i];
+        fig_emit_object(&emit, NULL);
+        fig_emit_integer(&emit, "number", summary->index + 1);
+        fig_emit_integer(&emit, "batch", summary->info.bucket.batch);
+        fig_emit_integer(&emit, "kv", summary->info.bucket.kv);
+        fig_emit_integer(&emit, "variant", summary->info.variant);
+        fig_emit_integer(&emit, "heads", summary->info.heads);
+        fig_emit_integer(&emit, "tile_tokens", summary->info.tile_tokens);
+        fig_emit_integer(&emit, "steps", summary->steps);
+        if (replay->checked) fig_emit_number(&emit, "worst_ulp", summary->worst_ulp);
+        fig_emit_number(&emit, "median_us", summary->median_us);
+        fig_emit_close(&emit);
+    }
+    fig_emit_close(&emit);
+    fig_emit_close(&emit);
+}
+
+static int run(const fig_arguments *arguments) {
+    replay_run replay = {0};
+    int code = read_arguments(arguments, &replay);
+    if (code == FIG_EXIT_FINE) code = open_replay(&replay);
+    if (code == FIG_EXIT_FINE) {
+        code = run_steps(&replay);
+        if (code != FIG_EXIT_BAD) summarise(&replay);
+        if (code != FIG_EXIT_BAD && replay.json) emit_replay(&replay, code);
+        if (code == FIG_EXIT_FINE && !replay.json) print_replay(&replay);
+    }
+    fig_session_close(&replay.session);
+    fig_schedule_finish(&replay.schedule);
+    fig_graphs_destroy(replay.graphs);
+    fig_lengths_finish(&replay.start);
+    free(replay.summaries);
+    free(replay.samples);
+    return code;
+}
+
+const fig_command fig_cmd_replay = {
+    .name = "replay",
+    .summary = "restore a .fig file and run steps of made-up data",
+    .operand = "FILE",
+    .notes =
+        "Lengths grow by a token a step. Without --kv sequences join one after another, and the "
+        "step\noutgrows its bucket more than once. A sequence that reaches the kv limit ends "
+        "and another\nbegins.\n\nexit: 0 fine; 1 --check found a number that is wrong; 2 bad "
+        "usage, bad input, or a device that\nrefused.",
+    .example = "figraph replay tutorial.fig --steps 64 --check",
+    .run = run,
+    .options =
+        {
+            {"--steps", "N", "how many"},
+            {"--check", NULL, "compare every output of every step with float64"},
+            {"--rows", "N", "rows of a step; without it 8, or as many as lengths"},
+            {"--kv", "LENS", "kv lengths of the first step; see figraph plan --help"},
+            FIG_SOURCE_DEVICE,
+            {"--seed", "S", "of the made-up data; without it 1"},
+            {"--json", NULL, "print an object"},
+        },
+};

@@ -1,0 +1,80 @@
+/* cmd_verify.c: figraph verify, is a .fig file sound?
+ *
+ * Loading checks everything: hashes, every index, what each operation demands, and that this
+ * library lowers the program to what the file's maker did. */
+#include <stdio.h>
+
+#include <figraph.h>
+
+#include "tools/figraph/commands.h"
+#include "tools/figraph/emit.h"
+#include "tools/figraph/report.h"
+
+static int print_damage(const char *path, fig_status status, int json) {
+    /* A file that cannot be read was not checked. */
+    int checked = status == FIG_FORMAT || status == FIG_STALE;
+    if (json && checked) {
+        fig_emit emit = {0};
+        fig_emit_object(&emit, NULL);
+        fig_emit_text(&emit, "file", path);
+        fig_emit_truth(&emit, "sound", 0);
+        fig_emit_text(&emit, "status", fig_status_name(status));
+        fig_emit_text(&emit, "message", fig_message());
+        fig_emit_close(&emit);
+    }
+    int code = fig_report_status(path);
+    return checked ? FIG_EXIT_FAILED : code;
+}
+
+static void emit_sound(const char *path, const fig_graphs_info *info) {
+    fig_emit emit = {0};
+    fig_emit_object(&emit, NULL);
+    fig_emit_text(&emit, "file", path);
+    fig_emit_truth(&emit, "sound", 1);
+    fig_emit_text(&emit, "traits", info->traits->name);
+    fig_emit_integer(&emit, "buckets", info->bucket_count);
+    fig_emit_integer(&emit, "tensors", info->tensor_count);
+    fig_emit_integer(&emit, "nodes", info->node_count);
+    fig_emit_integer(&emit, "relowered", info->relowered_count);
+    fig_emit_text(&emit, "content_id", info->content_id);
+    fig_emit_close(&emit);
+}
+
+static void print_sound(const char *path, const fig_graphs_info *info) {
+    printf("%s: sound\n", path);
+    printf("  holds     %d buckets for %s, %d nodes over %d tensors\n", info->bucket_count,
+           info->traits->name, info->node_count, info->tensor_count);
+    printf("  content   %s\n", info->content_id);
+    if (info->relowered_count == 0) return;
+    printf("  note      %d of %d buckets were lowered again: this library lowers them otherwise "
+           "than\n            the file's maker did\n",
+           info->relowered_count, info->bucket_count);
+}
+
+static int run(const fig_arguments *arguments) {
+    int json = fig_arguments_text(arguments, "--json") != NULL;
+    fig_graphs_info info = {.size = sizeof info};
+    fig_graphs *graphs;
+    fig_status status = fig_graphs_load(&graphs, arguments->operand);
+    if (status != FIG_OK) return print_damage(arguments->operand, status, json);
+    fig_graphs_read_info(graphs, &info);
+    if (json) {
+        emit_sound(arguments->operand, &info);
+    } else {
+        print_sound(arguments->operand, &info);
+    }
+    fig_graphs_destroy(graphs);
+    return FIG_EXIT_FINE;
+}
+
+const fig_command fig_cmd_verify = {
+    .name = "verify",
+    .summary = "check a .fig file",
+    .operand = "FILE",
+    .notes = "exit: 0 the file is sound, buckets that had to be lowered again included; 1 it is "
+             "damaged,\n"
+             "or must be captured anew; 2 it could not be read.",
+    .example = "figraph verify tutorial.fig",
+    .run = run,
+    .options = {{"--json", NULL, "print an object"}},
+};

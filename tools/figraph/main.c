@@ -1,0 +1,57 @@
+/* main.c: figraph, the command line of libfigraph.
+ *
+ * Finds the command and closes stdout; leaves all else to the commands, which see <figraph.h>
+ * alone. Invariant: exit 0 means that everything asked for was done and written. */
+#include <stdio.h>
+#include <string.h>
+
+#include <figraph.h>
+
+#include "tools/figraph/commands.h"
+#include "tools/figraph/report.h"
+
+static const fig_command *const commands[] = {&fig_cmd_plan,   &fig_cmd_capture, &fig_cmd_inspect,
+                                              &fig_cmd_verify, &fig_cmd_replay,  &fig_cmd_presets};
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+static int print_help(void) {
+    printf("figraph: plan, capture, inspect and replay the decode step of an LLM\n\n"
+           "usage: figraph <command> [options]\n\n");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        printf("  %-10s%s\n", commands[i]->name, commands[i]->summary);
+    printf("\n  figraph <command> --help says more; figraph --version tells the version.\n\n"
+           "exit: 0 fine, 1 a check failed, 2 bad usage or bad input\n\n"
+           "example:\n"
+           "  figraph capture --preset tutorial -o tutorial.fig\n"
+           "  figraph replay tutorial.fig --steps 64 --check\n");
+    return FIG_EXIT_FINE;
+}
+
+static int print_version(void) {
+    int32_t version = fig_version();
+    printf("figraph %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
+    return FIG_EXIT_FINE;
+}
+
+static int run(int count, char **words) {
+    if (count < 2) {
+        return fig_report_refuse("a command is missing; figraph --help lists them");
+    }
+    if (strcmp(words[1], "--help") == 0) return print_help();
+    if (strcmp(words[1], "--version") == 0) return print_version();
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        fig_arguments arguments;
+        if (strcmp(words[1], commands[i]->name) != 0) continue;
+        int code = fig_arguments_parse(&arguments, commands[i], count - 2, words + 2);
+        if (code != FIG_EXIT_FINE) return code;
+        if (!arguments.help) return commands[i]->run(&arguments);
+        fig_arguments_print_help(commands[i]);
+        return FIG_EXIT_FINE;
+    }
+    return fig_report_refuse("unknown %s %s; figraph --help lists what there is",
+                             words[1][0] == '-' ? "option" : "command", words[1]);
+}
+
+int main(int count, char **words) {
+    return fig_report_close(run(count, words));
+}

@@ -1,0 +1,51 @@
+/* report.h: what the program says: refusals, results, progress.
+ *
+ * Results go to stdout, sentences and progress to stderr. Invariant: a refusal is one line,
+ * whatever the words it quotes hold. */
+#ifndef FIG_TOOLS_REPORT_H
+#define FIG_TOOLS_REPORT_H
+
+#include <figraph.h>
+
+enum {
+    FIG_EXIT_FINE = 0,
+    FIG_EXIT_FAILED = 1, /* a check failed */
+    FIG_EXIT_BAD = 2     /* bad usage, bad input, or a device or file that refused */
+};
+
+/* Prints "figraph: <sentence>" and returns FIG_EXIT_BAD. */
+__attribute__((format(printf, 1, 2))) int fig_report_refuse(const char *format, ...);
+/* The same, and returns FIG_EXIT_FAILED. */
+__attribute__((format(printf, 1, 2))) int fig_report_failure(const char *format, ...);
+/* Refuses with the library's last sentence; `about`, a path say, comes before it unless the
+ * sentence names it already. NULL: nothing does. */
+int fig_report_status(const char *about);
+
+/* A number with its thousands apart, "52 736"; `text` is returned. */
+enum { FIG_REPORT_NUMBER = 32 };
+const char *fig_report_number(char text[FIG_REPORT_NUMBER], int64_t value);
+
+/* "f16", "bf16", ... */
+const char *fig_report_dtype(fig_dtype dtype);
+
+/* 1: the reader's locale takes more than ASCII. */
+int fig_report_wide(void);
+
+int64_t fig_report_now_ns(void);
+
+/* One line on stderr, rewritten in place; only on a terminal, and only once work has lasted a
+ * second. */
+typedef struct fig_report_progress {
+    const char *what; /* "step" */
+    int64_t total;
+    int64_t began_ns, drawn_ns;
+    int shown, terminal;
+} fig_report_progress;
+void fig_report_begin(fig_report_progress *progress, const char *what, int64_t total);
+void fig_report_advance(fig_report_progress *progress, int64_t done);
+void fig_report_end(fig_report_progress *progress); /* wipes the line */
+
+/* Closes stdout: what could not be written is a refusal. Returns `code` or FIG_EXIT_BAD. */
+int fig_report_close(int code);
+
+#endif

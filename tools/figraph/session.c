@@ -1,0 +1,292 @@
+/* session.c: names and sizes of a standard step's tensors, their memory, their data.
+ *
+ * All memory is the engine's, reached through fig_engine_write and fig_engine_read alone, so that
+ * it works on any device. Caches are sized for what will be replayed, not for the spec's limits.
+ * */
+#include "tools/figraph/session.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/figraph/report.h"
+
+static const struct kind {
+    const char *stem; /* "q" of "q.7" */
+    int per_layer;
+    int filled; /* 1: fresh data before every step */
+} kinds[FIG_SESSION_KIND_COUNT] = {
+    [FIG_SESSION_GATE_UP] = {"gate_up", 1, 1},
+    [FIG_SESSION_ACT] = {"act", 1, 0},
+    [FIG_SESSION_Q] = {"q", 1, 1},
+    [FIG_SESSION_K] = {"k", 1, 1},
+    [FIG_SESSION_V] = {"v", 1, 1},
+    [FIG_SESSION_K_CACHE] = {"k_cache", 1, 0},
+    [FIG_SESSION_V_CACHE] = {"v_cache", 1, 0},
+    [FIG_SESSION_OUT] = {"out", 1, 0},
+    [FIG_SESSION_PAGE_TABLE] = {"page_table", 0, 0},
+};
+
+/* The kind and the layer of a name; 0: it is no tensor of a standard step. */
+static int read_name(fig_session_tensor *tensor, int32_t layers) {
+    const char *name = tensor->info.name;
+    size_t stem_bytes = strcspn(name, ".");
+    for (int i = 0; i < FIG_SESSION_KIND_COUNT; i++) {
+        if (strlen(kinds[i].stem) != stem_bytes || memcmp(kinds[i].stem, name, stem_bytes) != 0) {
+            continue;
+        }
+        char whole[96];
+        long layer =
+            kinds[i].per_layer ? strtol(name + stem_bytes + (name[stem_bytes] != 0), NULL, 10) : 0;
+        snprintf(whole, sizeof whole, kinds[i].per_layer ? "%s.%ld" : "%s", kinds[i].stem, layer);
+        tensor->kind = (fig_session_kind)i;
+        tensor->layer = (int32_t)layer;
+        return layer >= 0 && layer < layers && strcmp(whole, name) == 0;
+    }
+    return 0;
+}
+
+static size_t row_bytes_of(const fig_tensor_info *info) {
+    size_t bytes = fig_synthetic_bytes(info->dtype);
+    for (int32_t i = 1; i < info->rank; i++)
+        bytes *= (size_t)info->dims[i];
+    return bytes;
+}
+
+fig_session_tensor *fig_session_find(const fig_session *session, int32_t layer,
+                                     fig_session_kind kind) {
+    int32_t index = session->places[layer * FIG_SESSION_KIND_COUNT + (int32_t)kind];
+    return index < 0 ? NULL : &session->tensors[index];
+}
+
+/* Lists what can be bound and finds each tensor's place in the standard step. */
+static int read_tensors(fig_session *session) {
+    int32_t layers = session->info.spec->layers;
+    int32_t place_count = layers * FIG_SESSION_KIND_COUNT;
+    fig_tensor_info info = {.size = sizeof info};
+    while (fig_graphs_tensor(session->graphs, session->tensor_count, &info) == FIG_OK)
+        session->tensor_count++;
+    session->tensors = calloc((size_t)session->tensor_count + 1, sizeof *session->tensors);
+    session->places = malloc((size_t)place_count * sizeof *session->places);
+    if (session->tensors == NULL || session->places == NULL) {
+        return fig_report_refuse("replay: no memory for %d tensors", session->tensor_count);
+    }
+    for (int32_t i = 0; i < place_count; i++)
+        session->places[i] = -1;
+    for (int32_t i = 0; i < session->tensor_count; i++) {
+        fig_session_tensor *tensor = &session->tensors[i];
+        tensor->info.size = sizeof tensor->info;
+        if (fig_graphs_tensor(session->graphs, i, &tensor->info) != FIG_OK) {
+            return fig_report_status("replay");
+        }
+        if (!read_name(tensor, layers)) {
+            return fig_report_refuse("replay: tensor %s is not one of a standard step, and only "
+                                     "the caller knows what to bind to it",
+                                     tensor->info.name);
+        }
+        tensor->row_bytes = row_bytes_of(&tensor->info);
+        session->places[tensor->layer * FIG_SESSION_KIND_COUNT + (int32_t)tensor->kind] = i;
+    }
+    return FIG_EXIT_FINE;
+}
+
+/* Every layer must have all that the standard step records for this spec, and no node beside. */
+static int check_standard(const fig_session *session) {
+    const fig_spec *spec = session->info.spec;
+    int32_t nodes = spec->layers * (spec->ffn_width > 0 ? 4 : 3);
+    for (int32_t layer = 0; layer < spec->layers; layer++) {
+        for (int kind = 0; kind < FIG_SESSION_PAGE_TABLE; kind++) {
+            int wanted = spec->ffn_width > 0 || kind > FIG_SESSION_ACT;
+            if (fig_session_find(session, layer, (fig_session_kind)kind) != NULL || !wanted) {
+                continue;
+            }
+            return fig_report_refuse("replay: tensor %s.%d of the standard step is missing",
+                                     kinds[kind].stem, layer);
+        }
+    }
+    if (session->info.node_count != nodes) {
+        return fig_report_refuse("replay: the program has %d nodes, a standard step of its spec %d",
+                                 session->info.node_count, nodes);
+    }
+    return FIG_EXIT_FINE;
+}
+
+/* Runs the schedule ahead: how long does each row's sequence become? */
+static int count_pages(fig_session *session, const fig_schedule_options *options) {
+    fig_schedule schedule;
+    int32_t *longest = calloc((size_t)options->rows, sizeof *longest);
+    int code = fig_schedule_init(&schedule, options);
+    if (longest == NULL) code = fig_report_refuse("replay: no memory for %d rows", options->rows);
+    for (int32_t step = 0; code == FIG_EXIT_FINE && step < options->steps; step++) {
+        fig_schedule_advance(&schedule);
+        for (int32_t r = 0; r < schedule.rows; r++) {
+            if (schedule.lengths[r] > longest[r]) longest[r] = schedule.lengths[r];
+        }
+    }
+    session->page_count = 0;
+    for (int32_t r = 0; code == FIG_EXIT_FINE && r < options->rows; r++)
+        session->page_count += (longest[r] + session->page_tokens - 1) / session->page_tokens;
+    /* A dense cache holds sequence s at page s, idle or not. */
+    if (session->info.spec->page_size == 0) session->page_count = session->sequence_count;
+    fig_schedule_finish(&schedule);
+    free(longest);
+    return code;
+}
+
+static int make_pages(fig_session *session, const fig_schedule_options *options) {
+    const fig_session_tensor *cache = fig_session_find(session, 0, FIG_SESSION_K_CACHE);
+    session->page_tokens = (int32_t)cache->info.dims[1];
+    session->sequence_pages =
+        (session->info.spec->kv_limit + session->page_tokens - 1) / session->page_tokens;
+    session->sequence_count = options->rows;
+    int code = count_pages(session, options);
+    if (code != FIG_EXIT_FINE) return code;
+    size_t sequences = (size_t)session->sequence_count, pages = (size_t)session->page_count;
+    session->sequences = calloc(sequences, sizeof(int32_t));
+    session->held = calloc(sequences, sizeof(int32_t));
+    session->page_table = calloc(sequences * (size_t)session->sequence_pages, sizeof(int32_t));
+    session->page_order = calloc(pages + 1, sizeof(int32_t));
+    if (session->sequences == NULL || session->held == NULL || session->page_table == NULL ||
+        session->page_order == NULL) {
+        return fig_report_refuse("replay: no memory for a table of %zu pages", pages);
+    }
+    fig_synthetic_permutation(&session->synthetic, session->sequences, session->sequence_count);
+    fig_synthetic_permutation(&session->synthetic, session->page_order, session->page_count);
+    return FIG_EXIT_FINE;
+}
+
+/* Rows or pages that the engine must be given of a tensor: each row of the largest step, each page
+ * of the table or, dense, of the sequences that the spec allows. */
+static int64_t bound_count(const fig_session *session, const fig_session_tensor *tensor) {
+    const fig_spec *spec = session->info.spec;
+    if (tensor->info.dims[0] != FIG_DIM_PAGES) return spec->batch_limit;
+    if (spec->page_size == 0) return spec->sequence_limit;
+    return session->page_count > 0 ? session->page_count : 1;
+}
+
+/* Has the engine allocate every tensor that a caller must bind. */
+static int bind_tensors(fig_session *session) {
+    for (int32_t i = 0; i < session->tensor_count; i++) {
+        fig_session_tensor *tensor = &session->tensors[i];
+        if (tensor->kind == FIG_SESSION_PAGE_TABLE) continue;
+        int64_t bound = bound_count(session, tensor);
+        tensor->count =
+            tensor->info.dims[0] == FIG_DIM_PAGES ? session->page_count : session->sequence_count;
+        tensor->mirror = calloc((size_t)tensor->count + 1, tensor->row_bytes);
+        if (tensor->mirror == NULL) {
+            return fig_report_refuse("replay: no memory for %s, %lld of %zu bytes",
+                                     tensor->info.name, (long long)tensor->count,
+                                     tensor->row_bytes);
+        }
+        fig_status status = fig_engine_bind(
+            session->engine, FIG_OPTIONS(fig_binding, .name = tensor->info.name,
+                                         .bytes = (size_t)bound * tensor->row_bytes));
+        if (status != FIG_OK) return fig_report_status("replay");
+    }
+    return FIG_EXIT_FINE;
+}
+
+int fig_session_open(fig_session *session, const fig_session_options *options) {
+    *session = (fig_session){.graphs = options->graphs, .info = {.size = sizeof session->info}};
+    fig_graphs_read_info(session->graphs, &session->info);
+    fig_synthetic_seed(&session->synthetic, options->schedule.seed);
+    int code = read_tensors(session);
+    if (code == FIG_EXIT_FINE) code = check_standard(session);
+    if (code == FIG_EXIT_FINE) code = make_pages(session, &options->schedule);
+    if (code != FIG_EXIT_FINE) return code;
+    fig_engine_options engine_options = {.size = sizeof engine_options, .device = options->device};
+    if (fig_engine_open(&session->engine, session->graphs, &engine_options) != FIG_OK) {
+        return fig_report_status("replay");
+    }
+    code = bind_tensors(session);
+    if (code != FIG_EXIT_FINE) return code;
+    /* So that the first step is timed as the others are. */
+    if (fig_engine_prepare(session->engine) != FIG_OK) return fig_report_status("replay");
+    return FIG_EXIT_FINE;
+}
+
+void fig_session_close(fig_session *session) {
+    fig_engine_close(session->engine);
+    for (int32_t i = 0; session->tensors != NULL && i < session->tensor_count; i++)
+        free(session->tensors[i].mirror);
+    free(session->tensors);
+    free(session->places);
+    free(session->sequences);
+    free(session->held);
+    free(session->page_table);
+    free(session->page_order);
+    *session = (fig_session){0};
+}
+
+/* Sends [first, first + count) of the mirror's rows or pages. */
+static int write_rows(fig_session *session, const fig_session_tensor *tensor, int64_t first,
+                      int64_t count) {
+    size_t offset = (size_t)first * tensor->row_bytes;
+    fig_span span = {.size = sizeof span,
+                     .name = tensor->info.name,
+                     .offset = offset,
+                     .bytes = (size_t)count * tensor->row_bytes};
+    if (fig_engine_write(session->engine, &span, tensor->mirror + offset) == FIG_OK) {
+        return FIG_EXIT_FINE;
+    }
+    return fig_report_status("replay");
+}
+
+/* Made-up data for [first, first + count), in the mirror and on the device. */
+static int fill_rows(fig_session *session, fig_session_tensor *tensor, int64_t first,
+                     int64_t count) {
+    size_t elements = (size_t)count * tensor->row_bytes / fig_synthetic_bytes(tensor->info.dtype);
+    assert(first + count <= tensor->count);
+    fig_synthetic_fill(&session->synthetic, tensor->info.dtype,
+                       tensor->mirror + (size_t)first * tensor->row_bytes, elements);
+    return write_rows(session, tensor, first, count);
+}
+
+/* One more page for a sequence, in the table and, as if prefilled, in every cache. */
+static int add_page(fig_session *session, int32_t sequence) {
+    int dense = session->info.spec->page_size == 0;
+    int32_t index = session->held[sequence]++;
+    int32_t page = dense ? sequence : session->page_order[session->pages_used];
+    assert(session->pages_used < session->page_count);
+    session->pages_used++;
+    session->page_table[(int64_t)sequence * session->sequence_pages + index] = page;
+    for (int32_t layer = 0; layer < session->info.spec->layers; layer++) {
+        int code =
+            fill_rows(session, fig_session_find(session, layer, FIG_SESSION_K_CACHE), page, 1);
+        if (code != FIG_EXIT_FINE) return code;
+        code = fill_rows(session, fig_session_find(session, layer, FIG_SESSION_V_CACHE), page, 1);
+        if (code != FIG_EXIT_FINE) return code;
+    }
+    if (dense) return FIG_EXIT_FINE;
+    fig_pages pages = {
+        .size = sizeof pages, .sequence = sequence, .first = index, .count = 1, .pages = &page};
+    if (fig_engine_set_pages(session->engine, &pages) == FIG_OK) return FIG_EXIT_FINE;
+    return fig_report_status("replay");
+}
+
+int fig_session_feed(fig_session *session, const fig_schedule *schedule) {
+    for (int32_t row = 0; row < schedule->rows; row++) {
+        int32_t sequence = session->sequences[row];
+        int32_t pages = (schedule->lengths[row] + session->page_tokens - 1) / session->page_tokens;
+        while (session->held[sequence] < pages) {
+            int code = add_page(session, sequence);
+            if (code != FIG_EXIT_FINE) return code;
+        }
+    }
+    for (int32_t i = 0; i < session->tensor_count; i++) {
+        fig_session_tensor *tensor = &session->tensors[i];
+        if (!kinds[tensor->kind].filled) continue;
+        int code = fill_rows(session, tensor, 0, schedule->rows);
+        if (code != FIG_EXIT_FINE) return code;
+    }
+    return FIG_EXIT_FINE;
+}
+
+int fig_session_read(fig_session *session, const fig_session_tensor *tensor, size_t offset,
+                     size_t bytes, void *to) {
+    fig_span span = {
+        .size = sizeof span, .name = tensor->info.name, .offset = offset, .bytes = bytes};
+    if (fig_engine_read(session->engine, &span, to) == FIG_OK) return FIG_EXIT_FINE;
+    return fig_report_status("replay");
+}

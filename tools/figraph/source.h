@@ -1,0 +1,45 @@
+/* source.h: which step a command is about, and for which machine.
+ *
+ * Owns the options that several commands share. Invariant: exactly one of preset and config names
+ * the model. */
+#ifndef FIG_TOOLS_SOURCE_H
+#define FIG_TOOLS_SOURCE_H
+
+#include <figraph.h>
+
+#include "tools/figraph/arguments.h"
+
+/* Rows of a command's option table. */
+#define FIG_SOURCE_OPTIONS                                                                         \
+    {"--preset", "NAME", "a model that the library knows; figraph presets lists them"},            \
+        {"--config", "FILE", "a model's Hugging Face config.json"},                                \
+        {"--batch-limit", "N", "most rows of a step"},                                             \
+        {"--kv-limit", "N", "most tokens of one sequence"}, {                                      \
+        "--page-size", "N", "tokens of a cache page; 0: dense"                                     \
+    }
+
+#define FIG_SOURCE_NOTES                                                                           \
+    "A config.json says nothing about limits; without options they are 256 rows, 32768 tokens "    \
+    "and\n"                                                                                        \
+    "pages of 16."
+
+#define FIG_SOURCE_DEVICE                                                                          \
+    { "--device", "NAME", "auto, host or cuda; without it FIG_DEVICE, else auto" }
+
+typedef struct fig_source {
+    fig_spec spec;    /* checked */
+    const char *name; /* the preset or the path, as given */
+} fig_source;
+
+/* Returns FIG_EXIT_*. */
+int fig_source_read(const fig_arguments *arguments, fig_source *source);
+/* traits are set where --traits was given; *given says so. */
+int fig_source_read_traits(const fig_arguments *arguments, fig_traits *traits, int *given);
+int fig_source_read_device(const fig_arguments *arguments, fig_device *device);
+const char *fig_source_device_name(fig_device device);
+
+/* Records the standard step of `spec` and lowers it for `traits`. Returns FIG_EXIT_*; *graphs is
+ * NULL on failure. */
+int fig_source_lower(const fig_spec *spec, const fig_traits *traits, fig_graphs **graphs);
+
+#endif
