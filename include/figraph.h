@@ -78,8 +78,9 @@ typedef enum fig_dtype {
 } fig_dtype;
 
 /* angle(p, i) = p * frequency(i) / scale, with frequency(i) = theta^(-2i / head_dim). Where
- * llama3_factor is set, frequencies whose wave is longer than llama3_context / llama3_low are divided
- * by it, those shorter than llama3_context / llama3_high are kept, and those between are blended. */
+ * llama3_factor is set, frequencies whose wave is longer than llama3_context / llama3_low are
+ * divided by it, those shorter than llama3_context / llama3_high are kept, and those between are
+ * blended. */
 typedef struct fig_rope_spec {
     int32_t interleaved; /* 0: NeoX halves (i, i + d/2); 1: neighbours (2i, 2i + 1) */
     float theta;         /* 0: 10000 */
