@@ -1,0 +1,118 @@
+/* capture.c: graphs that tests of files and of inspection start from.
+ *
+ * Whatever is refused here ends the test with its sentence. */
+#include "tests/support/capture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void must(fig_status status) {
+    if (status == FIG_OK) return;
+    fprintf(stderr, "capture: %s: %s\n", fig_status_name(status), fig_message());
+    exit(1);
+}
+
+fig_graphs *fig_capture_preset(const char *preset, int32_t layers, const char *traits) {
+    fig_spec spec;
+    fig_traits machine;
+    fig_program *program;
+    fig_graphs *graphs;
+    must(fig_spec_preset(&spec, preset));
+    spec.layers = layers;
+    must(fig_program_create(&program, &spec));
+    fig_program_decode_step(program);
+    must(fig_program_finish(program));
+    must(fig_traits_named(&machine, traits));
+    must(fig_graphs_lower(&graphs, program, FIG_OPTIONS(fig_lower_options, .traits = &machine)));
+    fig_program_destroy(program);
+    return graphs;
+}
+
+/* "x", or "q.1" in a layer; the rank follows from the dims. */
+static fig_tensor tensor(fig_program *program, const char *stem, int32_t layer,
+                         fig_tensor_info info) {
+    char name[32];
+    snprintf(name, sizeof name, "%s.%d", stem, (int)layer);
+    info.size = sizeof info;
+    info.name = layer < 0 ? stem : name;
+    while (info.rank < 4 && info.dims[info.rank] != 0)
+        info.rank++;
+    return fig_program_tensor(program, &info);
+}
+
+static fig_tensor rows(fig_program *program, const char *stem, int32_t layer, fig_role role,
+                       int64_t heads, int64_t head_dim) {
+    return tensor(program, stem, layer,
+                  (fig_tensor_info){
+                      .role = role, .dtype = FIG_BF16, .dims = {FIG_DIM_BATCH, heads, head_dim}});
+}
+
+static fig_tensor cache(fig_program *program, const char *stem, int32_t layer) {
+    return tensor(program, stem, layer,
+                  (fig_tensor_info){
+                      .role = FIG_STATE, .dtype = FIG_BF16, .dims = {FIG_DIM_PAGES, 16, 2, 64}});
+}
+
+static void record_call(fig_program *program, const char *call, fig_tensor read,
+                        fig_tensor written) {
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = call, .reads = &read, .read_count = 1,
+                                  .writes = &written, .write_count = 1, .tag = UINT64_MAX,
+                                  .bytes = "weights", .byte_count = 7));
+}
+
+/* x -> gemm -> silu_and_mul -> project -> x, and q, k, v -> rope -> append_kv -> attention. */
+static void record_layer(fig_program *program, int32_t layer, fig_tensor x, fig_tensor positions,
+                         fig_tensor page_table) {
+    const fig_tensor up = rows(program, "up", layer, FIG_TEMP, 128, 0);
+    const fig_tensor act = rows(program, "act", layer, FIG_TEMP, 64, 0);
+    const fig_tensor q = rows(program, "q", layer, FIG_BOUND, 8, 64);
+    const fig_tensor k = rows(program, "k", layer, FIG_BOUND, 2, 64);
+    const fig_tensor v = rows(program, "v", layer, FIG_BOUND, 2, 64);
+    const fig_tensor out = rows(program, "out", layer, FIG_BOUND, 8, 64);
+    const fig_tensor lse =
+        tensor(program, "lse", layer,
+               (fig_tensor_info){.role = FIG_BOUND, .dtype = FIG_F32, .dims = {FIG_DIM_BATCH, 8}});
+    const fig_cache caches = {cache(program, "k_cache", layer), cache(program, "v_cache", layer),
+                              page_table};
+    fig_program_layer(program, layer);
+    record_call(program, "gemm", x, up);
+    fig_silu_and_mul(program, FIG_OPTIONS(fig_silu_and_mul_op, .in = up, .out = act));
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .positions = positions));
+    fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = caches));
+    fig_attention(program,
+                  FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .lse = lse, .cache = caches));
+    record_call(program, "project", act, x);
+}
+
+fig_graphs *fig_capture_mixed(void) {
+    const fig_bucket buckets[] = {{1, 128}, {4, 64}};
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_BF16,
+                           .layers = 2,
+                           .q_heads = 8,
+                           .kv_heads = 2,
+                           .head_dim = 64,
+                           .ffn_width = 64,
+                           .page_size = 16,
+                           .batch_limit = 4,
+                           .kv_limit = 128};
+    fig_program *program;
+    fig_graphs *graphs;
+    must(fig_program_create(&program, &spec));
+    const fig_tensor x = rows(program, "x", -1, FIG_BOUND, 64, 0);
+    const fig_tensor positions =
+        tensor(program, "positions", -1,
+               (fig_tensor_info){.role = FIG_BOUND, .dtype = FIG_I64, .dims = {FIG_DIM_BATCH}});
+    const fig_tensor page_table =
+        tensor(program, "page_table", -1,
+               (fig_tensor_info){.role = FIG_STATE, .dtype = FIG_I32, .dims = {4, 8}});
+    for (int32_t layer = 0; layer < spec.layers; layer++)
+        record_layer(program, layer, x, positions, page_table);
+    fig_program_layer(program, -1);
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "sample", .reads = &x, .read_count = 1));
+    must(fig_program_finish(program));
+    must(fig_graphs_lower(&graphs, program,
+                          FIG_OPTIONS(fig_lower_options, .buckets = buckets, .bucket_count = 2)));
+    fig_program_destroy(program);
+    return graphs;
+}

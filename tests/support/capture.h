@@ -1,0 +1,15 @@
+/* capture.h: graphs that tests of files and of inspection start from.
+ *
+ * Each is made anew and is the caller's to destroy. Invariant: the mixed one holds every kind of
+ * tensor, a node of every operation, two layers and a node of no layer. */
+#ifndef FIG_TESTS_SUPPORT_CAPTURE_H
+#define FIG_TESTS_SUPPORT_CAPTURE_H
+
+#include "include/figraph.h"
+
+/* The standard step of a preset, with `layers` of them, lowered for `traits` in all its buckets. */
+fig_graphs *fig_capture_preset(const char *preset, int32_t layers, const char *traits);
+/* The mixed program in buckets of 1 x 128 and 4 x 64. */
+fig_graphs *fig_capture_mixed(void);
+
+#endif

@@ -1,0 +1,234 @@
+/* fault.c: the gates before functions that can fail.
+ *
+ * The linker sends every call of a gated function to __wrap_<name>, and __real_<name> to the
+ * function itself. A failing close or fclose closes all the same, as on Linux, so that a test of
+ * its failure leaks nothing. Invariant: a disarmed gate only passes on. */
+#include "tests/support/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Declares what the linker defines and opens the definition of what it calls. */
+#define GATE(type, name, arguments)                                                                \
+    type __real_##name arguments;                                                                  \
+    type __wrap_##name arguments;                                                                  \
+    type __wrap_##name arguments
+
+/* FAIL_WITH(ENOMEM, NULL) leaves a gate where it is its call that fails. */
+#define FAIL_WITH(code, value)                                                                     \
+    do {                                                                                           \
+        if (fault_is_due()) {                                                                      \
+            errno = (code);                                                                        \
+            return (value);                                                                        \
+        }                                                                                          \
+    } while (0)
+
+static _Thread_local int64_t fault_due; /* calls until the one that fails; 0: none will */
+static _Thread_local int64_t fault_seen;
+static _Thread_local int fault_armed;
+static _Thread_local size_t fault_most_bytes;
+
+static int fault_is_due(void) {
+    if (!fault_armed) return 0;
+    fault_seen++;
+    return fault_due > 0 && --fault_due == 0;
+}
+
+static size_t shortened(size_t bytes) {
+    return fault_most_bytes > 0 && bytes > fault_most_bytes ? fault_most_bytes : bytes;
+}
+
+void fig_fault_arm(int64_t n) {
+    fault_due = n;
+    fault_seen = 0;
+    fault_armed = 1;
+}
+
+int64_t fig_fault_disarm(void) {
+    fault_armed = 0;
+    fault_due = 0;
+    return fault_seen;
+}
+
+void fig_fault_shorten(size_t bytes) {
+    fault_most_bytes = bytes;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+GATE(void *, malloc, (size_t bytes)) {
+    FAIL_WITH(ENOMEM, NULL);
+    return __real_malloc(bytes);
+}
+
+GATE(void *, calloc, (size_t count, size_t bytes)) {
+    FAIL_WITH(ENOMEM, NULL);
+    return __real_calloc(count, bytes);
+}
+
+GATE(void *, realloc, (void *block, size_t bytes)) {
+    FAIL_WITH(ENOMEM, NULL);
+    return __real_realloc(block, bytes);
+}
+
+GATE(void *, aligned_alloc, (size_t unit, size_t bytes)) {
+    FAIL_WITH(ENOMEM, NULL);
+    return __real_aligned_alloc(unit, bytes);
+}
+
+GATE(int, posix_memalign, (void **block, size_t unit, size_t bytes)) {
+    if (fault_is_due()) return ENOMEM;
+    return __real_posix_memalign(block, unit, bytes);
+}
+
+GATE(char *, strdup, (const char *text)) {
+    FAIL_WITH(ENOMEM, NULL);
+    return __real_strdup(text);
+}
+
+GATE(void *, mmap, (void *address, size_t bytes, int access, int flags, int file, off_t offset)) {
+    FAIL_WITH(ENOMEM, MAP_FAILED);
+    return __real_mmap(address, bytes, access, flags, file, offset);
+}
+
+/* ---- Descriptors ----------------------------------------------------------------------------- */
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...) {
+    mode_t mode = 0;
+    if (flags & O_CREAT) {
+        va_list list;
+        va_start(list, flags);
+        mode = va_arg(list, mode_t);
+        va_end(list);
+    }
+    FAIL_WITH(EMFILE, -1);
+    return __real_open(path, flags, mode);
+}
+
+GATE(int, mkstemp, (char *path)) {
+    FAIL_WITH(EACCES, -1);
+    return __real_mkstemp(path);
+}
+
+GATE(ssize_t, read, (int file, void *to, size_t bytes)) {
+    FAIL_WITH(EIO, -1);
+    return __real_read(file, to, shortened(bytes));
+}
+
+GATE(ssize_t, write, (int file, const void *from, size_t bytes)) {
+    FAIL_WITH(ENOSPC, -1);
+    return __real_write(file, from, shortened(bytes));
+}
+
+GATE(ssize_t, pread, (int file, void *to, size_t bytes, off_t offset)) {
+    FAIL_WITH(EIO, -1);
+    return __real_pread(file, to, shortened(bytes), offset);
+}
+
+GATE(ssize_t, pwrite, (int file, const void *from, size_t bytes, off_t offset)) {
+    FAIL_WITH(ENOSPC, -1);
+    return __real_pwrite(file, from, shortened(bytes), offset);
+}
+
+GATE(off_t, lseek, (int file, off_t offset, int whence)) {
+    FAIL_WITH(ESPIPE, -1);
+    return __real_lseek(file, offset, whence);
+}
+
+GATE(int, fstat, (int file, struct stat *out)) {
+    FAIL_WITH(EIO, -1);
+    return __real_fstat(file, out);
+}
+
+GATE(int, fsync, (int file)) {
+    FAIL_WITH(EIO, -1);
+    return __real_fsync(file);
+}
+
+GATE(int, ftruncate, (int file, off_t bytes)) {
+    FAIL_WITH(EIO, -1);
+    return __real_ftruncate(file, bytes);
+}
+
+GATE(int, close, (int file)) {
+    int fails = fault_is_due();
+    int result = __real_close(file);
+    if (!fails) return result;
+    errno = EIO;
+    return -1;
+}
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+GATE(int, rename, (const char *from, const char *to)) {
+    FAIL_WITH(EACCES, -1);
+    return __real_rename(from, to);
+}
+
+GATE(int, unlink, (const char *path)) {
+    FAIL_WITH(EACCES, -1);
+    return __real_unlink(path);
+}
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+GATE(FILE *, fopen, (const char *path, const char *mode)) {
+    FAIL_WITH(EMFILE, NULL);
+    return __real_fopen(path, mode);
+}
+
+GATE(FILE *, fdopen, (int file, const char *mode)) {
+    FAIL_WITH(ENOMEM, NULL);
+    return __real_fdopen(file, mode);
+}
+
+GATE(size_t, fread, (void *to, size_t bytes, size_t count, FILE *file)) {
+    FAIL_WITH(EIO, 0);
+    return __real_fread(to, bytes, count, file);
+}
+
+GATE(size_t, fwrite, (const void *from, size_t bytes, size_t count, FILE *file)) {
+    FAIL_WITH(ENOSPC, 0);
+    return __real_fwrite(from, bytes, count, file);
+}
+
+GATE(int, fflush, (FILE * file)) {
+    FAIL_WITH(ENOSPC, EOF);
+    return __real_fflush(file);
+}
+
+GATE(int, fclose, (FILE * file)) {
+    int fails = fault_is_due();
+    int result = __real_fclose(file);
+    if (!fails) return result;
+    errno = ENOSPC;
+    return EOF;
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+GATE(int, pthread_create,
+     (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *user)) {
+    if (fault_is_due()) return EAGAIN;
+    return __real_pthread_create(thread, attributes, run, user);
+}
+
+GATE(int, pthread_mutex_init, (pthread_mutex_t * mutex, const pthread_mutexattr_t *attributes)) {
+    if (fault_is_due()) return ENOMEM;
+    return __real_pthread_mutex_init(mutex, attributes);
+}
+
+GATE(int, pthread_cond_init, (pthread_cond_t * condition, const pthread_condattr_t *attributes)) {
+    if (fault_is_due()) return ENOMEM;
+    return __real_pthread_cond_init(condition, attributes);
+}

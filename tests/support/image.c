@@ -1,0 +1,132 @@
+/* image.c: a .fig file taken apart, to be changed and put together again.
+ *
+ * Written from FORMAT.md, not from the library's writer, which lends it SHA-256 alone. */
+#include "tests/support/image.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+#include "graphs/hash.h"
+
+static void *allocate(size_t bytes) {
+    void *memory = calloc(1, bytes + 1);
+    if (memory == NULL) abort();
+    return memory;
+}
+
+static uint8_t *copy(const uint8_t *bytes, size_t count) {
+    uint8_t *held = allocate(count);
+    if (count > 0) memcpy(held, bytes, count);
+    return held;
+}
+
+void fig_image_open(fig_image *image, const uint8_t *bytes, size_t count) {
+    fig_file_header header;
+    memset(image, 0, sizeof *image);
+    assert(count >= sizeof header);
+    memcpy(&header, bytes, sizeof header);
+    image->maker = header.maker;
+    image->count = header.section_count;
+    for (uint32_t i = 0; i < image->count; i++) {
+        fig_image_section *section = &image->sections[i];
+        memcpy(&section->entry, bytes + sizeof header + i * sizeof section->entry,
+               sizeof section->entry);
+        section->raw_bytes = (size_t)section->entry.raw_bytes;
+        section->raw = allocate(section->raw_bytes);
+        const size_t done =
+            ZSTD_decompress(section->raw, section->raw_bytes, bytes + section->entry.offset,
+                            (size_t)section->entry.stored_bytes);
+        if (done != section->raw_bytes) abort();
+    }
+}
+
+void fig_image_close(fig_image *image) {
+    for (uint32_t i = 0; i < image->count; i++)
+        free(image->sections[i].raw);
+    memset(image, 0, sizeof *image);
+}
+
+void fig_image_insert(fig_image *image, uint32_t index, const fig_image_section *section) {
+    fig_image_section inserted = *section;
+    assert(image->count < FIG_FILE_SECTION_LIMIT && index <= image->count);
+    inserted.raw = copy(section->raw, section->raw_bytes);
+    memmove(&image->sections[index + 1], &image->sections[index],
+            (image->count - index) * sizeof image->sections[0]);
+    image->sections[index] = inserted;
+    image->count++;
+}
+
+void fig_image_remove(fig_image *image, uint32_t index) {
+    assert(index < image->count);
+    free(image->sections[index].raw);
+    image->count--;
+    memmove(&image->sections[index], &image->sections[index + 1],
+            (image->count - index) * sizeof image->sections[0]);
+}
+
+void fig_image_resize(fig_image *image, uint32_t index, size_t raw_bytes) {
+    fig_image_section *section = &image->sections[index];
+    uint8_t *raw = allocate(raw_bytes);
+    const size_t kept = raw_bytes < section->raw_bytes ? raw_bytes : section->raw_bytes;
+    memcpy(raw, section->raw, kept);
+    free(section->raw);
+    section->raw = raw;
+    section->raw_bytes = raw_bytes;
+}
+
+static void hash_contents(const fig_image *image, uint8_t content_id[32]) {
+    fig_hash_sha256 hash;
+    fig_hash_sha256_init(&hash);
+    for (uint32_t i = 0; i < image->count; i++) {
+        const fig_image_section *section = &image->sections[i];
+        const uint64_t raw_bytes = section->raw_bytes;
+        if (section->entry.flags & FIG_FILE_ANCILLARY) continue;
+        fig_hash_sha256_add(&hash, section->entry.name, 4);
+        fig_hash_sha256_add(&hash, &raw_bytes, sizeof raw_bytes);
+        fig_hash_sha256_add(&hash, section->raw, section->raw_bytes);
+    }
+    fig_hash_sha256_finish(&hash, content_id);
+}
+
+uint8_t *fig_image_write(const fig_image *image, int level, size_t *count) {
+    fig_file_header header = {.section_count = image->count, .maker = image->maker};
+    size_t at = sizeof header + image->count * sizeof(fig_file_section), capacity = at;
+    for (uint32_t i = 0; i < image->count; i++)
+        capacity += ZSTD_compressBound(image->sections[i].raw_bytes) + 8;
+    uint8_t *bytes = allocate(capacity);
+    for (uint32_t i = 0; i < image->count; i++) {
+        const fig_image_section *section = &image->sections[i];
+        fig_file_section entry = section->entry;
+        entry.offset = at;
+        entry.stored_bytes =
+            ZSTD_compress(bytes + at, capacity - at, section->raw, section->raw_bytes, level);
+        if (ZSTD_isError((size_t)entry.stored_bytes)) abort();
+        if (!section->forged) entry.raw_bytes = section->raw_bytes;
+        memcpy(bytes + sizeof header + i * sizeof entry, &entry, sizeof entry);
+        /* zstd may have used what lies behind its result. */
+        memset(bytes + at + entry.stored_bytes, 0, capacity - at - (size_t)entry.stored_bytes);
+        at = (at + (size_t)entry.stored_bytes + 7) / 8 * 8;
+    }
+    header.file_bytes = at;
+    memcpy(header.magic, FIG_FILE_MAGIC, sizeof header.magic);
+    hash_contents(image, header.content_id);
+    memcpy(bytes, &header, sizeof header);
+    fig_image_seal(bytes);
+    *count = at;
+    return bytes;
+}
+
+void fig_image_seal(uint8_t *bytes) {
+    fig_file_header header;
+    uint8_t digest[32];
+    fig_hash_sha256 hash;
+    memcpy(&header, bytes, sizeof header);
+    memset(header.table_check, 0, sizeof header.table_check);
+    fig_hash_sha256_init(&hash);
+    fig_hash_sha256_add(&hash, &header, sizeof header);
+    fig_hash_sha256_add(&hash, bytes + sizeof header,
+                        header.section_count * sizeof(fig_file_section));
+    fig_hash_sha256_finish(&hash, digest);
+    memcpy(bytes + offsetof(fig_file_header, table_check), digest, sizeof header.table_check);
+}

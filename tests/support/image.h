@@ -1,0 +1,39 @@
+/* image.h: a .fig file taken apart, to be changed and put together again.
+ *
+ * A second and plainer writer than the library's: it hashes and places whatever it is given, sound
+ * or not, so that a test can make the file that a fault, or a forger, would. */
+#ifndef FIG_TESTS_SUPPORT_IMAGE_H
+#define FIG_TESTS_SUPPORT_IMAGE_H
+
+#include <stddef.h>
+
+#include "graphs/sections.h"
+
+typedef struct fig_image_section {
+    fig_file_section entry; /* offset and stored_bytes are the writer's, raw_bytes unless forged */
+    uint8_t *raw;           /* [raw_bytes] */
+    size_t raw_bytes;
+    int forged; /* 1: entry.raw_bytes is written as it is */
+} fig_image_section;
+
+typedef struct fig_image {
+    fig_image_section sections[FIG_FILE_SECTION_LIMIT];
+    uint32_t count;
+    uint32_t maker;
+} fig_image;
+
+/* Of a sound file. */
+void fig_image_open(fig_image *image, const uint8_t *bytes, size_t count);
+void fig_image_close(fig_image *image);
+/* Places a copy of a section before `index`. */
+void fig_image_insert(fig_image *image, uint32_t index, const fig_image_section *section);
+void fig_image_remove(fig_image *image, uint32_t index);
+/* Room for `raw_bytes` in a section; bytes past those that were there are 0. */
+void fig_image_resize(fig_image *image, uint32_t index, size_t raw_bytes);
+/* The file, its hashes agreeing, its frames of this zstd level; the caller's to free. */
+uint8_t *fig_image_write(const fig_image *image, int level, size_t *count);
+
+/* Makes table_check agree with a header and table changed in place. */
+void fig_image_seal(uint8_t *bytes);
+
+#endif

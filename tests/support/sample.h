@@ -1,0 +1,35 @@
+/* sample.h: small specs and programs that tests of graphs/ start from.
+ *
+ * The spec has every limit small and unlike the others, so that a limit taken for another shows. */
+#ifndef FIG_TESTS_SUPPORT_SAMPLE_H
+#define FIG_TESTS_SUPPORT_SAMPLE_H
+
+#include "graphs/program.h"
+
+/* Two layers, 8 q heads and 2 kv heads of 64, width 32, pages of 16, 6 rows, 200 tokens, 9
+ * sequences. */
+fig_spec fig_sample_spec(void);
+
+/* The standard step, finished. */
+fig_program *fig_sample_step(const fig_spec *spec);
+
+/* The standard step and a call, finished: every kind of node, and tensors of every role. */
+fig_program *fig_sample_mixture(void);
+
+/* An unfinished program with a bound tensor of rows; asserts that nothing failed. */
+fig_program *fig_sample_program(const fig_spec *spec);
+fig_tensor fig_sample_rows(fig_program *program, const char *name, int64_t heads, int64_t head_dim);
+/* Two caches "k_<name>" and "v_<name>" without a table: pages of kv_limit tokens. */
+fig_cache fig_sample_cache(fig_program *program, const char *name, int64_t heads, int64_t head_dim);
+
+/* An attention node on tensors of its own, named after `name`. */
+typedef struct fig_sample_heads {
+    int64_t q, kv, head_dim;
+} fig_sample_heads;
+void fig_sample_attention(fig_program *program, const char *name, const fig_sample_heads *heads);
+
+/* Asserts a status, and a sentence that holds `part`. */
+void fig_sample_check(fig_status status, fig_status expected, const char *part, int line);
+#define FIG_SAMPLE_REFUSES(call, expected, part) fig_sample_check(call, expected, part, __LINE__)
+
+#endif

@@ -1,0 +1,69 @@
+#!/bin/sh
+# test_run.sh: tests/run reports a failure however a program fails, and counts what passed.
+#
+# Stand-ins print what CMocka prints. Invariant: but for the first case, each leaves a failure that
+# is counted and an exit code that is not 0.
+set -u
+run=$(pwd)/tests/run
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+mkdir -p build/release/tests tests
+failures=0
+
+program() { # NAME, body on stdin
+    { echo '#!/bin/sh'; cat; } > "$1"
+    chmod +x "$1"
+}
+
+# expect CODE LAST_LINE PROGRAM...
+expect() {
+    expected=$1 last=$2
+    shift 2
+    code=0
+    said=$(TEST_LIMIT_S=2 "$run" -j2 "$@" 2>&1) || code=$?
+    if [ $code -ne "$expected" ] || [ "$(printf '%s\n' "$said" | tail -n 1)" != "$last" ]; then
+        failures=$((failures + 1))
+        printf '%s: exit %d, expected %d and "%s" after:\n%s\n' "$*" $code "$expected" "$last" \
+            "$said"
+    fi
+}
+
+tests=build/release/tests
+echo 'echo "[  PASSED  ] 3 test(s)."; echo "[  PASSED  ] 4 test(s)."' | program $tests/test_good
+echo 'echo "[  PASSED  ] 3 test(s)."; echo "[  FAILED  ] tests: 2 test(s), listed below:"
+echo "[  FAILED  ] the_1 test"; exit 2' |
+    program $tests/test_failing
+echo 'echo "[  PASSED  ] 3 test(s)."; exit 23' | program $tests/test_leaking
+echo 'echo "[ RUN      ] one"; kill -SEGV $$' | program $tests/test_crashing
+echo 'exit 0' | program $tests/test_empty
+echo 'echo "[  PASSED  ] 1 test(s)."; sleep 30' | program $tests/test_hanging
+echo 'exit 0' | program tests/test_script.sh
+echo 'echo from the script; exit 1' | program tests/test_broken.sh
+echo 'echo "5 passed, 0 failed"' | program tests/test_counting.sh
+echo 'echo "5 passed, 3 failed"; exit 1' | program tests/test_miscounting.sh
+echo 'echo "5 passed, 0 failed"; exit 1' | program tests/test_lying.sh
+echo 'echo "skipped: no such thing here"' | program tests/test_skipping.sh
+
+expect 0 '8 passed, 0 failed' $tests/test_good tests/test_script.sh
+expect 1 '10 passed, 2 failed' $tests/test_good $tests/test_failing
+expect 1 '3 passed, 1 failed' $tests/test_leaking
+expect 1 '7 passed, 1 failed' $tests/test_crashing $tests/test_good
+expect 1 '7 passed, 1 failed' $tests/test_good $tests/test_empty
+expect 1 '1 passed, 1 failed' $tests/test_hanging
+expect 1 '0 passed, 1 failed' $tests/test_absent
+expect 0 '6 passed, 0 failed' tests/test_script.sh tests/test_counting.sh
+expect 1 '5 passed, 3 failed' tests/test_miscounting.sh
+expect 1 '5 passed, 1 failed' tests/test_lying.sh
+expect 1 '1 passed, 1 failed' tests/test_script.sh tests/test_broken.sh
+case $said in
+*'    from the script'*) ;;
+*) failures=$((failures + 1)) && echo 'what a failing program printed is not shown' ;;
+esac
+expect 0 '1 passed, 0 failed' tests/test_skipping.sh
+case $said in
+*'skipped: no such thing here'*) ;;
+*) failures=$((failures + 1)) && echo 'what was skipped is not shown' ;;
+esac
+
+exit $((failures > 0))
