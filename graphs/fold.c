@@ -1,0 +1,142 @@
+/* fold.c: what a program says once per layer.
+ *
+ * Compares tensors and nodes but for the layer's number; printing is inspect's. Invariant: no pass
+ * takes longer than sorting the tensors, whatever their names. */
+#include "graphs/fold.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/status.h"
+
+enum { DIGITS_LIMIT = 6 };
+
+fig_fold_name fig_fold_split(const char *name) {
+    const fig_fold_name whole = {(uint32_t)strlen(name), FIG_FOLD_NONE};
+    const char *dot = strrchr(name, '.');
+    if (dot == NULL) return whole;
+    const char *digits = dot + 1;
+    const size_t length = strlen(digits);
+    /* "q.07" is no number here: it would not print back as it was. */
+    if (length == 0 || length > DIGITS_LIMIT || (length > 1 && digits[0] == '0')) return whole;
+    if (strspn(digits, "0123456789") != length) return whole;
+    return (fig_fold_name){(uint32_t)(dot - name), (int32_t)strtol(digits, NULL, 10)};
+}
+
+/* ---- Tensors */
+
+typedef struct entry {
+    const char *name;
+    const fig_tensor_record *record;
+    fig_fold_name split;
+    uint32_t id;
+} entry;
+
+static int compare_records(const fig_tensor_record *a, const fig_tensor_record *b) {
+    const size_t shape = offsetof(fig_tensor_record, role);
+    return memcmp((const char *)a + shape, (const char *)b + shape, sizeof *a - shape);
+}
+
+static int compare_stems(const entry *a, const entry *b) {
+    if (a->split.stem_bytes != b->split.stem_bytes)
+        return a->split.stem_bytes < b->split.stem_bytes ? -1 : 1;
+    const int order = memcmp(a->name, b->name, a->split.stem_bytes);
+    return order != 0 ? order : compare_records(a->record, b->record);
+}
+
+static int compare_entries(const void *left, const void *right) {
+    const entry *a = left, *b = right;
+    const int order = compare_stems(a, b);
+    if (order != 0) return order;
+    return (a->split.number > b->split.number) - (a->split.number < b->split.number);
+}
+
+static int compare_groups(const void *left, const void *right) {
+    const fig_fold_tensors *a = left, *b = right;
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+static uint32_t group_entries(const entry *entries, uint32_t count, fig_fold_tensors *groups) {
+    uint32_t group_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const entry *before = i > 0 ? &entries[i - 1] : NULL;
+        if (before != NULL && before->split.number != FIG_FOLD_NONE &&
+            entries[i].split.number == before->split.number + 1 &&
+            compare_stems(before, &entries[i]) == 0) {
+            groups[group_count - 1].count++;
+        } else {
+            groups[group_count++] = (fig_fold_tensors){entries[i].id, 1};
+        }
+    }
+    return group_count;
+}
+
+fig_status fig_fold_group(const fig_program_view *view, fig_fold_tensors **groups,
+                          uint32_t *group_count) {
+    const uint32_t count = view->tensor_count;
+    entry *entries = calloc((size_t)count + 1, sizeof *entries);
+    *groups = calloc((size_t)count + 1, sizeof **groups);
+    *group_count = 0;
+    if (entries == NULL || *groups == NULL) {
+        free(entries);
+        free(*groups);
+        *groups = NULL;
+        return fig_fail(FIG_NOMEM, "fold: %u tensors", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const char *name = fig_program_tensor_name(view, i + 1);
+        entries[i] = (entry){name, &view->tensors[i], fig_fold_split(name), i + 1};
+    }
+    qsort(entries, count, sizeof *entries, compare_entries);
+    *group_count = group_entries(entries, count, *groups);
+    qsort(*groups, *group_count, sizeof **groups, compare_groups);
+    free(entries);
+    return FIG_OK;
+}
+
+/* ---- Nodes */
+
+uint32_t fig_fold_block(const fig_program_view *view, uint32_t node) {
+    uint32_t end = node + 1;
+    assert(node < view->node_count);
+    while (end < view->node_count && view->nodes[end].layer == view->nodes[node].layer)
+        end++;
+    return end - node;
+}
+
+/* Tensors a and b of layers `layer` and the next: their own, or one that is neither's. */
+static int operands_match(const fig_program_view *view, uint32_t a, uint32_t b, int layer) {
+    if (a == 0 || b == 0) return a == b;
+    const char *name_a = fig_program_tensor_name(view, a);
+    const char *name_b = fig_program_tensor_name(view, b);
+    const fig_fold_name split_a = fig_fold_split(name_a), split_b = fig_fold_split(name_b);
+    if (split_a.number != layer) return a == b;
+    return split_b.number == layer + 1 && split_a.stem_bytes == split_b.stem_bytes &&
+           memcmp(name_a, name_b, split_a.stem_bytes) == 0 &&
+           compare_records(&view->tensors[a - 1], &view->tensors[b - 1]) == 0;
+}
+
+static int nodes_match(const fig_program_view *view, const fig_node *a, const fig_node *b) {
+    if (a->op != b->op || a->operand_count != b->operand_count ||
+        a->attribute_bytes != b->attribute_bytes)
+        return 0;
+    if (a->attribute_bytes > 0 && memcmp(view->attributes + a->attribute,
+                                         view->attributes + b->attribute, a->attribute_bytes) != 0)
+        return 0;
+    for (uint32_t i = 0; i < a->operand_count; i++) {
+        if (!operands_match(view, view->operands[a->operand + i], view->operands[b->operand + i],
+                            a->layer))
+            return 0;
+    }
+    return 1;
+}
+
+int fig_fold_matches(const fig_program_view *view, uint32_t a, uint32_t b, uint32_t count) {
+    if (b >= view->node_count || fig_fold_block(view, b) != count) return 0;
+    if (view->nodes[a].layer < 0 || view->nodes[b].layer != view->nodes[a].layer + 1) return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!nodes_match(view, &view->nodes[a + i], &view->nodes[b + i])) return 0;
+    }
+    return 1;
+}

@@ -1,0 +1,388 @@
+/* graphs.c: a program lowered for each bucket, and what may be asked of it.
+ *
+ * Leaves bytes to codec.c, files to file.c and printing to inspect.c. Invariant: graphs made here
+ * and graphs read from a file come from one function, so a file holds nothing that lowering would
+ * not make. */
+#include "graphs/graphs.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graphs/codec.h"
+#include "graphs/file.h"
+#include "graphs/step.h"
+#include "planner/status.h"
+
+/* Copies a struct of ours out to one that a caller compiled against another header may know less or
+ * more of. Its first field is the caller's size. */
+static fig_status give(void *theirs, const void *ours, size_t ours_bytes, const char *name) {
+    uint32_t size = 0;
+    const size_t skip = sizeof size;
+    memcpy(&size, theirs, sizeof size);
+    if (size < sizeof size)
+        return fig_fail(FIG_INVALID, "%s: size is %u, it must be sizeof(%s)", name, size, name);
+    memset((uint8_t *)theirs + skip, 0, size - skip);
+    if (size > ours_bytes) size = (uint32_t)ours_bytes;
+    memcpy((uint8_t *)theirs + skip, (const uint8_t *)ours + skip, size - skip);
+    return FIG_OK;
+}
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static int order_shapes(const fig_bucket_shape *a, const fig_bucket_shape *b) {
+    if (a->caps.batch != b->caps.batch) return a->caps.batch < b->caps.batch ? -1 : 1;
+    if (a->caps.kv != b->caps.kv) return a->caps.kv < b->caps.kv ? -1 : 1;
+    return (a->variant > b->variant) - (a->variant < b->variant);
+}
+
+static fig_status check_parts(const fig_graphs_parts *parts) {
+    const uint32_t count = parts->bucket_count;
+    if (count < 1 || count > FIG_BUCKET_LIMIT)
+        return fig_fail(FIG_INVALID, "graphs: %u buckets, limits 1 to %d", count, FIG_BUCKET_LIMIT);
+    for (uint32_t i = 1; i < count; i++) {
+        const fig_bucket_shape *last = &parts->buckets[i - 1], *shape = &parts->buckets[i];
+        if (order_shapes(last, shape) >= 0)
+            return fig_fail(FIG_INVALID,
+                            "bucket %u: %" PRId32 " x %" PRId32 ", variant %" PRId32
+                            " does not come after the one before",
+                            i, shape->caps.batch, shape->caps.kv, shape->variant);
+    }
+    return fig_traits_check(parts->traits);
+}
+
+static fig_status make_shapes(fig_graphs *graphs, const fig_bucket_shape *given) {
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    const uint64_t launches = (uint64_t)graphs->bucket_count * (view->node_count + 1);
+    if (launches > FIG_LAUNCH_LIMIT)
+        return fig_fail(FIG_TOO_LARGE, "graphs: %u buckets of %u launches, limit %d in all",
+                        graphs->bucket_count, view->node_count + 1, FIG_LAUNCH_LIMIT);
+    graphs->buckets = calloc(graphs->bucket_count, sizeof *graphs->buckets);
+    graphs->digests = calloc(graphs->bucket_count, sizeof *graphs->digests);
+    graphs->made_digests = calloc(graphs->bucket_count, sizeof *graphs->made_digests);
+    if (graphs->buckets == NULL || graphs->digests == NULL || graphs->made_digests == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: %u buckets of %zu bytes", graphs->bucket_count,
+                        sizeof *graphs->buckets);
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        fig_bucket_shape *shape = &graphs->buckets[i];
+        *shape = given[i];
+        FIG_TRY(fig_lower_shape(view, &graphs->traits, i, shape));
+        if (shape->plan.layout.bytes > graphs->plan_bytes)
+            graphs->plan_bytes = shape->plan.layout.bytes;
+    }
+    return fig_workspace_init(&graphs->workspace, view, graphs->buckets, graphs->bucket_count);
+}
+
+static fig_status make_digests(fig_graphs *graphs, const uint64_t *made_digests) {
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    fig_lowered lowered;
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        FIG_TRY(fig_lower_bucket(view, &graphs->workspace, &graphs->buckets[i], &lowered));
+        graphs->digests[i] = fig_lower_digest(&lowered);
+        graphs->made_digests[i] = made_digests == NULL ? graphs->digests[i] : made_digests[i];
+        fig_lower_finish(&lowered);
+    }
+    return FIG_OK;
+}
+
+/* Only the fields, so that what a caller left behind a name does not reach a file. */
+static fig_traits copy_traits(const fig_traits *given) {
+    fig_traits traits = {.size = sizeof traits,
+                         .compute_capability = given->compute_capability,
+                         .sm_count = given->sm_count,
+                         .shared_bytes = given->shared_bytes};
+    memcpy(traits.name, given->name, strnlen(given->name, sizeof traits.name));
+    return traits;
+}
+
+fig_status fig_graphs_assemble(fig_graphs **out, const fig_graphs_parts *parts) {
+    fig_status status;
+    *out = NULL;
+    FIG_TRY(check_parts(parts));
+    fig_graphs *graphs = calloc(1, sizeof *graphs);
+    if (graphs == NULL) return fig_fail(FIG_NOMEM, "graphs: %zu bytes", sizeof *graphs);
+    graphs->traits = copy_traits(parts->traits);
+    graphs->bucket_count = parts->bucket_count;
+    if ((status = fig_program_clone(&graphs->program, parts->program)) != FIG_OK) goto fail;
+    if ((status = make_shapes(graphs, parts->buckets)) != FIG_OK) goto fail;
+    if ((status = make_digests(graphs, parts->made_digests)) != FIG_OK) goto fail;
+    if ((status = fig_codec_content_id(graphs, graphs->content_id)) != FIG_OK) goto fail;
+    *out = graphs;
+    return FIG_OK;
+fail:
+    fig_graphs_destroy(graphs);
+    return status;
+}
+
+/* The caller's buckets, or the ladder. *buckets is to be freed. */
+static fig_status take_buckets(const fig_spec *spec, const fig_lower_options *options,
+                               fig_bucket **buckets, int32_t *count) {
+    *count = options->bucket_count;
+    *buckets = NULL;
+    if (options->buckets == NULL && *count != 0)
+        return fig_fail(FIG_INVALID, "fig_lower_options: buckets is NULL, bucket_count %" PRId32,
+                        *count);
+    if (options->buckets == NULL)
+        *count = fig_bucket_ladder(spec->batch_limit, spec->kv_limit, NULL, 0);
+    if (*count < 1 || *count > FIG_BUCKET_LIMIT)
+        return fig_fail(FIG_INVALID,
+                        "fig_lower_options: bucket_count is %" PRId32 ", limits 1 to %d", *count,
+                        FIG_BUCKET_LIMIT);
+    *buckets = calloc((size_t)*count, sizeof **buckets);
+    if (*buckets == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: %" PRId32 " buckets of %zu bytes", *count,
+                        sizeof **buckets);
+    if (options->buckets == NULL) {
+        fig_bucket_ladder(spec->batch_limit, spec->kv_limit, *buckets, *count);
+    } else {
+        memcpy(*buckets, options->buckets, (size_t)*count * sizeof **buckets);
+    }
+    return fig_bucket_normalise(*buckets, count, spec->batch_limit, spec->kv_limit);
+}
+
+/* Every bucket in every variant that is worth having. *shapes is to be freed. */
+static fig_status multiply_buckets(const fig_program_view *view, const fig_bucket *buckets,
+                                   int32_t count, fig_bucket_shape **shapes,
+                                   uint32_t *shape_count) {
+    int32_t variants[FIG_VARIANT_COUNT], variant_count = 0;
+    for (int32_t variant = 0; variant < FIG_VARIANT_COUNT; variant++) {
+        if (!fig_lower_variant_repeats(view, variant)) variants[variant_count++] = variant;
+    }
+    const uint32_t limit = (uint32_t)count * (uint32_t)variant_count;
+    *shape_count = 0;
+    *shapes = calloc(limit, sizeof **shapes);
+    if (*shapes == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: %u buckets of %zu bytes", limit, sizeof **shapes);
+    for (int32_t i = 0; i < count; i++) {
+        for (int32_t v = 0; v < variant_count; v++) {
+            fig_bucket_shape *shape = &(*shapes)[(*shape_count)++];
+            shape->caps = buckets[i];
+            shape->variant = variants[v];
+        }
+    }
+    return FIG_OK;
+}
+
+static fig_status take_traits(const fig_traits *given, fig_traits *traits) {
+    if (given == NULL) return fig_traits_named(traits, "host");
+    return fig_status_take_options(traits, sizeof *traits, given, "fig_traits");
+}
+
+fig_status fig_graphs_lower(fig_graphs **graphs, const fig_program *program,
+                            const fig_lower_options *options) {
+    fig_lower_options ours;
+    fig_traits traits;
+    fig_bucket *buckets = NULL;
+    fig_bucket_shape *shapes = NULL;
+    uint32_t shape_count = 0;
+    int32_t count = 0;
+    *graphs = NULL;
+    FIG_TRY(fig_program_ready(program));
+    const fig_program_view *view = fig_program_view_of(program);
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_lower_options"));
+    FIG_TRY(take_traits(ours.traits, &traits));
+    fig_status status = take_buckets(&view->spec, &ours, &buckets, &count);
+    if (status == FIG_OK) status = multiply_buckets(view, buckets, count, &shapes, &shape_count);
+    const fig_graphs_parts parts = {program, &traits, shapes, shape_count, NULL};
+    if (status == FIG_OK) status = fig_graphs_assemble(graphs, &parts);
+    free(buckets);
+    free(shapes);
+    return status;
+}
+
+void fig_graphs_destroy(fig_graphs *graphs) {
+    if (graphs == NULL) return;
+    fig_program_destroy(graphs->program);
+    fig_workspace_finish(&graphs->workspace);
+    free(graphs->buckets);
+    free(graphs->digests);
+    free(graphs->made_digests);
+    free(graphs);
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+fig_status fig_graphs_save(const fig_graphs *graphs, const char *path) {
+    uint8_t *bytes;
+    size_t count;
+    if (graphs == NULL || path == NULL)
+        return fig_fail(FIG_INVALID, "save: %s is NULL", graphs == NULL ? "graphs" : "path");
+    FIG_TRY(fig_codec_write(graphs, &bytes, &count));
+    const fig_status status = fig_file_write(path, bytes, count);
+    free(bytes);
+    return status;
+}
+
+fig_status fig_graphs_load(fig_graphs **graphs, const char *path) {
+    uint8_t *bytes;
+    size_t count;
+    *graphs = NULL;
+    if (path == NULL) return fig_fail(FIG_INVALID, "load: path is NULL");
+    FIG_TRY(fig_file_read(path, FIG_FILE_BYTES_LIMIT, &bytes, &count));
+    const fig_status status = fig_graphs_parse(graphs, bytes, count);
+    free(bytes);
+    return status == FIG_OK ? FIG_OK : fig_fail(status, "%s: %s", path, fig_message());
+}
+
+fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count) {
+    *graphs = NULL;
+    if (bytes == NULL && count > 0) return fig_fail(FIG_INVALID, "parse: bytes is NULL");
+    return fig_codec_read(graphs, bytes, count);
+}
+
+/* ---- Asking ---------------------------------------------------------------------------------- */
+
+void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    fig_graphs_info ours = {.spec = &view->spec,
+                            .traits = &graphs->traits,
+                            .bucket_count = (int32_t)graphs->bucket_count,
+                            .node_count = (int32_t)view->node_count};
+    for (uint32_t i = 0; i < view->tensor_count; i++)
+        ours.tensor_count += view->tensors[i].role != FIG_TEMP;
+    for (uint32_t i = 0; i < graphs->bucket_count; i++)
+        ours.relowered_count += graphs->digests[i] != graphs->made_digests[i];
+    for (int i = 0; i < 64; i++) {
+        const uint8_t byte = graphs->content_id[i / 2];
+        ours.content_id[i] = "0123456789abcdef"[i % 2 == 0 ? byte >> 4 : byte & 15];
+    }
+    give(info, &ours, sizeof ours, "fig_graphs_info");
+}
+
+static fig_status fill_bucket(const fig_graphs *graphs, int32_t index, fig_bucket_info *info) {
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    fig_classes classes;
+    fig_workspace workspace;
+    if (index < 0 || (uint32_t)index >= graphs->bucket_count)
+        return fig_fail(FIG_INVALID, "bucket: index is %" PRId32 ", limits 0 to %u", index,
+                        graphs->bucket_count - 1);
+    const fig_bucket_shape *shape = &graphs->buckets[index];
+    FIG_TRY(fig_classes_find(view, &classes));
+    FIG_TRY(fig_workspace_init(&workspace, view, shape, 1));
+    info->bucket = shape->caps;
+    info->variant = shape->variant;
+    info->launch_count = (int32_t)view->node_count + 1;
+    info->plan_bytes = shape->plan.layout.bytes;
+    info->workspace_bytes = workspace.bytes;
+    if (classes.count > 0) {
+        info->heads = fig_classes_heads(&classes.of[0], shape->variant);
+        info->tile_tokens = shape->plan.splits[0].tile_tokens;
+        info->workers = shape->plan.splits[0].workers;
+    }
+    fig_workspace_finish(&workspace);
+    return FIG_OK;
+}
+
+fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t index, fig_bucket_info *info) {
+    fig_bucket_info ours = {.size = sizeof ours};
+    const fig_status status = fill_bucket(graphs, index, &ours);
+    FIG_TRY(give(info, &ours, sizeof ours, "fig_bucket_info"));
+    return status;
+}
+
+static fig_status fill_tensor(const fig_program_view *view, int32_t index, fig_tensor_info *info) {
+    int32_t seen = 0;
+    for (uint32_t id = 1; id <= view->tensor_count; id++) {
+        const fig_tensor_record *record = &view->tensors[id - 1];
+        if (record->role == FIG_TEMP || seen++ != index) continue;
+        info->name = fig_program_tensor_name(view, id);
+        info->role = (fig_role)record->role;
+        info->dtype = (fig_dtype)record->dtype;
+        info->rank = record->rank;
+        memcpy(info->dims, record->dims, sizeof info->dims);
+        if (record->symbol == FIG_SYMBOL_BATCH) info->dims[0] = FIG_DIM_BATCH;
+        if (record->symbol == FIG_SYMBOL_PAGES) info->dims[0] = FIG_DIM_PAGES;
+        return FIG_OK;
+    }
+    return fig_fail(FIG_INVALID, "tensor: index is %" PRId32 ", limits 0 to %" PRId32, index,
+                    seen - 1);
+}
+
+fig_status fig_graphs_tensor(const fig_graphs *graphs, int32_t index, fig_tensor_info *info) {
+    fig_tensor_info ours = {.size = sizeof ours};
+    const fig_status status = fill_tensor(fig_program_view_of(graphs->program), index, &ours);
+    FIG_TRY(give(info, &ours, sizeof ours, "fig_tensor_info"));
+    return status;
+}
+
+/* ---- Planning on paper ----------------------------------------------------------------------- */
+
+/* Partials that a step leaves: the pieces of segments that more than one worker has. */
+static int32_t count_partials(const fig_split_shape *split, const fig_split_line *line,
+                              const fig_split_start *starts) {
+    int32_t partials = 0;
+    for (int32_t worker = 0; worker < line->active; worker++) {
+        fig_split_start start = starts[worker];
+        while (start.count > 0) {
+            const fig_split_piece piece = fig_split_take(split, line, &start);
+            partials += piece.first_worker != piece.last_worker;
+        }
+    }
+    return partials;
+}
+
+/* Of the first class of a plan that has been written. */
+static void report_split(const fig_bucket_shape *shape, const uint8_t *plan, int32_t rows,
+                         fig_plan_report *report) {
+    const fig_split_shape *split = &shape->plan.splits[0];
+    const void *prefix = plan + shape->plan.layout.prefix[0];
+    const fig_split_start *starts = (const void *)(plan + shape->plan.layout.starts[0]);
+    const fig_split_line line = fig_split_line_of(split, prefix, rows);
+    report->workers = split->workers;
+    report->tile_tokens = split->tile_tokens;
+    report->tiles = line.tiles;
+    report->tiles_least = INT32_MAX;
+    for (int32_t worker = 0; worker < split->workers; worker++) {
+        const int32_t tiles = starts[worker].count;
+        if (tiles > report->tiles_most) report->tiles_most = tiles;
+        if (tiles < report->tiles_least) report->tiles_least = tiles;
+        if (report->worker_tiles != NULL && worker < report->worker_capacity)
+            report->worker_tiles[worker] = tiles;
+    }
+    report->partials = count_partials(split, &line, starts);
+    report->partial_limit = fig_split_partial_limit(split);
+}
+
+static fig_status report_plan(const fig_graphs *graphs, const fig_plan_step *step,
+                              fig_plan_report *report) {
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    fig_classes classes;
+    fig_plan_head head;
+    int32_t index;
+    FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, step, &index));
+    FIG_TRY(fig_classes_find(view, &classes));
+    const fig_bucket_shape *shape = &graphs->buckets[index];
+    uint8_t *plan = calloc(1, shape->plan.layout.bytes);
+    if (plan == NULL) return fig_fail(FIG_NOMEM, "plan: %u bytes", shape->plan.layout.bytes);
+    fig_plan_write(&shape->plan, step, plan);
+    memcpy(&head, plan, sizeof head);
+    report->bucket = index;
+    report->plan_bytes = head.bytes;
+    report->plan_bytes_limit = shape->plan.layout.bytes;
+    if (classes.count > 0) {
+        report->heads = fig_classes_heads(&classes.of[0], shape->variant);
+        report_split(shape, plan, step->rows, report);
+    }
+    free(plan);
+    return FIG_OK;
+}
+
+fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *step,
+                           fig_plan_report *report) {
+    const fig_spec *spec = &fig_program_view_of(graphs->program)->spec;
+    fig_plan_report given, ours = {.size = sizeof ours};
+    fig_plan_step checked;
+    FIG_TRY(fig_status_take_options(&given, sizeof given, report, "fig_plan_report"));
+    ours.worker_tiles = given.worker_tiles;
+    ours.worker_capacity = given.worker_capacity;
+    fig_step_stamps stamps = {calloc((size_t)spec->sequence_limit, sizeof *stamps.of), 0};
+    fig_status status = FIG_OK;
+    if (stamps.of == NULL)
+        status = fig_fail(FIG_NOMEM, "plan: %" PRId32 " stamps", spec->sequence_limit);
+    if (status == FIG_OK) status = fig_step_check(spec, step, &stamps, &checked);
+    if (status == FIG_OK) status = report_plan(graphs, &checked, &ours);
+    free(stamps.of);
+    FIG_TRY(give(report, &ours, sizeof ours, "fig_plan_report"));
+    return status;
+}

@@ -1,0 +1,160 @@
+/* inspect.c: the public call that prints graphs, and the vocabulary of both its formats.
+ *
+ * Leaves words and layout to inspect_text.c and inspect_json.c. Invariant: nothing is written
+ * before all that could fail has been done. */
+#include "graphs/inspect.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/status.h"
+
+int32_t fig_inspect_i32(const uint8_t *bytes) {
+    int32_t value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+int64_t fig_inspect_i64(const uint8_t *bytes) {
+    int64_t value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+float fig_inspect_f32(const uint8_t *bytes) {
+    float value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+const char *fig_inspect_dtype(uint32_t dtype) {
+    switch (dtype) {
+    case 0: return "none";
+    case FIG_F32: return "f32";
+    case FIG_F16: return "f16";
+    case FIG_BF16: return "bf16";
+    case FIG_I32: return "i32";
+    case FIG_I64: return "i64";
+    }
+    return "unknown";
+}
+
+const char *fig_inspect_role(uint32_t role) {
+    switch (role) {
+    case FIG_TEMP: return "temp";
+    case FIG_BOUND: return "bound";
+    case FIG_STATE: return "state";
+    }
+    return "unknown";
+}
+
+const char *fig_inspect_symbol(const fig_tensor_record *record) {
+    if (record->symbol == FIG_SYMBOL_BATCH) return "batch";
+    return record->symbol == FIG_SYMBOL_PAGES ? "pages" : NULL;
+}
+
+fig_call_attributes fig_inspect_call(const fig_program_view *view, const fig_node *node) {
+    fig_call_attributes call;
+    memcpy(&call, view->attributes + node->attribute, sizeof call);
+    return call;
+}
+
+void fig_inspect_edges(const fig_lowered *lowered, uint32_t launch, uint32_t *first,
+                       uint32_t *count) {
+    uint32_t low = 0, high = lowered->edge_count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (lowered->edges[middle].to < launch) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    *first = low;
+    *count = 0;
+    while (low + *count < lowered->edge_count && lowered->edges[low + *count].to == launch)
+        ++*count;
+}
+
+static const char *operand_name(const fig_program_view *view, const fig_launch *launch,
+                                const fig_field *field) {
+    const int has_operand = field->kind == FIG_FIELD_ADDRESS || field->kind == FIG_FIELD_STRIDE ||
+                            field->kind == FIG_FIELD_EXTENT;
+    if (!has_operand || launch->node == UINT32_MAX) return NULL;
+    const uint32_t tensor = view->operands[view->nodes[launch->node].operand + field->operand];
+    return tensor != 0 ? fig_program_tensor_name(view, tensor) : NULL;
+}
+
+fig_inspect_value fig_inspect_value_of(const fig_inspect_bucket *bucket, const fig_launch *launch,
+                                       const fig_field *field) {
+    const fig_lowered *lowered = &bucket->lowered;
+    const uint32_t offset = launch->params + field->offset;
+    fig_inspect_value value = {.bytes = lowered->params + offset,
+                               .operand = operand_name(bucket->view, launch, field)};
+    for (uint32_t i = 0; i < launch->reloc_count; i++) {
+        const fig_reloc *reloc = &lowered->relocs[launch->reloc + i];
+        if (reloc->offset == offset) value.reloc = reloc;
+    }
+    return value;
+}
+
+static fig_status prepare_summary(fig_inspect_summary *summary) {
+    const fig_graphs *graphs = summary->graphs;
+    summary->infos = calloc(graphs->bucket_count, sizeof *summary->infos);
+    if (summary->infos == NULL)
+        return fig_fail(FIG_NOMEM, "print: %" PRIu32 " buckets", graphs->bucket_count);
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        summary->infos[i].size = sizeof summary->infos[i];
+        FIG_TRY(fig_graphs_bucket(graphs, (int32_t)i, &summary->infos[i]));
+        summary->relowered_count += graphs->digests[i] != graphs->made_digests[i];
+    }
+    return fig_fold_group(summary->view, &summary->groups, &summary->group_count);
+}
+
+static fig_status print_summary(fig_print *print, const fig_graphs *graphs, fig_format format) {
+    fig_inspect_summary summary = {.graphs = graphs, .view = fig_program_view_of(graphs->program)};
+    fig_status status = prepare_summary(&summary);
+    if (status == FIG_OK && format == FIG_JSON) fig_inspect_json_summary(print, &summary);
+    if (status == FIG_OK && format == FIG_TEXT) fig_inspect_text_summary(print, &summary);
+    free(summary.infos);
+    free(summary.groups);
+    return status;
+}
+
+static fig_status print_bucket(fig_print *print, const fig_graphs *graphs, uint32_t index,
+                               fig_format format) {
+    fig_inspect_bucket bucket = {.graphs = graphs,
+                                 .view = fig_program_view_of(graphs->program),
+                                 .index = index,
+                                 .info.size = sizeof bucket.info};
+    FIG_TRY(fig_graphs_bucket(graphs, (int32_t)index, &bucket.info));
+    FIG_TRY(fig_lower_bucket(bucket.view, &graphs->workspace, &graphs->buckets[index],
+                             &bucket.lowered));
+    if (format == FIG_JSON) {
+        fig_inspect_json_bucket(print, &bucket);
+    } else {
+        fig_inspect_text_bucket(print, &bucket);
+    }
+    fig_lower_finish(&bucket.lowered);
+    return FIG_OK;
+}
+
+fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
+                            fig_write write, void *user) {
+    fig_print_options ours;
+    fig_print print = {.write = write, .user = user};
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_print_options"));
+    if (graphs == NULL) return fig_fail(FIG_INVALID, "print: graphs is NULL");
+    if (write == NULL) return fig_fail(FIG_INVALID, "print: write is NULL");
+    if (ours.format != FIG_TEXT && ours.format != FIG_JSON)
+        return fig_fail(FIG_INVALID, "print: format is %d, limits %d to %d", (int)ours.format,
+                        FIG_TEXT, FIG_JSON);
+    /* A negative one is larger than any count. */
+    if ((uint32_t)ours.bucket > graphs->bucket_count)
+        return fig_fail(FIG_INVALID, "print: bucket is %" PRId32 ", there are %" PRIu32,
+                        ours.bucket, graphs->bucket_count);
+    if (ours.bucket > 0)
+        return print_bucket(&print, graphs, (uint32_t)ours.bucket - 1, ours.format);
+    return print_summary(&print, graphs, ours.format);
+}

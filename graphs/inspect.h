@@ -1,0 +1,60 @@
+/* inspect.h: what text and JSON have in common: names for numbers, and where a param comes from.
+ *
+ * inspect.c is the public call and this vocabulary; inspect_text.c and inspect_json.c say the same
+ * things in two ways. Invariant: neither knows a kernel by name; all comes from the table. */
+#ifndef FIG_GRAPHS_INSPECT_H
+#define FIG_GRAPHS_INSPECT_H
+
+#include "graphs/fold.h"
+#include "graphs/graphs.h"
+#include "graphs/print.h"
+
+/* Graphs, and what had to be made to show them. */
+typedef struct fig_inspect_summary {
+    const fig_graphs *graphs;
+    const fig_program_view *view;
+    fig_bucket_info *infos;   /* [graphs->bucket_count] */
+    fig_fold_tensors *groups; /* [group_count] */
+    uint32_t group_count;
+    uint32_t relowered_count;
+} fig_inspect_summary;
+
+/* A bucket lowered, beside what it was lowered from. */
+typedef struct fig_inspect_bucket {
+    const fig_graphs *graphs;
+    const fig_program_view *view;
+    uint32_t index; /* from 0 */
+    fig_bucket_info info;
+    fig_lowered lowered;
+} fig_inspect_bucket;
+
+/* One word of a launch's params. */
+typedef struct fig_inspect_value {
+    const uint8_t *bytes;   /* [field->bytes] */
+    const fig_reloc *reloc; /* NULL: the bytes are the value */
+    const char *operand;    /* name of the operand's tensor; NULL: the field has none */
+} fig_inspect_value;
+fig_inspect_value fig_inspect_value_of(const fig_inspect_bucket *bucket, const fig_launch *launch,
+                                       const fig_field *field);
+int32_t fig_inspect_i32(const uint8_t *bytes);
+int64_t fig_inspect_i64(const uint8_t *bytes);
+float fig_inspect_f32(const uint8_t *bytes);
+
+const char *fig_inspect_dtype(uint32_t dtype); /* "bf16"; "none" for 0 */
+const char *fig_inspect_role(uint32_t role);   /* "bound" */
+/* "batch" or "pages"; NULL where dims[0] is a number. */
+const char *fig_inspect_symbol(const fig_tensor_record *record);
+
+/* The attributes of a call. */
+fig_call_attributes fig_inspect_call(const fig_program_view *view, const fig_node *node);
+
+/* Edges that end at a launch: edges[*first], *count of them. */
+void fig_inspect_edges(const fig_lowered *lowered, uint32_t launch, uint32_t *first,
+                       uint32_t *count);
+
+void fig_inspect_text_summary(fig_print *print, const fig_inspect_summary *summary);
+void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket);
+void fig_inspect_json_summary(fig_print *print, const fig_inspect_summary *summary);
+void fig_inspect_json_bucket(fig_print *print, const fig_inspect_bucket *bucket);
+
+#endif

@@ -1,0 +1,418 @@
+/* inspect_text.c: graphs as text for people.
+ *
+ * Layers that say the same are shown once: a program's as layer N, a bucket's by the first of them.
+ * Invariant: lines keep to FIG_PRINT_COLUMNS unless one word alone is longer. */
+#include "graphs/inspect.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    INDENT = 2,
+    LABEL = 14,    /* column of what a label names */
+    OPERATION = 18 /* columns of an operation's name */
+};
+
+/* A label at the left, for the caller to go on. */
+static void begin_row(fig_print *print, const char *label) {
+    fig_print_end_line(print);
+    fig_print_text(print, "  %-*s", LABEL - INDENT, label);
+}
+
+/* ---- Spec */
+
+static void print_rope(fig_print *print, const fig_rope_spec *rope) {
+    char text[FIG_PRINT_NUMBER];
+    begin_row(print, "rope");
+    fig_print_text(print, "%s", rope->interleaved ? "interleaved" : "NeoX");
+    fig_print_text(print, ", theta %s", fig_print_float(text, rope->theta));
+    if (rope->scale != 1.0f)
+        fig_print_text(print, ", scale %s", fig_print_float(text, rope->scale));
+    if (rope->llama3_factor <= 0.0f) return;
+    fig_print_text(print, ", llama3 factor %s", fig_print_float(text, rope->llama3_factor));
+    fig_print_text(print, ", low %s", fig_print_float(text, rope->llama3_low));
+    fig_print_text(print, ", high %s", fig_print_float(text, rope->llama3_high));
+    fig_print_text(print, ", context %" PRId32, rope->llama3_context);
+}
+
+static void print_spec(fig_print *print, const fig_spec *spec) {
+    char text[FIG_PRINT_NUMBER];
+    begin_row(print, "step");
+    fig_print_text(print, "%" PRId32 " layer%s, %s, at most %" PRId32 " rows", spec->layers,
+                   spec->layers == 1 ? "" : "s", fig_inspect_dtype(spec->dtype), spec->batch_limit);
+    begin_row(print, "attention");
+    fig_print_text(print, "%" PRId32 " q heads, %" PRId32 " kv heads, head_dim %" PRId32,
+                   spec->q_heads, spec->kv_heads, spec->head_dim);
+    fig_print_text(print, ", sm_scale %s", fig_print_float(text, spec->sm_scale));
+    begin_row(print, "activation");
+    if (spec->ffn_width > 0) fig_print_text(print, "width %" PRId32, spec->ffn_width);
+    if (spec->ffn_width == 0) fig_print_text(print, "none");
+    print_rope(print, &spec->rope);
+    begin_row(print, "cache");
+    if (spec->page_size > 0)
+        fig_print_text(print, "pages of %" PRId32 " tokens, ", spec->page_size);
+    if (spec->page_size == 0) fig_print_text(print, "dense, ");
+    fig_print_text(print, "%" PRId32 " sequences of at most %" PRId32 " tokens",
+                   spec->sequence_limit, spec->kv_limit);
+}
+
+static void print_made_for(fig_print *print, const fig_inspect_summary *summary) {
+    const fig_graphs *graphs = summary->graphs;
+    const fig_traits *traits = &graphs->traits;
+    char workspace[FIG_PRINT_NUMBER], plan[FIG_PRINT_NUMBER];
+    begin_row(print, "machine");
+    fig_print_text(print, "%s: ", traits->name);
+    if (traits->compute_capability > 0)
+        fig_print_text(print, "compute capability %" PRId32 ", ", traits->compute_capability);
+    fig_print_text(print, "%" PRId32 " SMs, %" PRId32 " shared bytes of a block", traits->sm_count,
+                   traits->shared_bytes);
+    begin_row(print, "memory");
+    fig_print_text(print, "workspace %s, plan %s",
+                   fig_print_bytes(workspace, graphs->workspace.bytes),
+                   fig_print_bytes(plan, graphs->plan_bytes));
+    if (summary->relowered_count > 0) {
+        begin_row(print, "relowered");
+        fig_print_text(print, "%" PRIu32 " of %" PRIu32 " buckets, marked *: the file's maker ",
+                       summary->relowered_count, graphs->bucket_count);
+        fig_print_text(print, "lowered them otherwise");
+    }
+    if (graphs->changed_kernels == 0) return;
+    begin_row(print, "changed");
+    for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        if (graphs->changed_kernels >> op & 1)
+            fig_print_text(print, "%s ", fig_kernel_table[op].name);
+    }
+    fig_print_text(print, "since the file was made");
+}
+
+/* ---- Tensors */
+
+static void print_group(fig_print *print, const fig_program_view *view,
+                        const fig_fold_tensors *group, int width) {
+    const fig_tensor_record *record = &view->tensors[group->first - 1];
+    const char *name = fig_program_tensor_name(view, group->first);
+    const char *symbol = fig_inspect_symbol(record);
+    char text[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
+    snprintf(text, sizeof text, "%s", name);
+    if (group->count > 1)
+        snprintf(text, sizeof text, "%s..%" PRId64, name,
+                 fig_fold_split(name).number + (int64_t)group->count - 1);
+    fig_print_text(print, "  %-*s  %-5s  %-4s  [", width, text, fig_inspect_role(record->role),
+                   fig_inspect_dtype(record->dtype));
+    for (int i = 0; i < record->rank; i++) {
+        if (i > 0) fig_print_text(print, ", ");
+        if (i == 0 && symbol != NULL) {
+            fig_print_text(print, "%s", symbol);
+        } else {
+            fig_print_text(print, "%" PRId64, record->dims[i]);
+        }
+    }
+    fig_print_text(print, "]\n");
+}
+
+static void print_tensors(fig_print *print, const fig_inspect_summary *summary) {
+    const fig_program_view *view = summary->view;
+    int width = LABEL - INDENT;
+    for (uint32_t i = 0; i < summary->group_count; i++) {
+        const fig_fold_tensors *group = &summary->groups[i];
+        int length = (int)strlen(fig_program_tensor_name(view, group->first));
+        if (group->count > 1) length += 6; /* "..9999" */
+        if (length > width) width = length;
+    }
+    fig_print_text(print, "\ntensors: %" PRIu32 "\n", view->tensor_count);
+    for (uint32_t i = 0; i < summary->group_count; i++)
+        print_group(print, view, &summary->groups[i], width);
+}
+
+/* ---- Nodes */
+
+typedef struct node_words {
+    const fig_program_view *view;
+    uint32_t node;
+    int folded; /* 1: say N for the number of the node's own layer */
+    uint32_t indent;
+} node_words;
+
+static void print_operand(fig_print *print, const node_words *words, uint32_t tensor,
+                          const char *before) {
+    const char *name = fig_program_tensor_name(words->view, tensor);
+    const fig_fold_name split = fig_fold_split(name);
+    char text[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
+    if (words->folded && split.number != FIG_FOLD_NONE &&
+        split.number == words->view->nodes[words->node].layer) {
+        snprintf(text, sizeof text, "%s%.*s.N", before, (int)split.stem_bytes, name);
+    } else {
+        snprintf(text, sizeof text, "%s%s", before, name);
+    }
+    fig_print_word(print, words->indent, text);
+}
+
+/* "q.N, k.N": the operands that a node reads or writes. */
+static void print_operands(fig_print *print, const node_words *words, uint32_t access) {
+    const fig_program_view *view = words->view;
+    const fig_node *node = &view->nodes[words->node];
+    const char *before = access == FIG_ACCESS_WRITE ? " -> " : "";
+    for (uint32_t i = 0; i < node->operand_count; i++) {
+        const uint32_t tensor = view->operands[node->operand + i];
+        if (tensor == 0 || !(fig_program_access(view, node, i) & access)) continue;
+        print_operand(print, words, tensor, before);
+        before = ", ";
+    }
+}
+
+/* "rope" or, for a call, the name it is registered under. */
+static void operation_name(const fig_program_view *view, const fig_node *node, char *text,
+                           size_t bytes) {
+    snprintf(text, bytes, "%s", fig_table_op_name(node->op));
+    if (node->op == FIG_OP_CALL)
+        snprintf(text, bytes, "call %s", view->strings + fig_inspect_call(view, node).name);
+}
+
+static void print_node(fig_print *print, const node_words *words) {
+    char name[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
+    operation_name(words->view, &words->view->nodes[words->node], name, sizeof name);
+    fig_print_text(print, "    %-*s", OPERATION - INDENT - 1, name);
+    fig_print_text(print, " ");
+    print_operands(print, words, FIG_ACCESS_READ);
+    print_operands(print, words, FIG_ACCESS_WRITE);
+    fig_print_end_line(print);
+}
+
+static void print_program(fig_print *print, const fig_program_view *view) {
+    fig_print_text(print, "\nnodes: %" PRIu32 "\n", view->node_count);
+    for (uint32_t n = 0; n < view->node_count;) {
+        const uint32_t count = fig_fold_block(view, n);
+        const int layer = view->nodes[n].layer;
+        uint32_t end = n + count;
+        while (fig_fold_matches(view, end - count, end, count))
+            end += count;
+        const uint32_t layers = (end - n) / count;
+        if (layer < 0) fig_print_text(print, "  of no layer\n");
+        if (layer >= 0 && layers == 1) fig_print_text(print, "  layer %d\n", layer);
+        if (layers > 1)
+            fig_print_text(print, "  layer N = %d..%" PRIu32 ", x %" PRIu32 "\n", layer,
+                           (uint32_t)layer + layers - 1, layers);
+        for (uint32_t i = n; i < n + count; i++)
+            print_node(print, &(node_words){view, i, layers > 1, INDENT + OPERATION});
+        n = end;
+    }
+}
+
+/* ---- Buckets */
+
+static void print_buckets(fig_print *print, const fig_inspect_summary *summary) {
+    const fig_graphs *graphs = summary->graphs;
+    fig_print_text(print, "\nbuckets: %" PRIu32 "\n", graphs->bucket_count);
+    fig_print_text(print, "  %5s %6s %8s  %-8s %6s %5s %8s %9s %11s %11s\n", "", "batch", "kv",
+                   "variant", "heads", "tile", "workers", "launches", "plan", "workspace");
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        const fig_bucket_info *info = &summary->infos[i];
+        char plan[FIG_PRINT_NUMBER], workspace[FIG_PRINT_NUMBER];
+        fig_print_text(print, "%c %5" PRIu32 " %6" PRId32 " %8" PRId32 "  %-8s",
+                       graphs->digests[i] != graphs->made_digests[i] ? '*' : ' ', i + 1,
+                       info->bucket.batch, info->bucket.kv, fig_variant_table[info->variant].name);
+        fig_print_text(print, " %6" PRId32 " %5" PRId32 " %8" PRId32 " %9" PRId32 " %11s %11s\n",
+                       info->heads, info->tile_tokens, info->workers, info->launch_count,
+                       fig_print_bytes(plan, info->plan_bytes),
+                       fig_print_bytes(workspace, info->workspace_bytes));
+    }
+}
+
+void fig_inspect_text_summary(fig_print *print, const fig_inspect_summary *summary) {
+    fig_print_text(print, "graphs ");
+    for (size_t i = 0; i < sizeof summary->graphs->content_id; i++)
+        fig_print_text(print, "%02x", summary->graphs->content_id[i]);
+    print_spec(print, &summary->view->spec);
+    print_made_for(print, summary);
+    fig_print_end_line(print);
+    print_tensors(print, summary);
+    print_program(print, summary->view);
+    print_buckets(print, summary);
+}
+
+/* ---- Launches of one bucket */
+
+enum { VALUE_BYTES = 2 * FIG_NAME_LIMIT };
+
+static void describe_reloc(char text[VALUE_BYTES], const fig_inspect_value *value) {
+    const fig_reloc *reloc = value->reloc;
+    const char *name = value->operand != NULL ? value->operand : "workspace";
+    switch ((fig_reloc_kind)reloc->kind) {
+    case FIG_RELOC_ADDRESS: snprintf(text, VALUE_BYTES, "%s", name); break;
+    case FIG_RELOC_STRIDE: snprintf(text, VALUE_BYTES, "stride %u of %s", reloc->item, name); break;
+    case FIG_RELOC_EXTENT: snprintf(text, VALUE_BYTES, "extent of %s", name); break;
+    case FIG_RELOC_WORKSPACE:
+        snprintf(text, VALUE_BYTES, "%s%sworkspace+0x%" PRIx64,
+                 value->operand != NULL ? value->operand : "", value->operand != NULL ? " at " : "",
+                 reloc->addend);
+        break;
+    case FIG_RELOC_PLAN: snprintf(text, VALUE_BYTES, "plan"); break;
+    case FIG_RELOC_RING: snprintf(text, VALUE_BYTES, "ring"); break;
+    case FIG_RELOC_RING_CURSOR: snprintf(text, VALUE_BYTES, "ring's cursor"); break;
+    case FIG_RELOC_RING_WORDS: snprintf(text, VALUE_BYTES, "ring's words"); break;
+    case FIG_RELOC_RING_SLOTS: snprintf(text, VALUE_BYTES, "ring's slots"); break;
+    case FIG_RELOC_RING_BYTES: snprintf(text, VALUE_BYTES, "bytes of a slot"); break;
+    }
+}
+
+static void describe_value(char text[VALUE_BYTES], const fig_field *field,
+                           const fig_inspect_value *value) {
+    const uint8_t *bytes = value->bytes;
+    char number[FIG_PRINT_NUMBER];
+    if (value->reloc != NULL) {
+        describe_reloc(text, value);
+        return;
+    }
+    switch ((fig_field_type)field->type) {
+    case FIG_TYPE_ADDRESS: snprintf(text, VALUE_BYTES, "none"); break;
+    case FIG_TYPE_I64: snprintf(text, VALUE_BYTES, "%" PRId64, fig_inspect_i64(bytes)); break;
+    case FIG_TYPE_I32:
+        if (field->kind == FIG_FIELD_DTYPE) {
+            snprintf(text, VALUE_BYTES, "%s", fig_inspect_dtype((uint32_t)fig_inspect_i32(bytes)));
+        } else {
+            snprintf(text, VALUE_BYTES, "%" PRId32, fig_inspect_i32(bytes));
+        }
+        break;
+    case FIG_TYPE_U32:
+        snprintf(text, VALUE_BYTES, "%" PRIu32, (uint32_t)fig_inspect_i32(bytes));
+        break;
+    case FIG_TYPE_F32:
+        snprintf(text, VALUE_BYTES, "%s", fig_print_float(number, fig_inspect_f32(bytes)));
+        break;
+    case FIG_TYPE_SPLIT:
+        snprintf(text, VALUE_BYTES,
+                 "%" PRId32 " rows x %" PRId32 " groups, tiles of %" PRId32 ", %" PRId32 " workers",
+                 fig_inspect_i32(bytes), fig_inspect_i32(bytes + 4), fig_inspect_i32(bytes + 8),
+                 fig_inspect_i32(bytes + 12));
+        break;
+    }
+}
+
+static void print_triple(fig_print *print, const char *label, const uint32_t triple[3]) {
+    fig_print_text(print, "  %s %" PRIu32, label, triple[0]);
+    if (triple[1] > 1 || triple[2] > 1) fig_print_text(print, " x %" PRIu32, triple[1]);
+    if (triple[2] > 1) fig_print_text(print, " x %" PRIu32, triple[2]);
+}
+
+static void print_after(fig_print *print, const fig_lowered *lowered, uint32_t l) {
+    uint32_t first, count;
+    fig_inspect_edges(lowered, l, &first, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        char word[FIG_PRINT_NUMBER];
+        snprintf(word, sizeof word, "%s%" PRIu32, i == 0 ? "  after " : ", ",
+                 lowered->edges[first + i].from);
+        fig_print_word(print, LABEL, word);
+    }
+    fig_print_end_line(print);
+}
+
+static void print_params(fig_print *print, const fig_inspect_bucket *bucket,
+                         const fig_launch *launch) {
+    const fig_kernel *kernel = &fig_kernel_table[launch->op];
+    uint32_t columns = 0;
+    for (uint32_t i = 0; i < kernel->field_count; i++) {
+        const uint32_t length = (uint32_t)strlen(kernel->fields[i].name);
+        if (length > columns) columns = length;
+    }
+    for (uint32_t i = 0; i < kernel->field_count; i++) {
+        const fig_field *field = &kernel->fields[i];
+        char text[VALUE_BYTES];
+        if (field->kind == FIG_FIELD_ZERO) continue;
+        const fig_inspect_value value = fig_inspect_value_of(bucket, launch, field);
+        describe_value(text, field, &value);
+        fig_print_cell(print, columns, field->name, text);
+    }
+    fig_print_end_line(print);
+}
+
+static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uint32_t l) {
+    const fig_program_view *view = bucket->view;
+    const fig_launch *launch = &bucket->lowered.launches[l];
+    const fig_node *node = launch->node != UINT32_MAX ? &view->nodes[launch->node] : NULL;
+    char name[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
+    snprintf(name, sizeof name, "%s", fig_table_op_name(launch->op));
+    if (node != NULL) operation_name(view, node, name, sizeof name);
+    fig_print_text(print, "%5" PRIu32 "  %-*s", l, OPERATION - INDENT, name);
+    if (launch->op == FIG_OP_CALL) {
+        const fig_call_attributes call = fig_inspect_call(view, node);
+        fig_print_text(print, "  tag 0x%" PRIx64 "  %" PRIu32 " bytes", call.tag, call.byte_count);
+        print_after(print, &bucket->lowered, l);
+        const node_words words = {view, launch->node, 0, FIG_PRINT_INDENT};
+        print_operands(print, &words, FIG_ACCESS_READ);
+        print_operands(print, &words, FIG_ACCESS_WRITE);
+        fig_print_end_line(print);
+        return;
+    }
+    print_triple(print, "grid", launch->grid);
+    print_triple(print, "block", launch->block);
+    fig_print_text(print, "  shared %" PRIu32, launch->shared_bytes);
+    print_after(print, &bucket->lowered, l);
+    print_params(print, bucket, launch);
+}
+
+/* 1: what b comes after stands to b as what a comes after stands to a, or is the same launch. */
+static int edges_match(const fig_lowered *lowered, uint32_t a, uint32_t b) {
+    uint32_t first_a, count_a, first_b, count_b;
+    fig_inspect_edges(lowered, a, &first_a, &count_a);
+    fig_inspect_edges(lowered, b, &first_b, &count_b);
+    if (count_a != count_b) return 0;
+    for (uint32_t i = 0; i < count_a; i++) {
+        const uint32_t from_a = lowered->edges[first_a + i].from;
+        const uint32_t from_b = lowered->edges[first_b + i].from;
+        if (from_b != from_a && from_b - from_a != b - a) return 0;
+    }
+    return 1;
+}
+
+/* 1: the blocks of `count` nodes at a and b, and their launches, differ in their layers alone. Params
+ * follow from operands and attributes, so only edges are left to compare. */
+static int blocks_match(const fig_inspect_bucket *bucket, uint32_t a, uint32_t b, uint32_t count) {
+    if (!fig_fold_matches(bucket->view, a, b, count)) return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        /* Launch n + 1 does node n. */
+        if (!edges_match(&bucket->lowered, a + i + 1, b + i + 1)) return 0;
+    }
+    return 1;
+}
+
+void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket) {
+    const fig_program_view *view = bucket->view;
+    const fig_bucket_info *info = &bucket->info;
+    char plan[FIG_PRINT_NUMBER], workspace[FIG_PRINT_NUMBER];
+    fig_print_text(print, "bucket %" PRIu32 " of %" PRIu32 ", lowered for %s\n", bucket->index + 1,
+                   bucket->graphs->bucket_count, bucket->graphs->traits.name);
+    fig_print_text(
+        print, "  serves      batch %" PRId32 ", kv %" PRId32 ": %" PRId64 " tokens in all\n",
+        info->bucket.batch, info->bucket.kv, (int64_t)info->bucket.batch * info->bucket.kv);
+    fig_print_text(print, "  variant     %s", fig_variant_table[info->variant].name);
+    if (info->workers > 0)
+        fig_print_text(print,
+                       ": %" PRId32 " workers, kv heads %" PRId32 " at once, tiles of %" PRId32
+                       " tokens",
+                       info->workers, info->heads, info->tile_tokens);
+    fig_print_text(print, "\n  memory      plan %s, workspace %s\n",
+                   fig_print_bytes(plan, info->plan_bytes),
+                   fig_print_bytes(workspace, info->workspace_bytes));
+    fig_print_text(print, "\n");
+    print_launch(print, bucket, 0);
+    for (uint32_t n = 0; n < view->node_count;) {
+        const uint32_t count = fig_fold_block(view, n);
+        const int layer = view->nodes[n].layer;
+        uint32_t end = n + count;
+        while (blocks_match(bucket, end - count, end, count))
+            end += count;
+        fig_print_text(print, "\n");
+        if (layer >= 0) fig_print_text(print, "layer %d\n", layer);
+        if (layer < 0) fig_print_text(print, "of no layer\n");
+        for (uint32_t i = n; i < n + count; i++) {
+            if (i > n) fig_print_text(print, "\n");
+            print_launch(print, bucket, i + 1);
+        }
+        if (end - n > count)
+            fig_print_text(
+                print, "\nlayers %d..%" PRIu32 ": the same in launches %" PRIu32 "..%" PRIu32 "\n",
+                layer + 1, (uint32_t)layer + (end - n) / count - 1, n + count + 1, end);
+        n = end;
+    }
+}

@@ -1,0 +1,148 @@
+/* launch.c: fill a launch's params from the kernel table.
+ *
+ * A field's kind says where its value comes from, so an operation needs no line here. Invariant: a
+ * field is filled once and in its own width; what is not filled stays zero. */
+#include "graphs/launch.h"
+
+#include <string.h>
+
+typedef struct filling {
+    const fig_launch_source *source;
+    const fig_node *node; /* NULL: the fetch */
+    fig_launch *launch;
+    uint8_t *params;   /* of this launch */
+    fig_reloc *relocs; /* of this launch */
+} filling;
+
+static void put_bytes(filling *f, const fig_field *field, const void *bytes, size_t count) {
+    assert(count == field->bytes);
+    memcpy(f->params + field->offset, bytes, count);
+}
+
+static void put_number(filling *f, const fig_field *field, int64_t number) {
+    const uint32_t word = (uint32_t)number;
+    if (field->bytes == sizeof number) {
+        put_bytes(f, field, &number, sizeof number);
+        return;
+    }
+    assert(number >= INT32_MIN && number <= UINT32_MAX);
+    put_bytes(f, field, &word, sizeof word);
+}
+
+static void put_reloc(filling *f, const fig_field *field, fig_reloc reloc) {
+    assert(field->bytes == (reloc.kind < FIG_RELOC_RING_SLOTS ? 8 : 4));
+    reloc.offset = f->launch->params + field->offset;
+    f->relocs[f->launch->reloc_count++] = reloc;
+}
+
+static void put_symbol(filling *f, const fig_field *field, fig_reloc_kind kind) {
+    put_reloc(f, field, (fig_reloc){.kind = (uint16_t)kind});
+}
+
+static uint32_t operand_of(const filling *f, const fig_field *field) {
+    assert(field->operand < f->node->operand_count);
+    return f->source->view->operands[f->node->operand + field->operand];
+}
+
+/* What is known at bind of a tensor; of an absent one it is zero. */
+static void put_tensor_reloc(filling *f, const fig_field *field, fig_reloc_kind kind) {
+    const uint32_t id = operand_of(f, field);
+    if (id == 0) return;
+    put_reloc(f, field, (fig_reloc){.kind = (uint16_t)kind, .item = field->item, .symbol = id});
+}
+
+static void put_dim(filling *f, const fig_field *field) {
+    const uint32_t id = operand_of(f, field);
+    if (id == 0) return;
+    const fig_tensor_record *tensor = &f->source->view->tensors[id - 1];
+    assert(field->item > 0 || tensor->symbol == FIG_SYMBOL_NONE);
+    put_number(f, field, tensor->dims[field->item] / field->divisor);
+}
+
+static void put_dtype(filling *f, const fig_field *field) {
+    const uint32_t id = operand_of(f, field);
+    if (id != 0) put_number(f, field, f->source->view->tensors[id - 1].dtype);
+}
+
+static void put_attribute(filling *f, const fig_field *field) {
+    const uint8_t *attributes = f->source->view->attributes + f->node->attribute;
+    assert((uint32_t)field->item + field->bytes <= f->node->attribute_bytes);
+    put_bytes(f, field, attributes + field->item, field->bytes);
+}
+
+static void put_plan_section(filling *f, const fig_field *field) {
+    const fig_plan_layout *layout = &f->source->shape->plan.layout;
+    const uint32_t split_class = f->launch->split_class;
+    switch ((fig_plan_section)field->item) {
+    case FIG_PLAN_LENGTHS: put_number(f, field, layout->lengths); return;
+    case FIG_PLAN_POSITIONS: put_number(f, field, layout->positions); return;
+    case FIG_PLAN_SEQUENCES: put_number(f, field, layout->sequences); return;
+    case FIG_PLAN_PREFIX: put_number(f, field, layout->prefix[split_class]); return;
+    case FIG_PLAN_STARTS: put_number(f, field, layout->starts[split_class]); return;
+    }
+    assert(!"a section of the plan");
+}
+
+static uint64_t workspace_offset(const filling *f, const fig_field *field) {
+    const fig_workspace *workspace = f->source->workspace;
+    const uint32_t split_class = f->launch->split_class;
+    switch ((fig_workspace_section)field->item) {
+    case FIG_WORKSPACE_PARTIALS: return workspace->partials[split_class];
+    case FIG_WORKSPACE_SUMS: return workspace->sums[split_class];
+    case FIG_WORKSPACE_COUNTERS: return workspace->counters[split_class];
+    }
+    assert(!"a section of the workspace");
+    return 0;
+}
+
+static void put_workspace(filling *f, const fig_field *field) {
+    put_reloc(f, field,
+              (fig_reloc){.kind = FIG_RELOC_WORKSPACE, .addend = workspace_offset(f, field)});
+}
+
+static void put_split(filling *f, const fig_field *field) {
+    const fig_split_shape *split = &f->source->shape->plan.splits[f->launch->split_class];
+    put_bytes(f, field, split, sizeof *split);
+}
+
+static void put_heads(filling *f, const fig_field *field) {
+    const fig_split_class *split_class = &f->source->classes->of[f->launch->split_class];
+    put_number(f, field, fig_classes_heads(split_class, f->source->shape->variant));
+}
+
+static void put_field(filling *f, const fig_field *field) {
+    const fig_bucket_shape *shape = f->source->shape;
+    switch ((fig_field_kind)field->kind) {
+    case FIG_FIELD_ZERO: return;
+    case FIG_FIELD_ADDRESS: put_tensor_reloc(f, field, FIG_RELOC_ADDRESS); return;
+    case FIG_FIELD_STRIDE: put_tensor_reloc(f, field, FIG_RELOC_STRIDE); return;
+    case FIG_FIELD_EXTENT: put_tensor_reloc(f, field, FIG_RELOC_EXTENT); return;
+    case FIG_FIELD_DIM: put_dim(f, field); return;
+    case FIG_FIELD_DTYPE: put_dtype(f, field); return;
+    case FIG_FIELD_ATTRIBUTE: put_attribute(f, field); return;
+    case FIG_FIELD_BATCH: put_number(f, field, shape->caps.batch); return;
+    case FIG_FIELD_BUCKET: put_number(f, field, shape->plan.bucket); return;
+    case FIG_FIELD_PLAN: put_symbol(f, field, FIG_RELOC_PLAN); return;
+    case FIG_FIELD_PLAN_BYTES: put_number(f, field, shape->plan.layout.bytes); return;
+    case FIG_FIELD_PLAN_SECTION: put_plan_section(f, field); return;
+    case FIG_FIELD_SPLIT: put_split(f, field); return;
+    case FIG_FIELD_HEADS: put_heads(f, field); return;
+    case FIG_FIELD_WORKSPACE: put_workspace(f, field); return;
+    case FIG_FIELD_RING: put_symbol(f, field, FIG_RELOC_RING); return;
+    case FIG_FIELD_RING_CURSOR: put_symbol(f, field, FIG_RELOC_RING_CURSOR); return;
+    case FIG_FIELD_RING_WORDS: put_symbol(f, field, FIG_RELOC_RING_WORDS); return;
+    case FIG_FIELD_RING_SLOTS: put_symbol(f, field, FIG_RELOC_RING_SLOTS); return;
+    case FIG_FIELD_RING_BYTES: put_symbol(f, field, FIG_RELOC_RING_BYTES); return;
+    }
+    assert(!"a kind of field");
+}
+
+void fig_launch_fill(fig_launch *launch, const fig_launch_source *source, uint8_t *params,
+                     fig_reloc *relocs) {
+    const fig_kernel *kernel = &fig_kernel_table[launch->op];
+    filling f = {source, NULL, launch, params, relocs};
+    if (launch->node != UINT32_MAX) f.node = &source->view->nodes[launch->node];
+    launch->reloc_count = 0;
+    for (uint32_t i = 0; i < kernel->field_count; i++)
+        put_field(&f, &kernel->fields[i]);
+}

@@ -1,0 +1,54 @@
+/* launch.h: what one node becomes in one bucket: a grid, params, and what is filled in at bind.
+ *
+ * Owns the filling of params from the kernel table. Invariant: every address and every bind-time
+ * size in params is zero beside exactly one relocation. */
+#ifndef FIG_GRAPHS_LAUNCH_H
+#define FIG_GRAPHS_LAUNCH_H
+
+#include "graphs/workspace.h"
+
+typedef enum fig_reloc_kind {
+    FIG_RELOC_ADDRESS = 1, /* of tensor id `symbol`, a FIG_TEMP too */
+    FIG_RELOC_STRIDE,      /* of tensor id `symbol`, dimension `item`, in elements: i64 */
+    FIG_RELOC_EXTENT,      /* bound dims[0] of tensor id `symbol`: i64 */
+    FIG_RELOC_WORKSPACE,   /* address of the workspace + addend */
+    FIG_RELOC_PLAN,        /* address */
+    FIG_RELOC_RING,        /* address */
+    FIG_RELOC_RING_CURSOR, /* address */
+    FIG_RELOC_RING_WORDS,  /* address */
+    FIG_RELOC_RING_SLOTS,  /* u32 */
+    FIG_RELOC_RING_BYTES   /* u32 */
+} fig_reloc_kind;
+
+typedef struct fig_reloc {
+    uint32_t offset; /* of the word in the bucket's params */
+    uint16_t kind, item;
+    uint32_t symbol, reserved;
+    uint64_t addend;
+} fig_reloc;
+static_assert(sizeof(fig_reloc) == 24, "digest");
+
+typedef struct fig_launch {
+    uint32_t op;   /* fig_op; FIG_OP_CALL has no grid and no params */
+    uint32_t node; /* UINT32_MAX: none (the fetch) */
+    uint32_t grid[3], block[3], shared_bytes;
+    uint32_t params, params_bytes; /* offset: a multiple of 16 */
+    uint32_t reloc, reloc_count;
+    uint32_t split_class; /* UINT32_MAX: none */
+} fig_launch;
+static_assert(sizeof(fig_launch) == 56, "digest");
+
+/* What decides a launch's params beside the node. */
+typedef struct fig_launch_source {
+    const fig_program_view *view;
+    const fig_classes *classes; /* the view's */
+    const fig_workspace *workspace;
+    const fig_bucket_shape *shape;
+} fig_launch_source;
+
+/* Fills the launch's params, zeroed, and its relocations, of which there are at most as many as its
+ * kernel has fields, sorted by offset. Reads op, node, params and split_class, sets reloc_count. */
+void fig_launch_fill(fig_launch *launch, const fig_launch_source *source, uint8_t *params,
+                     fig_reloc *relocs);
+
+#endif

@@ -1,0 +1,217 @@
+/* lower.c: a program, a bucket and a machine's traits in; launches out.
+ *
+ * Owns how a bucket is split, which launches there are and their order; leaves what a launch holds
+ * to launch.c. Invariant: nothing here reads an address, a clock or the machine it runs on. */
+#include "graphs/lower.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graphs/hash.h"
+#include "planner/bounds.h"
+#include "planner/size.h"
+#include "planner/status.h"
+
+enum { PARAMS_UNIT = 16 };
+
+/* ---- Shape ----------------------------------------------------------------------------------- */
+
+static fig_status check_caps(const fig_spec *spec, const fig_bucket_shape *shape) {
+    const fig_bucket *caps = &shape->caps;
+    if (caps->batch < 1 || caps->batch > spec->batch_limit)
+        return fig_fail(FIG_INVALID, "bucket: batch is %" PRId32 ", limits 1 to %" PRId32,
+                        caps->batch, spec->batch_limit);
+    if (caps->kv < 1 || caps->kv > spec->kv_limit)
+        return fig_fail(FIG_INVALID, "bucket: kv is %" PRId32 ", limits 1 to %" PRId32, caps->kv,
+                        spec->kv_limit);
+    if (shape->variant < 0 || shape->variant >= FIG_VARIANT_COUNT)
+        return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %d",
+                        shape->variant, FIG_VARIANT_COUNT - 1);
+    return FIG_OK;
+}
+
+/* One worker for each place of the machine, but no more than the fullest step has tiles. */
+static fig_status shape_split(const fig_traits *traits, int32_t kv_limit, int32_t kv_heads,
+                              int32_t heads, const fig_bucket_shape *bucket,
+                              fig_split_shape *split) {
+    const fig_variant *variant = &fig_variant_table[bucket->variant];
+    const fig_bucket *caps = &bucket->caps;
+    const int64_t tokens = (int64_t)caps->batch * caps->kv;
+    split->row_limit = caps->batch;
+    split->groups = kv_heads / heads;
+    split->tile_tokens = variant->tile_tokens;
+    int64_t tiles = fig_bounds_tiles(caps->batch, tokens, kv_limit, variant->tile_tokens);
+    tiles *= split->groups;
+    if (tiles > INT32_MAX)
+        return fig_fail(FIG_TOO_LARGE,
+                        "bucket %" PRId32 " x %" PRId32 ": %" PRId64 " tiles for %" PRId32
+                        " kv heads, limit %" PRId32,
+                        caps->batch, caps->kv, tiles, kv_heads, INT32_MAX);
+    int64_t workers = (int64_t)traits->sm_count * variant->workers_per_sm;
+    if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
+    if (workers > tiles) workers = tiles;
+    split->workers = (int32_t)workers;
+    assert(split->workers >= 1);
+    return FIG_OK;
+}
+
+fig_status fig_lower_shape(const fig_program_view *view, const fig_traits *traits, uint32_t index,
+                           fig_bucket_shape *shape) {
+    fig_classes classes;
+    const fig_bucket_shape given = *shape;
+    memset(shape, 0, sizeof *shape);
+    shape->caps = given.caps;
+    shape->variant = given.variant;
+    FIG_TRY(check_caps(&view->spec, shape));
+    FIG_TRY(fig_classes_find(view, &classes));
+    for (int32_t i = 0; i < classes.count; i++) {
+        const fig_split_class *own = &classes.of[i];
+        const int32_t heads = fig_classes_heads(own, shape->variant);
+        shape->token_bytes[i] = 2 * heads * own->head_dim * own->value_bytes;
+        FIG_TRY(shape_split(traits, view->spec.kv_limit, own->kv_heads, heads, shape,
+                            &shape->plan.splits[i]));
+    }
+    shape->plan.bucket = index;
+    shape->plan.row_limit = shape->caps.batch;
+    shape->plan.class_count = classes.count;
+    fig_plan_lay_out(&shape->plan);
+    return FIG_OK;
+}
+
+static int reads_alike(const fig_classes *classes, int32_t a, int32_t b) {
+    const fig_variant *x = &fig_variant_table[a], *y = &fig_variant_table[b];
+    for (int32_t i = 0; i < classes->count; i++) {
+        const fig_split_class *own = &classes->of[i];
+        if (fig_classes_heads(own, a) != fig_classes_heads(own, b)) return 0;
+        if (x->tile_tokens != y->tile_tokens || x->workers_per_sm != y->workers_per_sm) return 0;
+    }
+    return 1;
+}
+
+int fig_lower_variant_repeats(const fig_program_view *view, int32_t variant) {
+    fig_classes classes;
+    assert(variant >= 0 && variant < FIG_VARIANT_COUNT);
+    if (fig_classes_find(view, &classes) != FIG_OK) return 0;
+    for (int32_t smaller = 0; smaller < variant; smaller++) {
+        if (reads_alike(&classes, variant, smaller)) return 1;
+    }
+    return 0;
+}
+
+/* ---- Launches -------------------------------------------------------------------------------- */
+
+static void make_launch(fig_launch *launch, uint32_t op, uint32_t node, uint32_t split_class) {
+    launch->op = op;
+    launch->node = node;
+    launch->split_class = split_class;
+    if (op != FIG_OP_CALL) launch->params_bytes = fig_kernel_table[op].params_bytes;
+}
+
+/* Sets where each launch's params lie; returns the most relocations that they can have. */
+static uint32_t lay_out_params(fig_lowered *lowered) {
+    uint32_t reloc_limit = 0;
+    for (uint32_t i = 0; i < lowered->launch_count; i++) {
+        fig_launch *launch = &lowered->launches[i];
+        launch->params = lowered->params_bytes;
+        lowered->params_bytes += (uint32_t)fig_size_align(launch->params_bytes, PARAMS_UNIT);
+        if (launch->op != FIG_OP_CALL) reloc_limit += fig_kernel_table[launch->op].field_count;
+    }
+    return reloc_limit;
+}
+
+static fig_status make_launches(const fig_launch_source *source, fig_lowered *lowered) {
+    const fig_program_view *view = source->view;
+    const uint32_t count = view->node_count + 1;
+    lowered->launches = calloc(count, sizeof *lowered->launches);
+    if (lowered->launches == NULL)
+        return fig_fail(FIG_NOMEM, "bucket: %u launches of %zu bytes", count,
+                        sizeof *lowered->launches);
+    lowered->launch_count = count;
+    make_launch(&lowered->launches[0], FIG_OP_FETCH, UINT32_MAX, UINT32_MAX);
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        const fig_node *node = &view->nodes[n];
+        make_launch(&lowered->launches[n + 1], node->op, n,
+                    fig_classes_index(source->classes, view, node));
+    }
+    const uint32_t reloc_limit = lay_out_params(lowered);
+    lowered->params = calloc(1, lowered->params_bytes);
+    lowered->relocs = calloc(reloc_limit, sizeof *lowered->relocs);
+    if (lowered->params != NULL && lowered->relocs != NULL) return FIG_OK;
+    return fig_fail(FIG_NOMEM, "bucket: %u bytes of params and %u relocations",
+                    lowered->params_bytes, reloc_limit);
+}
+
+static void fill_launches(const fig_launch_source *source, fig_lowered *lowered) {
+    for (uint32_t i = 0; i < lowered->launch_count; i++) {
+        fig_launch *launch = &lowered->launches[i];
+        uint8_t *params = lowered->params + launch->params;
+        fig_launch_shape shape;
+        launch->reloc = lowered->reloc_count;
+        if (launch->op == FIG_OP_CALL) continue;
+        fig_launch_fill(launch, source, params, lowered->relocs + launch->reloc);
+        lowered->reloc_count += launch->reloc_count;
+        memset(&shape, 0, sizeof shape);
+        fig_kernel_table[launch->op].shape(params, &shape);
+        memcpy(launch->grid, shape.grid, sizeof launch->grid);
+        memcpy(launch->block, shape.block, sizeof launch->block);
+        launch->shared_bytes = shape.shared_bytes;
+    }
+}
+
+/* The nodes' edges; the fetch before all, since all read the plan; and, because the launches of a
+ * split class share partials and counters, each of them after the one before. */
+static fig_status make_edges(const fig_program_view *view, fig_lowered *lowered) {
+    uint32_t last[FIG_CLASS_LIMIT] = {0}, count = 0;
+    const size_t limit = (size_t)view->edge_count + 2 * (size_t)view->node_count;
+    fig_edge *edges = calloc(limit, sizeof *edges);
+    if (edges == NULL)
+        return fig_fail(FIG_NOMEM, "bucket: %zu edges of %zu bytes", limit, sizeof *edges);
+    lowered->edges = edges;
+    for (uint32_t i = 0; i < view->edge_count; i++)
+        edges[count++] = (fig_edge){view->edges[i].from + 1, view->edges[i].to + 1};
+    for (uint32_t to = 1; to < lowered->launch_count; to++) {
+        const uint32_t split_class = lowered->launches[to].split_class;
+        edges[count++] = (fig_edge){0, to};
+        if (split_class == UINT32_MAX) continue;
+        if (last[split_class] != 0) edges[count++] = (fig_edge){last[split_class], to};
+        last[split_class] = to;
+    }
+    lowered->edge_count = count;
+    return fig_edges_reduce(edges, &lowered->edge_count);
+}
+
+fig_status fig_lower_bucket(const fig_program_view *view, const fig_workspace *workspace,
+                            const fig_bucket_shape *shape, fig_lowered *lowered) {
+    fig_classes classes;
+    const fig_launch_source source = {view, &classes, workspace, shape};
+    fig_status status;
+    memset(lowered, 0, sizeof *lowered);
+    FIG_TRY(fig_classes_find(view, &classes));
+    assert(classes.count == shape->plan.class_count);
+    if ((status = make_launches(&source, lowered)) != FIG_OK) goto fail;
+    fill_launches(&source, lowered);
+    if ((status = make_edges(view, lowered)) != FIG_OK) goto fail;
+    return FIG_OK;
+fail:
+    fig_lower_finish(lowered);
+    return status;
+}
+
+void fig_lower_finish(fig_lowered *lowered) {
+    free(lowered->launches);
+    free(lowered->edges);
+    free(lowered->relocs);
+    free(lowered->params);
+    memset(lowered, 0, sizeof *lowered);
+}
+
+uint64_t fig_lower_digest(const fig_lowered *lowered) {
+    uint64_t digest = 0;
+    digest =
+        fig_hash_mix(digest, lowered->launches, lowered->launch_count * sizeof *lowered->launches);
+    digest = fig_hash_mix(digest, lowered->edges, lowered->edge_count * sizeof *lowered->edges);
+    digest = fig_hash_mix(digest, lowered->relocs, lowered->reloc_count * sizeof *lowered->relocs);
+    return fig_hash_mix(digest, lowered->params, lowered->params_bytes);
+}

@@ -1,0 +1,33 @@
+/* lower.h: a program, a bucket and a machine's traits in; launches out.
+ *
+ * Pure: the same input gives the same bytes on every machine, which is why a file stores no launch
+ * but a digest of them. Invariant: launch 0 fetches the plan, launch n + 1 does node n, and every
+ * other launch comes after launch 0. */
+#ifndef FIG_GRAPHS_LOWER_H
+#define FIG_GRAPHS_LOWER_H
+
+#include "graphs/launch.h"
+
+typedef struct fig_lowered {
+    fig_launch *launches;
+    fig_edge *edges; /* between launches; reduced, sorted by (to, from) */
+    fig_reloc *relocs;
+    uint8_t *params;
+    uint32_t launch_count, edge_count, reloc_count, params_bytes;
+} fig_lowered;
+
+/* Fills all of a bucket whose caps and variant are given. FIG_TOO_LARGE: its line would have more
+ * tiles than an int32 counts. */
+fig_status fig_lower_shape(const fig_program_view *view, const fig_traits *traits, uint32_t index,
+                           fig_bucket_shape *shape);
+/* 1: the variant reads what a smaller-numbered one reads for this program; not worth a bucket. */
+int fig_lower_variant_repeats(const fig_program_view *view, int32_t variant);
+
+/* shape: filled; workspace: of a set of buckets that holds it. */
+fig_status fig_lower_bucket(const fig_program_view *view, const fig_workspace *workspace,
+                            const fig_bucket_shape *shape, fig_lowered *lowered);
+void fig_lower_finish(fig_lowered *lowered);
+/* Changes with every byte of what was lowered; for noticing change, not for security. */
+uint64_t fig_lower_digest(const fig_lowered *lowered);
+
+#endif

@@ -1,0 +1,13 @@
+/* operation.h: what each operation demands of its tensors, when recorded and when read from a file.
+ *
+ * operation.c also holds the recorder's calls of the public header, one per operation. Invariant: a
+ * node that passes here lowers to params that stay inside its tensors, whatever the bucket. */
+#ifndef FIG_GRAPHS_OPERATION_H
+#define FIG_GRAPHS_OPERATION_H
+
+#include "graphs/program.h"
+
+/* The node's operands, dtypes, dims and attributes; its sentence begins "node <n> (<op>): ". */
+fig_status fig_operation_check(const fig_program_view *view, uint32_t node);
+
+#endif

@@ -1,0 +1,510 @@
+/* program.c: record a step into flat arrays, copy it, and check all of it.
+ *
+ * Leaves what an operation demands to operation.c, the order of nodes to edges.c and names to
+ * strings.c. Invariant: `view` points at the arrays, and only expose() sets it. */
+#include "graphs/program.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graphs/operation.h"
+#include "planner/size.h"
+#include "planner/spec.h"
+#include "planner/status.h"
+
+enum { FIRST_CAPACITY = 64, SENTENCE_BYTES = 512, ATTRIBUTE_UNIT = 8 };
+
+typedef struct array {
+    const char *name;
+    uint32_t item_bytes, limit;
+    uint32_t count, capacity;
+    void *items; /* [capacity] */
+} array;
+
+struct fig_program {
+    fig_program_view view;
+    array tensors, nodes, operands, attributes;
+    fig_edge *edges;
+    fig_strings strings;
+    int16_t layer;
+    int finished;
+    fig_status status; /* the first failure, and its sentence */
+    char sentence[SENTENCE_BYTES];
+};
+
+static void expose(fig_program *program) {
+    fig_program_view *view = &program->view;
+    view->tensors = program->tensors.items;
+    view->nodes = program->nodes.items;
+    view->operands = program->operands.items;
+    view->attributes = program->attributes.items;
+    view->strings = program->strings.text;
+    view->edges = program->edges;
+    view->tensor_count = program->tensors.count;
+    view->node_count = program->nodes.count;
+    view->operand_count = program->operands.count;
+    view->attribute_bytes = program->attributes.count;
+    view->string_bytes = program->strings.bytes;
+}
+
+static fig_status append(array *to, const void *items, uint32_t count) {
+    if (count == 0) return FIG_OK;
+    if (count > to->limit - to->count)
+        return fig_fail(FIG_TOO_LARGE, "program: %u %s and %u more, limit %u", to->count, to->name,
+                        count, to->limit);
+    uint32_t capacity = to->capacity == 0 ? FIRST_CAPACITY : to->capacity;
+    while (capacity < to->count + count)
+        capacity *= 2;
+    if (capacity != to->capacity) {
+        void *larger = realloc(to->items, (size_t)capacity * to->item_bytes);
+        if (larger == NULL)
+            return fig_fail(FIG_NOMEM, "program: %u %s of %u bytes", capacity, to->name,
+                            to->item_bytes);
+        to->items = larger;
+        to->capacity = capacity;
+    }
+    memcpy((uint8_t *)to->items + (size_t)to->count * to->item_bytes, items,
+           (size_t)count * to->item_bytes);
+    to->count += count;
+    return FIG_OK;
+}
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+uint32_t fig_program_dtype_bytes(uint32_t dtype) {
+    switch (dtype) {
+    case FIG_F32: return 4;
+    case FIG_F16: return 2;
+    case FIG_BF16: return 2;
+    case FIG_I32: return 4;
+    case FIG_I64: return 8;
+    }
+    return 0;
+}
+
+/* 1: more than the limit. */
+static int measure(const fig_tensor_record *record, int64_t batch_limit, uint64_t *bytes) {
+    *bytes = fig_program_dtype_bytes(record->dtype);
+    for (int i = 0; i < record->rank; i++) {
+        size_t product, extent = (size_t)record->dims[i];
+        if (i == 0 && record->symbol == FIG_SYMBOL_BATCH) extent = (size_t)batch_limit;
+        if (i == 0 && record->symbol == FIG_SYMBOL_PAGES) extent = 1;
+        if (fig_size_multiply(&product, *bytes, extent) || product > FIG_TENSOR_BYTES_LIMIT)
+            return 1;
+        *bytes = product;
+    }
+    return 0;
+}
+
+static fig_status check_dims(const fig_tensor_record *record, const char *name) {
+    for (int i = 0; i < 4; i++) {
+        int64_t dim = record->dims[i];
+        if (i == 0 && record->symbol != FIG_SYMBOL_NONE) {
+            if (dim != 0)
+                return fig_fail(FIG_FORMAT, "tensor %s: dims[0] is %" PRId64 " and symbolic", name,
+                                dim);
+        } else if (i < record->rank && dim < 1) {
+            return fig_fail(FIG_INVALID, "tensor %s: dims[%d] is %" PRId64 ", it must be positive",
+                            name, i, dim);
+        } else if (i >= record->rank && dim != 1) {
+            return fig_fail(FIG_INVALID,
+                            "tensor %s: dims[%d] is %" PRId64 " past rank %d, it must be 1", name,
+                            i, dim, record->rank);
+        }
+    }
+    return FIG_OK;
+}
+
+static fig_status check_tensor(const fig_tensor_record *record, const fig_spec *spec,
+                               const char *name) {
+    uint64_t bytes;
+    if (record->role > FIG_STATE)
+        return fig_fail(FIG_INVALID, "tensor %s: role is %d, limits 0 to %d", name, record->role,
+                        FIG_STATE);
+    if (fig_program_dtype_bytes(record->dtype) == 0)
+        return fig_fail(FIG_INVALID, "tensor %s: dtype is %d, which no fig_dtype is", name,
+                        record->dtype);
+    if (record->rank < 1 || record->rank > 4)
+        return fig_fail(FIG_INVALID, "tensor %s: rank is %d, limits 1 to 4", name, record->rank);
+    if (record->symbol > FIG_SYMBOL_PAGES)
+        return fig_fail(FIG_FORMAT, "tensor %s: symbol is %d, limits 0 to %d", name, record->symbol,
+                        FIG_SYMBOL_PAGES);
+    if (record->symbol == FIG_SYMBOL_PAGES && record->role == FIG_TEMP)
+        return fig_fail(FIG_INVALID,
+                        "tensor %s: dims[0] is FIG_DIM_PAGES, which nothing bound gives a "
+                        "FIG_TEMP tensor",
+                        name);
+    FIG_TRY(check_dims(record, name));
+    if (measure(record, spec->batch_limit, &bytes))
+        return fig_fail(FIG_TOO_LARGE, "tensor %s: more than %" PRIu64 " bytes", name,
+                        FIG_TENSOR_BYTES_LIMIT);
+    return FIG_OK;
+}
+
+/* A record has narrower fields than what the caller gave, so those are checked first. */
+static fig_status make_record(fig_tensor_record *record, const fig_tensor_info *info) {
+    if ((uint32_t)info->role > FIG_STATE)
+        return fig_fail(FIG_INVALID, "tensor %s: role is %u, limits 0 to %d", info->name,
+                        (uint32_t)info->role, FIG_STATE);
+    if (fig_program_dtype_bytes((uint32_t)info->dtype) == 0)
+        return fig_fail(FIG_INVALID, "tensor %s: dtype is %u, which no fig_dtype is", info->name,
+                        (uint32_t)info->dtype);
+    if (info->rank < 1 || info->rank > 4)
+        return fig_fail(FIG_INVALID, "tensor %s: rank is %" PRId32 ", limits 1 to 4", info->name,
+                        info->rank);
+    record->role = (uint8_t)info->role;
+    record->dtype = (uint8_t)info->dtype;
+    record->rank = (uint8_t)info->rank;
+    for (int i = 0; i < 4; i++)
+        record->dims[i] = i >= info->rank && info->dims[i] == 0 ? 1 : info->dims[i];
+    if (info->dims[0] == FIG_DIM_BATCH) record->symbol = FIG_SYMBOL_BATCH;
+    if (info->dims[0] == FIG_DIM_PAGES) record->symbol = FIG_SYMBOL_PAGES;
+    if (record->symbol != FIG_SYMBOL_NONE) record->dims[0] = 0;
+    return FIG_OK;
+}
+
+static fig_status add_tensor(fig_program *program, const fig_tensor_info *info, uint32_t *id) {
+    fig_tensor_record record;
+    fig_string_slot *slot;
+    memset(&record, 0, sizeof record);
+    FIG_TRY(fig_strings_check_name(info->name, "tensor"));
+    FIG_TRY(make_record(&record, info));
+    FIG_TRY(check_tensor(&record, &program->view.spec, info->name));
+    FIG_TRY(fig_strings_add(&program->strings, info->name, &slot));
+    if (slot->owner != 0)
+        return fig_fail(FIG_INVALID, "tensor %s: name is taken by tensor %u", info->name,
+                        slot->owner);
+    record.name = slot->offset;
+    FIG_TRY(append(&program->tensors, &record, 1));
+    slot->owner = program->tensors.count;
+    *id = program->tensors.count;
+    return FIG_OK;
+}
+
+fig_tensor fig_program_tensor(fig_program *program, const fig_tensor_info *info) {
+    fig_tensor_info ours;
+    fig_tensor tensor = {0};
+    if (!fig_program_recording(program)) return tensor;
+    fig_status status = fig_status_take_options(&ours, sizeof ours, info, "fig_tensor_info");
+    if (status == FIG_OK) status = add_tensor(program, &ours, &tensor.id);
+    expose(program);
+    fig_program_refuse(program, status);
+    return tensor;
+}
+
+fig_tensor fig_program_find(const fig_program *program, const char *name) {
+    fig_tensor tensor = {0};
+    if (program == NULL || name == NULL) return tensor;
+    const fig_string_slot *slot = fig_strings_find(&program->strings, name);
+    if (slot != NULL) tensor.id = slot->owner;
+    return tensor;
+}
+
+const char *fig_program_tensor_name(const fig_program_view *view, uint32_t tensor) {
+    assert(tensor >= 1 && tensor <= view->tensor_count);
+    return view->strings + view->tensors[tensor - 1].name;
+}
+
+uint64_t fig_program_tensor_bytes(const fig_program_view *view, uint32_t tensor) {
+    uint64_t bytes;
+    assert(tensor >= 1 && tensor <= view->tensor_count);
+    int too_large = measure(&view->tensors[tensor - 1], view->spec.batch_limit, &bytes);
+    assert(!too_large);
+    (void)too_large;
+    return bytes;
+}
+
+/* ---- Nodes ----------------------------------------------------------------------------------- */
+
+uint32_t fig_program_access(const fig_program_view *view, const fig_node *node, uint32_t i) {
+    fig_call_attributes call;
+    assert(i < node->operand_count);
+    if (node->op != FIG_OP_CALL) return fig_kernel_table[node->op].operands[i].access;
+    memcpy(&call, view->attributes + node->attribute, sizeof call);
+    return i < call.read_count ? FIG_ACCESS_READ : FIG_ACCESS_WRITE;
+}
+
+static fig_status add_node(fig_program *program, const fig_node *node, const uint32_t *operands,
+                           const void *attributes) {
+    static const uint8_t zeros[ATTRIBUTE_UNIT];
+    uint32_t padded = (uint32_t)fig_size_align(node->attribute_bytes, ATTRIBUTE_UNIT);
+    FIG_TRY(append(&program->operands, operands, node->operand_count));
+    FIG_TRY(append(&program->attributes, attributes, node->attribute_bytes));
+    FIG_TRY(append(&program->attributes, zeros, padded - node->attribute_bytes));
+    return append(&program->nodes, node, 1);
+}
+
+void fig_program_node(fig_program *program, fig_op op, const uint32_t *operands,
+                      uint32_t operand_count, const void *attributes, uint32_t attribute_bytes) {
+    fig_node node = {
+        .op = (uint16_t)op, .operand_count = operand_count, .attribute_bytes = attribute_bytes};
+    if (!fig_program_recording(program)) return;
+    node.layer = program->layer;
+    node.operand = program->operands.count;
+    node.attribute = program->attributes.count;
+    fig_status status = add_node(program, &node, operands, attributes);
+    expose(program);
+    if (status == FIG_OK) status = fig_operation_check(&program->view, program->nodes.count - 1);
+    fig_program_refuse(program, status);
+}
+
+uint32_t fig_program_string(fig_program *program, const char *text) {
+    fig_string_slot *slot;
+    if (!fig_program_recording(program)) return 0;
+    fig_status status = fig_strings_check_name(text, "call");
+    if (status == FIG_OK) status = fig_strings_add(&program->strings, text, &slot);
+    expose(program);
+    return fig_program_refuse(program, status) == FIG_OK ? slot->offset : 0;
+}
+
+/* ---- Recording ------------------------------------------------------------------------------- */
+
+fig_status fig_program_refuse(fig_program *program, fig_status status) {
+    if (program->status != FIG_OK || status == FIG_OK) return program->status;
+    program->status = status;
+    snprintf(program->sentence, sizeof program->sentence, "%s", fig_message());
+    return status;
+}
+
+int fig_program_recording(fig_program *program) {
+    if (program == NULL || program->status != FIG_OK) return 0;
+    if (!program->finished) return 1;
+    fig_program_refuse(program, fig_fail(FIG_INVALID, "program: recorded into after finish"));
+    return 0;
+}
+
+const fig_program_view *fig_program_view_of(const fig_program *program) {
+    return &program->view;
+}
+
+fig_status fig_program_create(fig_program **out, const fig_spec *spec) {
+    fig_status status;
+    *out = NULL;
+    fig_program *program = calloc(1, sizeof *program);
+    if (program == NULL) return fig_fail(FIG_NOMEM, "program: %zu bytes", sizeof *program);
+    program->tensors = (array){"tensors", sizeof(fig_tensor_record), FIG_TENSOR_LIMIT, 0, 0, NULL};
+    program->nodes = (array){"nodes", sizeof(fig_node), FIG_NODE_LIMIT, 0, 0, NULL};
+    program->operands =
+        (array){"operands", sizeof(uint32_t), FIG_NODE_LIMIT * FIG_OPERAND_LIMIT, 0, 0, NULL};
+    program->attributes =
+        (array){"bytes of attributes", 1, FIG_NODE_LIMIT * FIG_ATTRIBUTE_LIMIT, 0, 0, NULL};
+    program->layer = -1;
+    if ((status = fig_spec_resolve(spec, &program->view.spec)) != FIG_OK) goto fail;
+    if ((status = fig_strings_init(&program->strings)) != FIG_OK) goto fail;
+    expose(program);
+    *out = program;
+    return FIG_OK;
+fail:
+    fig_program_destroy(program);
+    return status;
+}
+
+void fig_program_destroy(fig_program *program) {
+    if (program == NULL) return;
+    free(program->tensors.items);
+    free(program->nodes.items);
+    free(program->operands.items);
+    free(program->attributes.items);
+    free(program->edges);
+    fig_strings_finish(&program->strings);
+    free(program);
+}
+
+void fig_program_layer(fig_program *program, int32_t layer) {
+    if (!fig_program_recording(program)) return;
+    if (layer < -1 || layer >= program->view.spec.layers) {
+        fig_program_refuse(program, fig_fail(FIG_INVALID,
+                                             "program: layer is %" PRId32 ", limits -1 to %" PRId32,
+                                             layer, program->view.spec.layers - 1));
+        return;
+    }
+    program->layer = (int16_t)layer;
+}
+
+fig_status fig_program_ready(const fig_program *program) {
+    if (program == NULL) return fig_fail(FIG_INVALID, "program: NULL");
+    if (program->status != FIG_OK) return fig_status_relay(program->status, program->sentence);
+    if (!program->finished) return fig_fail(FIG_INVALID, "program: not finished");
+    return FIG_OK;
+}
+
+static fig_status derive_edges(fig_program *program) {
+    const fig_program_view *view = &program->view;
+    uint32_t count = 0;
+    fig_edge_access *accesses = calloc((size_t)view->operand_count + 1, sizeof *accesses);
+    if (accesses == NULL)
+        return fig_fail(FIG_NOMEM, "program: %u accesses of %zu bytes", view->operand_count,
+                        sizeof *accesses);
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        const fig_node *node = &view->nodes[n];
+        for (uint32_t i = 0; i < node->operand_count; i++) {
+            uint32_t tensor = view->operands[node->operand + i];
+            if (tensor == 0) continue;
+            accesses[count++] = (fig_edge_access){n, tensor, fig_program_access(view, node, i)};
+        }
+    }
+    fig_status status =
+        fig_edges_derive(&program->edges, &program->view.edge_count, accesses, count);
+    free(accesses);
+    expose(program);
+    return status;
+}
+
+fig_status fig_program_finish(fig_program *program) {
+    if (program == NULL) return fig_fail(FIG_INVALID, "program: NULL");
+    if (!fig_program_recording(program)) return fig_program_ready(program);
+    fig_status status = derive_edges(program);
+    if (status == FIG_OK) status = fig_program_check(&program->view);
+    program->finished = status == FIG_OK;
+    return fig_program_refuse(program, status);
+}
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+static fig_status fill(fig_program *program, const fig_program_view *view) {
+    FIG_TRY(append(&program->tensors, view->tensors, view->tensor_count));
+    FIG_TRY(append(&program->nodes, view->nodes, view->node_count));
+    FIG_TRY(append(&program->operands, view->operands, view->operand_count));
+    FIG_TRY(append(&program->attributes, view->attributes, view->attribute_bytes));
+    fig_strings_finish(&program->strings);
+    FIG_TRY(fig_strings_load(&program->strings, view->strings, view->string_bytes));
+    expose(program);
+    for (uint32_t id = 1; id <= view->tensor_count; id++)
+        fig_strings_find(&program->strings, fig_program_tensor_name(view, id))->owner = id;
+    FIG_TRY(derive_edges(program));
+    program->finished = 1;
+    return FIG_OK;
+}
+
+/* Of a view that has passed fig_program_check(). */
+static fig_status copy(fig_program **out, const fig_program_view *view) {
+    fig_program *program;
+    *out = NULL;
+    FIG_TRY(fig_program_create(&program, &view->spec));
+    fig_status status = fill(program, view);
+    if (status != FIG_OK) {
+        fig_program_destroy(program);
+        return status;
+    }
+    *out = program;
+    return FIG_OK;
+}
+
+fig_status fig_program_restore(fig_program **program, const fig_program_view *view) {
+    fig_program_view bare = *view;
+    bare.edges = NULL;
+    bare.edge_count = 0;
+    *program = NULL;
+    fig_status status = fig_program_check(&bare);
+    /* What would be a caller's fault while recording is a damaged file here. */
+    if (status == FIG_INVALID) return fig_status_relay(FIG_FORMAT, fig_message());
+    FIG_TRY(status);
+    return copy(program, &bare);
+}
+
+fig_status fig_program_clone(fig_program **clone, const fig_program *program) {
+    *clone = NULL;
+    FIG_TRY(fig_program_ready(program));
+    return copy(clone, &program->view);
+}
+
+/* ---- Check ----------------------------------------------------------------------------------- */
+
+static fig_status check_count(const char *name, uint32_t count, uint32_t least, uint32_t most) {
+    if (count >= least && count <= most) return FIG_OK;
+    return fig_fail(FIG_FORMAT, "program: %u %s, limits %u to %u", count, name, least, most);
+}
+
+static fig_status check_counts(const fig_program_view *view) {
+    FIG_TRY(check_count("tensors", view->tensor_count, 0, FIG_TENSOR_LIMIT));
+    FIG_TRY(check_count("operands", view->operand_count, 0, FIG_NODE_LIMIT * FIG_OPERAND_LIMIT));
+    FIG_TRY(check_count("bytes of attributes", view->attribute_bytes, 0,
+                        FIG_NODE_LIMIT * FIG_ATTRIBUTE_LIMIT));
+    if (view->node_count == 0) return fig_fail(FIG_INVALID, "program: no node was recorded");
+    return check_count("nodes", view->node_count, 1, FIG_NODE_LIMIT);
+}
+
+static fig_status check_spec(const fig_spec *spec) {
+    fig_spec resolved;
+    FIG_TRY(fig_spec_resolve(spec, &resolved));
+    if (memcmp(spec, &resolved, sizeof resolved) == 0) return FIG_OK;
+    return fig_fail(FIG_FORMAT, "program: the spec holds a default that is not filled in");
+}
+
+static fig_status check_tensors(const fig_program_view *view, fig_strings *names) {
+    FIG_TRY(fig_strings_load(names, view->strings, view->string_bytes));
+    for (uint32_t id = 1; id <= view->tensor_count; id++) {
+        const fig_tensor_record *record = &view->tensors[id - 1];
+        if (!fig_strings_begins(view->strings, view->string_bytes, record->name))
+            return fig_fail(FIG_FORMAT, "tensor %u: no name begins at byte %u of %u", id,
+                            record->name, view->string_bytes);
+        const char *name = view->strings + record->name;
+        fig_string_slot *slot = fig_strings_find(names, name);
+        if (slot->owner != 0)
+            return fig_fail(FIG_FORMAT, "tensor %u: name %s is taken by tensor %u", id, name,
+                            slot->owner);
+        slot->owner = id;
+        FIG_TRY(check_tensor(record, &view->spec, name));
+    }
+    return FIG_OK;
+}
+
+static fig_status check_nodes(const fig_program_view *view) {
+    static const uint8_t zeros[ATTRIBUTE_UNIT];
+    uint32_t operand = 0, attribute = 0;
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        const fig_node *node = &view->nodes[n];
+        if (node->layer < -1 || node->layer >= view->spec.layers)
+            return fig_fail(FIG_FORMAT, "node %u: layer is %d, limits -1 to %" PRId32, n,
+                            node->layer, view->spec.layers - 1);
+        if (node->operand != operand || node->operand_count > view->operand_count - operand)
+            return fig_fail(FIG_FORMAT, "node %u: %u operands from %u, expected from %u, limit %u",
+                            n, node->operand_count, node->operand, operand, view->operand_count);
+        uint64_t padded = fig_size_align(node->attribute_bytes, ATTRIBUTE_UNIT);
+        if (node->attribute != attribute || padded > view->attribute_bytes - attribute)
+            return fig_fail(
+                FIG_FORMAT, "node %u: %u bytes of attributes from %u, expected from %u, limit %u",
+                n, node->attribute_bytes, node->attribute, attribute, view->attribute_bytes);
+        const uint8_t *padding = view->attributes + attribute + node->attribute_bytes;
+        if (padded > node->attribute_bytes &&
+            memcmp(padding, zeros, (size_t)padded - node->attribute_bytes) != 0)
+            return fig_fail(FIG_FORMAT, "node %u: attributes are not followed by zeros", n);
+        FIG_TRY(fig_operation_check(view, n));
+        operand += node->operand_count;
+        attribute += (uint32_t)padded;
+    }
+    if (operand != view->operand_count || attribute != view->attribute_bytes)
+        return fig_fail(FIG_FORMAT,
+                        "program: %u of %u operands and %u of %u bytes of attributes are used",
+                        operand, view->operand_count, attribute, view->attribute_bytes);
+    return FIG_OK;
+}
+
+static fig_status check_edges(const fig_program_view *view) {
+    for (uint32_t i = 0; i < view->edge_count; i++) {
+        const fig_edge edge = view->edges[i], *last = i == 0 ? NULL : &view->edges[i - 1];
+        if (edge.from >= edge.to || edge.to >= view->node_count)
+            return fig_fail(FIG_FORMAT, "edge %u: %u to %u of %u nodes", i, edge.from, edge.to,
+                            view->node_count);
+        if (last != NULL &&
+            (edge.to < last->to || (edge.to == last->to && edge.from <= last->from)))
+            return fig_fail(FIG_FORMAT, "edge %u: %u to %u follows %u to %u", i, edge.from, edge.to,
+                            last->from, last->to);
+    }
+    return FIG_OK;
+}
+
+fig_status fig_program_check(const fig_program_view *view) {
+    fig_strings names;
+    memset(&names, 0, sizeof names);
+    FIG_TRY(check_counts(view));
+    FIG_TRY(check_spec(&view->spec));
+    fig_status status = check_tensors(view, &names);
+    fig_strings_finish(&names);
+    FIG_TRY(status);
+    FIG_TRY(check_nodes(view));
+    return check_edges(view);
+}

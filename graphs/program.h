@@ -1,0 +1,99 @@
+/* program.h: a step as flat arrays of PODs with indices, no pointers.
+ *
+ * Owns the arrays, their growth while recording and their check. What an operation demands of its
+ * tensors is in operation.c, what a program becomes in a bucket in lower.c, bytes in codec.c.
+ * Invariant: operands and strings lie in range and edges point forward: no reader needs a stack. */
+#ifndef FIG_GRAPHS_PROGRAM_H
+#define FIG_GRAPHS_PROGRAM_H
+
+#include "graphs/edges.h"
+#include "graphs/strings.h"
+#include "include/figraph.h"
+#include "kernels/table.h"
+
+enum {
+    FIG_TENSOR_LIMIT = 1 << 14,
+    FIG_NODE_LIMIT = 1 << 13,
+    FIG_CALL_BYTES_LIMIT = 256,
+    FIG_CALL_TENSOR_LIMIT = 16
+};
+
+/* So that all of them together fit in 64 bits. */
+#define FIG_TENSOR_BYTES_LIMIT (UINT64_C(1) << 46)
+
+typedef enum fig_symbol { FIG_SYMBOL_NONE = 0, FIG_SYMBOL_BATCH, FIG_SYMBOL_PAGES } fig_symbol;
+
+typedef struct fig_tensor_record {
+    uint32_t name;                     /* offset into strings */
+    uint8_t role, dtype, rank, symbol; /* fig_role, fig_dtype, 1..4, fig_symbol of dims[0] */
+    int64_t dims[4];                   /* dims[0] is 0 where symbolic; 1 past the rank */
+} fig_tensor_record;
+static_assert(sizeof(fig_tensor_record) == 40, "file format");
+
+/* Operands are tensor ids, 0 for absent, in the order of the op's row in the kernel table; those of
+ * a call are its reads, then its writes. Attributes are the op's POD, followed by zeros up to a
+ * multiple of 8. Both lie back to back in node order, so that one program has one form. */
+typedef struct fig_node {
+    uint16_t op;   /* fig_op */
+    int16_t layer; /* -1: none */
+    uint32_t operand, operand_count;
+    uint32_t attribute, attribute_bytes;
+} fig_node;
+static_assert(sizeof(fig_node) == 20, "file format");
+
+typedef struct fig_call_attributes {
+    uint64_t tag;
+    uint32_t name; /* offset into strings */
+    uint32_t read_count, byte_count;
+    uint32_t reserved;
+    uint8_t bytes[FIG_CALL_BYTES_LIMIT];
+} fig_call_attributes;
+static_assert(sizeof(fig_call_attributes) == 24 + FIG_CALL_BYTES_LIMIT, "file format");
+
+/* What all readers read. Tensor id t is tensors[t - 1]. */
+typedef struct fig_program_view {
+    fig_spec spec; /* resolved */
+    const fig_tensor_record *tensors;
+    const fig_node *nodes;
+    const uint32_t *operands;
+    const uint8_t *attributes;
+    const char *strings;   /* NUL-terminated, the first "" */
+    const fig_edge *edges; /* derived, never stored; sorted by (to, from) */
+    uint32_t tensor_count, node_count, operand_count, attribute_bytes, string_bytes, edge_count;
+} fig_program_view;
+
+struct fig_program; /* fig_program of the public header: growable arrays around a view */
+
+/* ---- For the operations' recorder calls (operation.c) */
+
+/* Keeps the first failure: returns it, or `status`. */
+fig_status fig_program_refuse(fig_program *program, fig_status status);
+/* 1: recording goes on, 0: it failed before or is finished (which this records as a failure). */
+int fig_program_recording(fig_program *program);
+const fig_program_view *fig_program_view_of(const fig_program *program);
+/* Appends a node and checks it (fig_operation_check); sticky. operands: ids, 0 for absent. */
+void fig_program_node(fig_program *program, fig_op op, const uint32_t *operands,
+                      uint32_t operand_count, const void *attributes, uint32_t attribute_bytes);
+/* Offset of a copy of `text` in the strings, or of the copy already there; sticky, 0 on failure. */
+uint32_t fig_program_string(fig_program *program, const char *text);
+
+/* ---- For readers */
+
+/* FIG_OK once finished: only then may a view be trusted. Otherwise the failure that was kept. */
+fig_status fig_program_ready(const fig_program *program);
+const char *fig_program_tensor_name(const fig_program_view *view, uint32_t tensor);
+/* FIG_ACCESS_* of a node's i-th operand. */
+uint32_t fig_program_access(const fig_program_view *view, const fig_node *node, uint32_t i);
+uint32_t fig_program_dtype_bytes(uint32_t dtype); /* 0: no fig_dtype */
+/* Row-major, at the spec's batch limit; of one page where the pages are symbolic. */
+uint64_t fig_program_tensor_bytes(const fig_program_view *view, uint32_t tensor);
+
+/* Makes a finished program from arrays that a file held: copies them, checks all of it, derives the
+ * edges. The view's edges are ignored. */
+fig_status fig_program_restore(fig_program **program, const fig_program_view *view);
+/* A finished program of its own memory. */
+fig_status fig_program_clone(fig_program **clone, const fig_program *program);
+/* Walks all of it: every index, count, name, dtype and extent, each node's demands. */
+fig_status fig_program_check(const fig_program_view *view);
+
+#endif

@@ -1,0 +1,81 @@
+/* test_classes.c: attention nodes share a class where their kv heads are as many, and a class knows
+ * what the widest of its nodes needs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "graphs/classes.h"
+#include "tests/support/sample.h"
+
+static fig_program *record(const fig_sample_heads *heads, int count) {
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    char name[16];
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "first"));
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        fig_sample_attention(program, name, &heads[i]);
+    }
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
+static void classes_go_by_kv_heads_in_order_of_their_first_node(void **state) {
+    (void)state;
+    static const fig_sample_heads heads[] = {{8, 2, 64}, {8, 8, 64}, {16, 2, 64}, {4, 2, 128}};
+    fig_program *program = record(heads, 4);
+    const fig_program_view *view = fig_program_view_of(program);
+    fig_classes classes;
+    assert_int_equal(fig_classes_find(view, &classes), FIG_OK);
+    assert_int_equal(classes.count, 2);
+    assert_int_equal(classes.of[0].kv_heads, 2);
+    assert_int_equal(classes.of[0].q_heads, 16);
+    assert_int_equal(classes.of[0].head_dim, 128);
+    assert_int_equal(classes.of[0].value_bytes, 2);
+    assert_int_equal(classes.of[1].kv_heads, 8);
+    assert_int_equal(classes.of[1].q_heads, 8);
+    static const uint32_t expected[] = {UINT32_MAX, 0, 1, 0, 0};
+    for (uint32_t n = 0; n < 5; n++)
+        assert_int_equal(fig_classes_index(&classes, view, &view->nodes[n]), expected[n]);
+    fig_program_destroy(program);
+}
+
+static void a_program_has_at_most_four(void **state) {
+    (void)state;
+    static const fig_sample_heads heads[] = {{8, 1, 64}, {8, 2, 64}, {8, 4, 64},
+                                             {8, 8, 64}, {8, 2, 64}, {16, 16, 64}};
+    fig_classes classes;
+    fig_program *program = record(heads, 5);
+    assert_int_equal(fig_classes_find(fig_program_view_of(program), &classes), FIG_OK);
+    assert_int_equal(classes.count, FIG_CLASS_LIMIT);
+    fig_program_destroy(program);
+    program = record(heads, 6);
+    FIG_SAMPLE_REFUSES(fig_classes_find(fig_program_view_of(program), &classes), FIG_UNSUPPORTED,
+                       "node 6 (attention): k_cache has 16 heads, unlike 4 other classes");
+    fig_program_destroy(program);
+}
+
+/* Variant 0 reads one head at once, variant 1 up to eight. */
+static void a_worker_reads_the_most_heads_that_divide(void **state) {
+    (void)state;
+    static const int32_t kv_heads[] = {1, 2, 3, 7, 8, 9, 10, 11, 12, 16, 20, 256};
+    static const int32_t heads[] = {1, 2, 3, 7, 8, 3, 5, 1, 6, 8, 5, 8};
+    for (int i = 0; i < 12; i++) {
+        const fig_split_class own = {kv_heads[i], kv_heads[i], 64, 2};
+        assert_int_equal(fig_classes_heads(&own, 0), 1);
+        assert_int_equal(fig_classes_heads(&own, 1), heads[i]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(classes_go_by_kv_heads_in_order_of_their_first_node),
+        cmocka_unit_test(a_program_has_at_most_four),
+        cmocka_unit_test(a_worker_reads_the_most_heads_that_divide),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,214 @@
+/* test_file.c: whatever fails while a file is replaced, its name holds the old bytes or the new
+ * ones and nothing lies beside it. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "graphs/file.h"
+#include "tests/support/fault.h"
+#include "tests/support/sample.h"
+
+enum { PATH_BYTES = 256, LIMIT = 1 << 20 };
+
+static char directory[PATH_BYTES];
+
+static const char *path_of(const char *name) {
+    static char path[PATH_BYTES + 64];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    return path;
+}
+
+static int count_files(void) {
+    DIR *open_directory = opendir(directory);
+    int count = 0;
+    assert_non_null(open_directory);
+    for (const struct dirent *entry; (entry = readdir(open_directory)) != NULL;)
+        count += entry->d_name[0] != '.';
+    closedir(open_directory);
+    return count;
+}
+
+static int count_descriptors(void) {
+    int count = 0;
+    for (int fd = 0; fd < 64; fd++)
+        count += fcntl(fd, F_GETFD) != -1;
+    return count;
+}
+
+static int make_directory(void **state) {
+    (void)state;
+    snprintf(directory, sizeof directory, "/tmp/test_file.XXXXXX");
+    return mkdtemp(directory) == NULL;
+}
+
+static int remove_directory(void **state) {
+    (void)state;
+    static const char *const names[] = {"f", "pipe", "large", "empty"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        unlink(path_of(names[i]));
+    return rmdir(directory);
+}
+
+static void assert_holds(const char *path, const char *text) {
+    uint8_t *bytes;
+    size_t count;
+    if (fig_file_read(path, LIMIT, &bytes, &count) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(count, strlen(text));
+    assert_memory_equal(bytes, text, count);
+    free(bytes);
+}
+
+static fig_status put(const char *path, const char *text) {
+    return fig_file_write(path, (const uint8_t *)text, strlen(text));
+}
+
+static void what_is_written_is_read(void **state) {
+    (void)state;
+    assert_int_equal(put(path_of("f"), "first"), FIG_OK);
+    assert_holds(path_of("f"), "first");
+    assert_int_equal(put(path_of("f"), "second, longer"), FIG_OK);
+    assert_holds(path_of("f"), "second, longer");
+    assert_int_equal(put(path_of("f"), ""), FIG_OK);
+    assert_holds(path_of("f"), "");
+    assert_int_equal(count_files(), 1);
+}
+
+static void short_reads_and_writes_are_gone_on_with(void **state) {
+    (void)state;
+    fig_fault_shorten(3);
+    const fig_status status = put(path_of("f"), "more than three bytes");
+    assert_int_equal(status, FIG_OK);
+    assert_holds(path_of("f"), "more than three bytes");
+    fig_fault_shorten(0);
+}
+
+static void each_call_that_fails_leaves_the_old_file_or_the_new(void **state) {
+    (void)state;
+    const int descriptors = count_descriptors();
+    int refused = 0;
+    int64_t n = 1;
+    for (;; n++) {
+        assert_int_equal(put(path_of("f"), "old"), FIG_OK);
+        fig_fault_arm(n);
+        const fig_status status = put(path_of("f"), "new");
+        if (fig_fault_disarm() < n) break;
+        if (status != FIG_OK) {
+            refused++;
+            assert_true(status == FIG_IO || status == FIG_NOMEM);
+            assert_non_null(strstr(fig_message(), directory));
+        }
+        uint8_t *bytes;
+        size_t count;
+        assert_int_equal(fig_file_read(path_of("f"), LIMIT, &bytes, &count), FIG_OK);
+        assert_int_equal(count, 3);
+        if (status == FIG_OK) assert_memory_equal(bytes, "new", 3);
+        assert_true(memcmp(bytes, "new", 3) == 0 || memcmp(bytes, "old", 3) == 0);
+        free(bytes);
+        assert_int_equal(count_files(), 1);
+    }
+    /* All but the close of the directory, which loses nothing. */
+    assert_int_equal(refused, n - 2);
+    assert_true(refused >= 8);
+    assert_int_equal(count_descriptors(), descriptors);
+}
+
+static void each_call_that_fails_while_reading_is_reported(void **state) {
+    (void)state;
+    const int descriptors = count_descriptors();
+    int refused = 0;
+    int64_t n = 1;
+    assert_int_equal(put(path_of("f"), "bytes"), FIG_OK);
+    for (;; n++) {
+        uint8_t *bytes = (uint8_t *)1;
+        size_t count = 9;
+        fig_fault_arm(n);
+        const fig_status status = fig_file_read(path_of("f"), LIMIT, &bytes, &count);
+        if (fig_fault_disarm() < n) {
+            free(bytes);
+            break;
+        }
+        if (status != FIG_OK) {
+            refused++;
+            assert_null(bytes);
+            assert_int_equal(count, 0);
+            assert_non_null(strstr(fig_message(), directory));
+        }
+        free(bytes);
+    }
+    assert_int_equal(refused, n - 2);
+    assert_true(refused >= 4);
+    assert_int_equal(count_descriptors(), descriptors);
+}
+
+/* Another program of the same number may have died and left its file. */
+static void a_file_that_lies_beside_is_not_touched(void **state) {
+    (void)state;
+    char name[64];
+    snprintf(name, sizeof name, "f.%ld.0.tmp", (long)getpid());
+    FILE *file = fopen(path_of(name), "w");
+    assert_non_null(file);
+    fputs("another's", file);
+    fclose(file);
+    assert_int_equal(put(path_of("f"), "mine"), FIG_OK);
+    assert_holds(path_of("f"), "mine");
+    assert_holds(path_of(name), "another's");
+    unlink(path_of(name));
+}
+
+static fig_status read_path(const char *path) {
+    uint8_t *bytes;
+    size_t count;
+    const fig_status status = fig_file_read(path, LIMIT, &bytes, &count);
+    assert_true(status != FIG_OK);
+    assert_null(bytes);
+    assert_int_equal(count, 0);
+    return status;
+}
+
+static void what_is_no_file_of_ours_is_refused(void **state) {
+    (void)state;
+    FIG_SAMPLE_REFUSES(read_path(path_of("none")), FIG_IO, "none: open: No such file");
+    FIG_SAMPLE_REFUSES(read_path(directory), FIG_IO, "not a regular file");
+    assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
+    FIG_SAMPLE_REFUSES(read_path(path_of("pipe")), FIG_IO, "pipe: not a regular file");
+    const int fd = open(path_of("large"), O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(ftruncate(fd, LIMIT + 1), 0);
+    close(fd);
+    FIG_SAMPLE_REFUSES(read_path(path_of("large")), FIG_FORMAT,
+                       "large: 1048577 bytes, limit 1048576");
+    FIG_SAMPLE_REFUSES(put(path_of("none/f"), "x"), FIG_IO, "No such file");
+    FIG_SAMPLE_REFUSES(put(directory, "x"), FIG_IO, "rename: ");
+}
+
+static void a_path_without_a_folder_is_in_this_one(void **state) {
+    (void)state;
+    char here[PATH_BYTES];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(chdir(directory), 0);
+    const fig_status status = put("f", "here");
+    assert_int_equal(chdir(here), 0);
+    assert_int_equal(status, FIG_OK);
+    assert_holds(path_of("f"), "here");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(short_reads_and_writes_are_gone_on_with),
+        cmocka_unit_test(each_call_that_fails_leaves_the_old_file_or_the_new),
+        cmocka_unit_test(each_call_that_fails_while_reading_is_reported),
+        cmocka_unit_test(a_file_that_lies_beside_is_not_touched),
+        cmocka_unit_test(what_is_no_file_of_ours_is_refused),
+        cmocka_unit_test(a_path_without_a_folder_is_in_this_one),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

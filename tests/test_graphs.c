@@ -1,0 +1,569 @@
+/* test_graphs.c: graphs are the same whether made here or read from a file, say of themselves what
+ * is so, and a failure on the way leaves nothing behind.
+ *
+ * The dumber truth about a plan counts tiles one by one. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "graphs/codec.h"
+#include "graphs/graphs.h"
+#include "planner/status.h"
+#include "tests/support/fault.h"
+#include "tests/support/random.h"
+#include "tests/support/sample.h"
+
+enum { PATH_BYTES = 256 };
+static char path[PATH_BYTES];
+
+static int make_path(void **state) {
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/test_graphs.%ld.fig", (long)getpid());
+    return 0;
+}
+
+static int remove_path(void **state) {
+    (void)state;
+    unlink(path);
+    return 0;
+}
+
+static fig_graphs *lower_spec(const fig_spec *spec, const fig_lower_options *options) {
+    fig_program *program = fig_sample_step(spec);
+    fig_graphs *graphs;
+    if (fig_graphs_lower(&graphs, program, options) != FIG_OK) fail_msg("%s", fig_message());
+    fig_program_destroy(program);
+    return graphs;
+}
+
+static fig_graphs *lower_sample(void) {
+    const fig_spec spec = fig_sample_spec();
+    return lower_spec(&spec, NULL);
+}
+
+static fig_graphs_info info_of(const fig_graphs *graphs) {
+    fig_graphs_info info = {.size = sizeof info};
+    fig_graphs_read_info(graphs, &info);
+    return info;
+}
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+/* Batches 1, 2, 4, 6 and kv 128, 200, in two variants. */
+static void by_default_the_ladder_is_lowered_for_the_host(void **state) {
+    (void)state;
+    fig_graphs *graphs = lower_sample();
+    const fig_graphs_info info = info_of(graphs);
+    assert_int_equal(info.bucket_count, 4 * 2 * 2);
+    assert_int_equal(info.tensor_count, 17);
+    assert_int_equal(info.node_count, 8);
+    assert_int_equal(info.relowered_count, 0);
+    assert_string_equal(info.traits->name, "host");
+    assert_int_equal(info.spec->kv_limit, 200);
+    assert_true(info.spec->sm_scale == 0.125f);
+    assert_int_equal(strlen(info.content_id), 64);
+    for (int32_t i = 0; i < info.bucket_count; i++) {
+        static const fig_bucket caps[] = {{1, 128}, {1, 200}, {2, 128}, {2, 200},
+                                          {4, 128}, {4, 200}, {6, 128}, {6, 200}};
+        fig_bucket_info bucket = {.size = sizeof bucket};
+        assert_int_equal(fig_graphs_bucket(graphs, i, &bucket), FIG_OK);
+        assert_memory_equal(&bucket.bucket, &caps[i / 2], sizeof caps[0]);
+        assert_int_equal(bucket.variant, i % 2);
+        assert_int_equal(bucket.heads, i % 2 == 0 ? 1 : 2);
+        assert_int_equal(bucket.tile_tokens, i % 2 == 0 ? 64 : 16);
+        assert_int_equal(bucket.launch_count, 9);
+        assert_true(bucket.workers >= 1 && bucket.workers <= 8);
+        assert_true(bucket.plan_bytes > 64 && bucket.plan_bytes <= graphs->plan_bytes);
+        assert_true(bucket.workspace_bytes > 0 &&
+                    bucket.workspace_bytes <= graphs->workspace.bytes);
+    }
+    fig_graphs_destroy(graphs);
+}
+
+static void buckets_and_traits_are_the_callers(void **state) {
+    (void)state;
+    static const fig_bucket buckets[] = {{6, 200}, {2, 50}, {6, 200}};
+    static const fig_bucket sorted[] = {{2, 50}, {6, 200}};
+    fig_traits traits = {.size = sizeof traits,
+                         .name = "mine\0left over",
+                         .compute_capability = 90,
+                         .sm_count = 7,
+                         .shared_bytes = 100000};
+    const fig_spec spec = fig_sample_spec();
+    fig_graphs *graphs = lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits,
+                                                       .buckets = buckets, .bucket_count = 3));
+    assert_int_equal(graphs->bucket_count, 4);
+    for (int i = 0; i < 4; i++)
+        assert_memory_equal(&graphs->buckets[i].caps, &sorted[i / 2], sizeof sorted[0]);
+    const fig_traits kept = {sizeof kept, "mine", 90, 7, 100000};
+    assert_memory_equal(&graphs->traits, &kept, sizeof kept);
+    assert_int_equal(graphs->buckets[2].plan.splits[0].workers, 7);
+    fig_graphs_destroy(graphs);
+}
+
+static fig_status lower_with(const fig_lower_options *options) {
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    fig_graphs *graphs = (fig_graphs *)1;
+    const fig_status status = fig_graphs_lower(&graphs, program, options);
+    fig_program_destroy(program);
+    if (status == FIG_OK) fig_graphs_destroy(graphs);
+    if (status != FIG_OK) assert_null(graphs);
+    return status;
+}
+
+static void unsound_options_are_refused(void **state) {
+    (void)state;
+    static const fig_bucket wide[] = {{7, 1}};
+    const fig_traits none = {.size = sizeof none, .name = "none"};
+    FIG_SAMPLE_REFUSES(lower_with(FIG_OPTIONS(fig_lower_options, .bucket_count = 2)), FIG_INVALID,
+                       "buckets is NULL, bucket_count 2");
+    FIG_SAMPLE_REFUSES(lower_with(FIG_OPTIONS(fig_lower_options, .buckets = wide)), FIG_INVALID,
+                       "bucket_count is 0, limits 1 to 4096");
+    FIG_SAMPLE_REFUSES(
+        lower_with(FIG_OPTIONS(fig_lower_options, .buckets = wide, .bucket_count = 5000)),
+        FIG_INVALID, "bucket_count is 5000");
+    FIG_SAMPLE_REFUSES(
+        lower_with(FIG_OPTIONS(fig_lower_options, .buckets = wide, .bucket_count = 1)), FIG_INVALID,
+        "batch is 7, limits 1 to 6");
+    FIG_SAMPLE_REFUSES(lower_with(FIG_OPTIONS(fig_lower_options, .traits = &none)), FIG_INVALID,
+                       "traits: sm_count is 0");
+    FIG_SAMPLE_REFUSES(lower_with(&(fig_lower_options){.size = 0}), FIG_INVALID, "size is 0");
+    fig_graphs *graphs;
+    FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, NULL, NULL), FIG_INVALID, "program: NULL");
+}
+
+static void a_program_that_failed_or_goes_on_is_not_lowered(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    fig_graphs *graphs;
+    fig_program_decode_step(program);
+    FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program, NULL), FIG_INVALID, "not finished");
+    fig_attention(program, NULL);
+    FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program, NULL), FIG_INVALID,
+                       "node 8 (attention): q, operand 0, is absent");
+    fig_program_destroy(program);
+}
+
+/* ---- Assembling, as the codec does ----------------------------------------------------------- */
+
+static fig_status assemble(const fig_bucket_shape *shapes, uint32_t count, const uint64_t *digests,
+                           fig_graphs **graphs) {
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    fig_traits traits;
+    assert_int_equal(fig_traits_named(&traits, "h100"), FIG_OK);
+    const fig_graphs_parts parts = {program, &traits, shapes, count, digests};
+    const fig_status status = fig_graphs_assemble(graphs, &parts);
+    fig_program_destroy(program);
+    if (status != FIG_OK) assert_null(*graphs);
+    return status;
+}
+
+static void buckets_of_a_file_are_checked(void **state) {
+    (void)state;
+    fig_graphs *graphs;
+    fig_bucket_shape shapes[3] = {{.caps = {1, 100}}, {.caps = {2, 50}}, {.caps = {2, 60}}};
+    assert_int_equal(assemble(shapes, 3, NULL, &graphs), FIG_OK);
+    fig_graphs_destroy(graphs);
+    FIG_SAMPLE_REFUSES(assemble(shapes, 0, NULL, &graphs), FIG_INVALID, "0 buckets");
+    FIG_SAMPLE_REFUSES(assemble(shapes, 4097, NULL, &graphs), FIG_INVALID, "limits 1 to 4096");
+    shapes[2].caps.kv = 50;
+    FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID,
+                       "bucket 2: 2 x 50, variant 0 does not come after");
+    shapes[2].variant = FIG_VARIANT_COUNT;
+    FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID, "variant is 2");
+    shapes[2].variant = 1;
+    shapes[0].caps.batch = 3;
+    FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID, "bucket 1: 2 x 50");
+    shapes[0].caps.batch = -1;
+    FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID, "batch is -1");
+}
+
+static void launches_of_all_buckets_have_a_limit(void **state) {
+    (void)state;
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_F16,
+                           .q_heads = 1,
+                           .kv_heads = 1,
+                           .head_dim = 64,
+                           .batch_limit = 1,
+                           .kv_limit = 4096};
+    fig_program *program = fig_sample_program(&spec);
+    static fig_bucket_shape shapes[1024];
+    fig_traits traits;
+    fig_graphs *graphs;
+    for (int i = 0; i < 4096; i++)
+        fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    for (int i = 0; i < 1024; i++)
+        shapes[i].caps = (fig_bucket){1, i + 1};
+    assert_int_equal(fig_traits_named(&traits, "host"), FIG_OK);
+    const fig_graphs_parts parts = {program, &traits, shapes, 1024, NULL};
+    FIG_SAMPLE_REFUSES(fig_graphs_assemble(&graphs, &parts), FIG_TOO_LARGE,
+                       "1024 buckets of 4097 launches, limit 4194304");
+    fig_program_destroy(program);
+}
+
+static void launches_unlike_the_makers_are_counted(void **state) {
+    (void)state;
+    fig_graphs *graphs, *again;
+    fig_bucket_shape shapes[3] = {{.caps = {1, 100}}, {.caps = {2, 50}}, {.caps = {6, 60}}};
+    assert_int_equal(assemble(shapes, 3, NULL, &graphs), FIG_OK);
+    assert_int_equal(info_of(graphs).relowered_count, 0);
+    uint64_t digests[3];
+    memcpy(digests, graphs->digests, sizeof digests);
+    assert_true(digests[0] != digests[1] && digests[1] != digests[2]);
+    assert_int_equal(assemble(shapes, 3, digests, &again), FIG_OK);
+    assert_int_equal(info_of(again).relowered_count, 0);
+    fig_graphs_destroy(again);
+    digests[0]++;
+    digests[2]--;
+    assert_int_equal(assemble(shapes, 3, digests, &again), FIG_OK);
+    assert_int_equal(info_of(again).relowered_count, 2);
+    assert_string_equal(info_of(again).content_id, info_of(graphs).content_id);
+    fig_graphs_destroy(again);
+    fig_graphs_destroy(graphs);
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+static void assert_written_alike(const fig_graphs *a, const fig_graphs *b) {
+    uint8_t *bytes[2];
+    size_t counts[2];
+    assert_int_equal(fig_codec_write(a, &bytes[0], &counts[0]), FIG_OK);
+    assert_int_equal(fig_codec_write(b, &bytes[1], &counts[1]), FIG_OK);
+    assert_int_equal(counts[0], counts[1]);
+    assert_memory_equal(bytes[0], bytes[1], counts[0]);
+    free(bytes[0]);
+    free(bytes[1]);
+}
+
+static void what_is_saved_is_loaded_and_saved_again_alike(void **state) {
+    (void)state;
+    fig_graphs *made = lower_sample(), *made_again = lower_sample(), *loaded, *loaded_again;
+    assert_int_equal(fig_graphs_save(made, path), FIG_OK);
+    if (fig_graphs_load(&loaded, path) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(fig_graphs_save(loaded, path), FIG_OK);
+    if (fig_graphs_load(&loaded_again, path) != FIG_OK) fail_msg("%s", fig_message());
+    assert_written_alike(made, loaded);
+    assert_written_alike(made, loaded_again);
+    assert_written_alike(made, made_again);
+    assert_memory_equal(loaded->buckets, made->buckets, made->bucket_count * sizeof *made->buckets);
+    assert_memory_equal(loaded->digests, made->digests, made->bucket_count * sizeof(uint64_t));
+    assert_int_equal(loaded->workspace.bytes, made->workspace.bytes);
+    assert_string_equal(info_of(loaded).content_id, info_of(made).content_id);
+    assert_int_equal(info_of(loaded).relowered_count, 0);
+    fig_graphs_destroy(made);
+    fig_graphs_destroy(made_again);
+    fig_graphs_destroy(loaded);
+    fig_graphs_destroy(loaded_again);
+}
+
+static fig_status load_path(const char *from) {
+    fig_graphs *graphs = (fig_graphs *)1;
+    const fig_status status = fig_graphs_load(&graphs, from);
+    assert_true(status != FIG_OK);
+    assert_null(graphs);
+    return status;
+}
+
+static void what_cannot_be_loaded_is_named(void **state) {
+    (void)state;
+    FIG_SAMPLE_REFUSES(load_path("/tmp/test_graphs.none"), FIG_IO,
+                       "/tmp/test_graphs.none: open: No such file or directory");
+    FIG_SAMPLE_REFUSES(load_path("/tmp"), FIG_IO, "/tmp: not a regular file");
+    FIG_SAMPLE_REFUSES(load_path(NULL), FIG_INVALID, "path is NULL");
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_int_equal(write(fd, "no fig", 6), 6);
+    FIG_SAMPLE_REFUSES(load_path(path), FIG_FORMAT, path);
+    assert_int_equal(ftruncate(fd, FIG_FILE_BYTES_LIMIT + 1), 0);
+    close(fd);
+    FIG_SAMPLE_REFUSES(load_path(path), FIG_FORMAT, "67108865 bytes, limit 67108864");
+    unlink(path);
+    fig_graphs *graphs;
+    FIG_SAMPLE_REFUSES(fig_graphs_parse(&graphs, NULL, 1), FIG_INVALID, "bytes is NULL");
+    FIG_SAMPLE_REFUSES(fig_graphs_parse(&graphs, "", 0), FIG_FORMAT, "");
+    FIG_SAMPLE_REFUSES(fig_graphs_save(NULL, path), FIG_INVALID, "graphs is NULL");
+}
+
+/* ---- Faults ---------------------------------------------------------------------------------- */
+
+typedef enum work { LOWER, SAVE, LOAD, PLAN, BUCKET } work;
+
+typedef struct bench {
+    fig_program *program;
+    fig_graphs *graphs;
+} bench;
+
+static fig_status do_work(const bench *b, work what) {
+    static const int32_t lengths[] = {5, 200};
+    fig_plan_report report = {.size = sizeof report};
+    fig_bucket_info info = {.size = sizeof info};
+    fig_graphs *graphs = NULL;
+    fig_status status = FIG_OK;
+    switch (what) {
+    case LOWER: status = fig_graphs_lower(&graphs, b->program, NULL); break;
+    case SAVE: status = fig_graphs_save(b->graphs, path); break;
+    case LOAD: status = fig_graphs_load(&graphs, path); break;
+    case PLAN:
+        status = fig_graphs_plan(b->graphs, FIG_OPTIONS(fig_step, .rows = 2, .kv_lengths = lengths),
+                                 &report);
+        break;
+    case BUCKET: status = fig_graphs_bucket(b->graphs, 3, &info); break;
+    }
+    if (status != FIG_OK && graphs != NULL) fail_msg("graphs beside a failure");
+    fig_graphs_destroy(graphs);
+    return status;
+}
+
+/* Fails the first, second, .. call to memory or files, until one too many. */
+static void each_call_that_fails_is_reported(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    const bench b = {fig_sample_step(&spec), lower_sample()};
+    assert_int_equal(fig_graphs_save(b.graphs, path), FIG_OK);
+    for (work what = LOWER; what <= BUCKET; what++) {
+        int64_t n = 1, refused = 0;
+        for (;; n++) {
+            fig_fail(FIG_INVALID, "nothing");
+            fig_fault_arm(n);
+            const fig_status status = do_work(&b, what);
+            const int64_t calls = fig_fault_disarm();
+            if (status != FIG_OK) {
+                refused++;
+                assert_string_not_equal(fig_message(), "nothing");
+                assert_true(status == FIG_NOMEM || status == FIG_IO);
+            }
+            if (calls < n) break;
+        }
+        /* A file's bytes are read, or on the disk, before it is closed. */
+        assert_int_equal(refused, what == SAVE || what == LOAD ? n - 2 : n - 1);
+        assert_true(refused >= 1);
+        assert_int_equal(do_work(&b, what), FIG_OK);
+    }
+    assert_int_equal(do_work(&b, LOAD), FIG_OK);
+    fig_program_destroy(b.program);
+    fig_graphs_destroy(b.graphs);
+}
+
+/* ---- Asking ---------------------------------------------------------------------------------- */
+
+static void tensors_come_as_recorded_without_the_engines_own(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    fig_tensor_info infos[] = {
+        {.name = "a", .role = FIG_BOUND, .dtype = FIG_F16, .rank = 2, .dims = {FIG_DIM_BATCH, 3}},
+        {.name = "hidden", .role = FIG_TEMP, .dtype = FIG_F32, .rank = 1, .dims = {5}},
+        {.name = "b",
+         .role = FIG_STATE,
+         .dtype = FIG_I64,
+         .rank = 4,
+         .dims = {FIG_DIM_PAGES, 4, 5, 6}},
+    };
+    for (int i = 0; i < 3; i++) {
+        infos[i].size = sizeof infos[i];
+        fig_program_tensor(program, &infos[i]);
+    }
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    fig_graphs *graphs;
+    assert_int_equal(fig_graphs_lower(&graphs, program, NULL), FIG_OK);
+    fig_program_destroy(program);
+    assert_int_equal(info_of(graphs).tensor_count, 2);
+    for (int i = 0; i < 2; i++) {
+        const fig_tensor_info *expected = &infos[i * 2];
+        fig_tensor_info info = {.size = sizeof info};
+        assert_int_equal(fig_graphs_tensor(graphs, i, &info), FIG_OK);
+        assert_string_equal(info.name, expected->name);
+        assert_int_equal(info.role, expected->role);
+        assert_int_equal(info.dtype, expected->dtype);
+        assert_int_equal(info.rank, expected->rank);
+        for (int32_t d = 0; d < 4; d++)
+            assert_int_equal(info.dims[d], d < info.rank ? expected->dims[d] : 1);
+    }
+    fig_tensor_info info = {.size = sizeof info};
+    FIG_SAMPLE_REFUSES(fig_graphs_tensor(graphs, 2, &info), FIG_INVALID,
+                       "index is 2, limits 0 to 1");
+    assert_null(info.name);
+    FIG_SAMPLE_REFUSES(fig_graphs_tensor(graphs, -1, &info), FIG_INVALID, "index is -1");
+    fig_bucket_info bucket = {.size = sizeof bucket};
+    assert_int_equal(fig_graphs_bucket(graphs, 0, &bucket), FIG_OK);
+    assert_int_equal(bucket.heads + bucket.workers + bucket.tile_tokens, 0);
+    FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 8, &bucket), FIG_INVALID,
+                       "index is 8, limits 0 to 7");
+    fig_graphs_destroy(graphs);
+}
+
+/* A caller of an older header has a shorter struct, one of a newer a longer. */
+static void outs_are_filled_as_far_as_the_caller_knows_them(void **state) {
+    (void)state;
+    fig_graphs *graphs = lower_sample();
+    struct {
+        fig_bucket_info info;
+        uint8_t beyond[8];
+    } larger;
+    memset(&larger, 0xff, sizeof larger);
+    larger.info.size = offsetof(fig_bucket_info, launch_count);
+    assert_int_equal(fig_graphs_bucket(graphs, 1, &larger.info), FIG_OK);
+    assert_int_equal(larger.info.variant, 1);
+    assert_int_equal(larger.info.launch_count, -1);
+    larger.info.size = sizeof larger;
+    assert_int_equal(fig_graphs_bucket(graphs, 1, &larger.info), FIG_OK);
+    assert_int_equal(larger.info.launch_count, 9);
+    assert_int_equal(larger.info.size, sizeof larger);
+    static const uint8_t zeros[8];
+    assert_memory_equal(larger.beyond, zeros, sizeof zeros);
+    larger.info.size = 0;
+    FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 1, &larger.info), FIG_INVALID, "size is 0");
+    fig_graphs_destroy(graphs);
+}
+
+/* ---- Planning on paper ----------------------------------------------------------------------- */
+
+/* Walks the line tile by tile, and counts who has what of each segment. */
+static void recount(const fig_split_shape *split, const int32_t *lengths, int32_t rows,
+                    int32_t *worker_tiles, int32_t *partials) {
+    int32_t tiles = 0, x = 0;
+    memset(worker_tiles, 0, (size_t)split->workers * sizeof *worker_tiles);
+    for (int32_t row = 0; row < rows; row++)
+        tiles += fig_split_tiles(split, lengths[row]) * split->groups;
+    const int32_t active = tiles < split->workers ? tiles : split->workers;
+    *partials = 0;
+    for (int32_t row = 0; row < rows; row++) {
+        for (int32_t group = 0; group < split->groups; group++) {
+            int32_t pieces = 0, last = -1;
+            for (int32_t tile = 0; tile < fig_split_tiles(split, lengths[row]); tile++, x++) {
+                int32_t owner = 0;
+                while ((int64_t)tiles * (owner + 1) / active <= x)
+                    owner++;
+                worker_tiles[owner]++;
+                pieces += owner != last;
+                last = owner;
+            }
+            if (pieces > 1) *partials += pieces;
+        }
+    }
+}
+
+static void a_report_counts_what_a_step_would_do(void **state) {
+    (void)state;
+    fig_graphs *graphs = lower_sample();
+    fig_random random = fig_random_seed(41);
+    for (int round = 0; round < 2000; round++) {
+        int32_t lengths[6], own[FIG_WORKER_LIMIT], seen[FIG_WORKER_LIMIT], partials;
+        const int32_t rows = fig_random_range(&random, 0, 6);
+        for (int32_t row = 0; row < rows; row++)
+            lengths[row] =
+                fig_random_range(&random, 0, 3) == 0 ? 0 : fig_random_range(&random, 1, 200);
+        fig_plan_report report = {
+            .size = sizeof report, .worker_tiles = seen, .worker_capacity = FIG_WORKER_LIMIT};
+        if (fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = rows, .kv_lengths = lengths),
+                            &report) != FIG_OK)
+            fail_msg("%s", fig_message());
+        const fig_bucket_shape *shape = &graphs->buckets[report.bucket];
+        recount(&shape->plan.splits[0], lengths, rows, own, &partials);
+        int32_t most = 0, least = INT32_MAX, tiles = 0;
+        for (int32_t worker = 0; worker < report.workers; worker++) {
+            assert_int_equal(seen[worker], own[worker]);
+            most = own[worker] > most ? own[worker] : most;
+            least = own[worker] < least ? own[worker] : least;
+            tiles += own[worker];
+        }
+        assert_int_equal(report.tiles_most, most);
+        assert_int_equal(report.tiles_least, least);
+        assert_int_equal(report.tiles, tiles);
+        assert_int_equal(report.partials, partials);
+        assert_true(report.partials <= report.partial_limit);
+        assert_int_equal(report.workers, shape->plan.splits[0].workers);
+        assert_int_equal(report.plan_bytes_limit, shape->plan.layout.bytes);
+        assert_true(report.plan_bytes <= report.plan_bytes_limit && report.plan_bytes >= 64);
+        assert_ptr_equal(report.worker_tiles, seen);
+    }
+    fig_graphs_destroy(graphs);
+}
+
+static void a_report_writes_no_more_workers_than_asked(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {200, 200, 200, 200, 200, 200};
+    fig_graphs *graphs = lower_sample();
+    int32_t tiles[4] = {-1, -1, -1, -1};
+    fig_plan_report report = {.size = sizeof report, .worker_tiles = tiles, .worker_capacity = 3};
+    const fig_step step = {.size = sizeof step, .rows = 6, .kv_lengths = lengths};
+    assert_int_equal(fig_graphs_plan(graphs, &step, &report), FIG_OK);
+    assert_true(report.workers > 3);
+    assert_true(tiles[2] > 0);
+    assert_int_equal(tiles[3], -1);
+    report.worker_tiles = NULL;
+    assert_int_equal(fig_graphs_plan(graphs, &step, &report), FIG_OK);
+    fig_graphs_destroy(graphs);
+}
+
+static void a_step_that_no_bucket_holds_is_refused(void **state) {
+    (void)state;
+    static const fig_bucket small[] = {{2, 100}};
+    static const int32_t lengths[] = {150, 51, 1}, negative[] = {-1};
+    const fig_spec spec = fig_sample_spec();
+    fig_graphs *graphs =
+        lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .buckets = small, .bucket_count = 1));
+    fig_plan_report report = {.size = sizeof report, .tiles = 9};
+    FIG_SAMPLE_REFUSES(
+        fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = 2, .kv_lengths = lengths), &report),
+        FIG_TOO_LARGE, "201 tokens");
+    assert_int_equal(report.tiles, 0);
+    FIG_SAMPLE_REFUSES(
+        fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = lengths), &report),
+        FIG_TOO_LARGE, "rows is 3, the largest bucket takes 2");
+    FIG_SAMPLE_REFUSES(
+        fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = negative), &report),
+        FIG_INVALID, "kv_lengths[0] is -1");
+    fig_graphs_destroy(graphs);
+}
+
+static void presets_lower_for_every_machine(void **state) {
+    (void)state;
+    const char *preset, *machine;
+    for (int32_t p = 0; (preset = fig_spec_preset_name(p)) != NULL; p++) {
+        for (int32_t m = 0; (machine = fig_traits_name(m)) != NULL; m++) {
+            fig_spec spec;
+            fig_traits traits;
+            assert_int_equal(fig_spec_preset(&spec, preset), FIG_OK);
+            assert_int_equal(fig_traits_named(&traits, machine), FIG_OK);
+            fig_graphs *graphs =
+                lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits));
+            fig_graphs_destroy(graphs);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_default_the_ladder_is_lowered_for_the_host),
+        cmocka_unit_test(buckets_and_traits_are_the_callers),
+        cmocka_unit_test(unsound_options_are_refused),
+        cmocka_unit_test(a_program_that_failed_or_goes_on_is_not_lowered),
+        cmocka_unit_test(buckets_of_a_file_are_checked),
+        cmocka_unit_test(launches_of_all_buckets_have_a_limit),
+        cmocka_unit_test(launches_unlike_the_makers_are_counted),
+        cmocka_unit_test(what_is_saved_is_loaded_and_saved_again_alike),
+        cmocka_unit_test(what_cannot_be_loaded_is_named),
+        cmocka_unit_test(each_call_that_fails_is_reported),
+        cmocka_unit_test(tensors_come_as_recorded_without_the_engines_own),
+        cmocka_unit_test(outs_are_filled_as_far_as_the_caller_knows_them),
+        cmocka_unit_test(a_report_counts_what_a_step_would_do),
+        cmocka_unit_test(a_report_writes_no_more_workers_than_asked),
+        cmocka_unit_test(a_step_that_no_bucket_holds_is_refused),
+        cmocka_unit_test(presets_lower_for_every_machine),
+    };
+    return cmocka_run_group_tests(tests, make_path, remove_path);
+}

@@ -1,0 +1,376 @@
+/* test_inspect.c: that what is shown of graphs is true, complete as JSON, and fits a page. */
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "graphs/fold.h"
+#include "graphs/graphs.h"
+#include "tests/support/capture.h"
+#include "tests/support/fault.h"
+
+typedef struct sink {
+    char *text;
+    size_t count, capacity;
+} sink;
+
+static void take(void *user, const char *bytes, size_t count) {
+    sink *s = user;
+    if (s->count + count >= s->capacity) {
+        s->capacity = 2 * (s->count + count) + 1024;
+        s->text = realloc(s->text, s->capacity);
+        assert_non_null(s->text);
+    }
+    memcpy(s->text + s->count, bytes, count);
+    s->count += count;
+    s->text[s->count] = '\0';
+}
+
+/* The caller frees it. */
+static char *show(const fig_graphs *graphs, fig_format format, int32_t bucket) {
+    sink s = {0};
+    if (fig_graphs_print(graphs, FIG_OPTIONS(fig_print_options, .format = format, .bucket = bucket),
+                         take, &s) != FIG_OK)
+        fail_msg("%s", fig_message());
+    assert_int_equal(strlen(s.text), s.count);
+    return s.text;
+}
+
+static json_t *show_json(const fig_graphs *graphs, int32_t bucket) {
+    json_error_t error;
+    char *text = show(graphs, FIG_JSON, bucket);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL) fail_msg("line %d: %s", error.line, error.text);
+    free(text);
+    return root;
+}
+
+static int64_t integer(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value)) fail_msg("%s is no integer", key);
+    return json_integer_value(value);
+}
+
+static const char *string(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_string(value)) fail_msg("%s is no string", key);
+    return json_string_value(value);
+}
+
+/* ---- JSON */
+
+static void the_summary_holds_all_that_the_graphs_do(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_mixed();
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    fig_graphs_info info = {.size = sizeof info};
+    fig_graphs_read_info(graphs, &info);
+    json_t *root = show_json(graphs, 0);
+    assert_string_equal(string(root, "content_id"), info.content_id);
+    const json_t *spec = json_object_get(root, "spec");
+    assert_int_equal(integer(spec, "q_heads"), 8);
+    assert_int_equal(integer(spec, "kv_limit"), 128);
+    assert_string_equal(string(spec, "dtype"), "bf16");
+    assert_string_equal(string(json_object_get(root, "traits"), "name"), "host");
+    assert_int_equal(integer(root, "workspace_bytes"), graphs->workspace.bytes);
+
+    const json_t *tensors = json_object_get(root, "tensors");
+    assert_int_equal(json_array_size(tensors), view->tensor_count);
+    for (uint32_t id = 1; id <= view->tensor_count; id++) {
+        const json_t *tensor = json_array_get(tensors, id - 1);
+        assert_string_equal(string(tensor, "name"), fig_program_tensor_name(view, id));
+        assert_int_equal(json_array_size(json_object_get(tensor, "dims")),
+                         view->tensors[id - 1].rank);
+    }
+    const json_t *nodes = json_object_get(root, "nodes");
+    size_t edges = 0;
+    assert_int_equal(json_array_size(nodes), view->node_count);
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        const json_t *node = json_array_get(nodes, n);
+        assert_string_equal(string(node, "op"), fig_table_op_name(view->nodes[n].op));
+        assert_int_equal(json_array_size(json_object_get(node, "operands")),
+                         view->nodes[n].operand_count);
+        edges += json_array_size(json_object_get(node, "after"));
+    }
+    assert_int_equal(edges, view->edge_count);
+    const json_t *call = json_array_get(nodes, 0);
+    assert_string_equal(string(call, "call"), "gemm");
+    assert_string_equal(string(call, "tag"), "0xffffffffffffffff");
+    assert_string_equal(string(call, "bytes"), "77656967687473");
+    assert_int_equal(json_array_size(json_object_get(root, "buckets")), graphs->bucket_count);
+    json_decref(root);
+    fig_graphs_destroy(graphs);
+}
+
+/* Every field of the kernel's table, by name, and what it is set to where that is known here. */
+static void check_launch(const json_t *launch, const fig_launch *lowered) {
+    assert_string_equal(string(launch, "op"), fig_table_op_name(lowered->op));
+    if (lowered->op == FIG_OP_CALL) return;
+    const fig_kernel *kernel = &fig_kernel_table[lowered->op];
+    const json_t *params = json_object_get(launch, "params");
+    assert_int_equal(json_object_size(params), kernel->field_count);
+    for (uint32_t i = 0; i < kernel->field_count; i++) {
+        const fig_field *field = &kernel->fields[i];
+        const json_t *value = json_object_get(params, field->name);
+        if (value == NULL) fail_msg("%s lacks %s", kernel->name, field->name);
+        if (field->type == FIG_TYPE_ADDRESS && !json_is_object(value) && !json_is_null(value))
+            fail_msg("%s.%s is no address", kernel->name, field->name);
+    }
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(json_integer_value(json_array_get(json_object_get(launch, "grid"), i)),
+                         lowered->grid[i]);
+}
+
+static void every_launch_shows_every_param(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_mixed();
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    for (uint32_t b = 0; b < graphs->bucket_count; b++) {
+        fig_lowered lowered;
+        assert_int_equal(fig_lower_bucket(view, &graphs->workspace, &graphs->buckets[b], &lowered),
+                         FIG_OK);
+        json_t *root = show_json(graphs, (int32_t)b + 1);
+        const json_t *launches = json_object_get(root, "launches");
+        size_t edges = 0;
+        assert_int_equal(integer(root, "bucket"), b + 1);
+        assert_int_equal(integer(root, "batch"), graphs->buckets[b].caps.batch);
+        assert_int_equal(json_array_size(launches), lowered.launch_count);
+        for (uint32_t l = 0; l < lowered.launch_count; l++) {
+            const json_t *launch = json_array_get(launches, l);
+            check_launch(launch, &lowered.launches[l]);
+            edges += json_array_size(json_object_get(launch, "after"));
+        }
+        assert_int_equal(edges, lowered.edge_count);
+        json_decref(root);
+        fig_lower_finish(&lowered);
+    }
+    fig_graphs_destroy(graphs);
+}
+
+static void params_are_named_by_what_they_stand_for(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_mixed();
+    json_t *root = show_json(graphs, 1);
+    const json_t *launches = json_object_get(root, "launches");
+    /* The second layer's attention: fetch, six nodes of layer 0, and the fifth of layer 1. */
+    const json_t *params = json_object_get(json_array_get(launches, 11), "params");
+    assert_string_equal(string(json_object_get(params, "q"), "address"), "q.1");
+    assert_string_equal(string(json_object_get(params, "k_pages"), "extent"), "k_cache.1");
+    const json_t *stride = json_object_get(params, "k_cache_strides.head");
+    assert_string_equal(string(stride, "stride"), "k_cache.1");
+    assert_int_equal(integer(stride, "dimension"), 2);
+    assert_int_equal(integer(json_object_get(params, "partials"), "workspace"),
+                     graphs->workspace.partials[0]);
+    assert_string_equal(string(json_object_get(params, "plan"), "engine"), "plan");
+    assert_string_equal(string(params, "dtype"), "bf16");
+    assert_int_equal(integer(json_object_get(params, "split"), "row_limit"), 1);
+    assert_true(json_number_value(json_object_get(params, "sm_scale")) == 0.125);
+    const json_t *fetch = json_object_get(json_array_get(launches, 0), "params");
+    assert_string_equal(string(json_object_get(fetch, "slot_count"), "engine"), "ring_slots");
+    json_decref(root);
+    fig_graphs_destroy(graphs);
+}
+
+/* ---- Text */
+
+static void assert_lines(const char *what, const char *text) {
+    size_t number = 1;
+    for (const char *line = text; *line != '\0'; number++) {
+        const size_t length = strcspn(line, "\n");
+        if (length > 100) fail_msg("%s: line %zu has %zu columns", what, number, length);
+        if (length > 0 && line[length - 1] == ' ')
+            fail_msg("%s: line %zu ends with a blank", what, number);
+        if (line[length] != '\n') fail_msg("%s: line %zu has no end", what, number);
+        line += length + 1;
+    }
+}
+
+static void assert_shows(const char *text, const char *part) {
+    if (strstr(text, part) == NULL) fail_msg("\"%s\" is not in\n%s", part, text);
+}
+
+static void text_keeps_to_a_hundred_columns(void **state) {
+    (void)state;
+    static const char *const presets[] = {"tutorial", "llama-3.1-8b"};
+    for (int i = 0; i < 3; i++) {
+        fig_graphs *graphs =
+            i < 2 ? fig_capture_preset(presets[i], i == 0 ? 1 : 32, "h200") : fig_capture_mixed();
+        for (int32_t bucket = 0; bucket <= (int32_t)graphs->bucket_count; bucket++) {
+            char *text = show(graphs, FIG_TEXT, bucket);
+            assert_lines(i < 2 ? presets[i] : "mixed", text);
+            free(text);
+        }
+        fig_graphs_destroy(graphs);
+    }
+}
+
+static void the_summary_shows_a_layer_once(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_preset("llama-3.1-8b", 32, "h200");
+    char *text = show(graphs, FIG_TEXT, 0);
+    assert_shows(text, "32 layers, bf16, at most 256 rows\n");
+    assert_shows(text, "\n  q.0..31          bound  bf16  [batch, 32, 128]\n");
+    assert_shows(text, "\n  k_cache.0..31    bound  bf16  [pages, 16, 8, 128]\n");
+    assert_shows(text, "\n  layer N = 0..31, x 32\n");
+    assert_shows(text, "\n    rope            q.N, k.N -> q.N, k.N\n");
+    assert_shows(text, "llama3 factor 8, low 1, high 4, context 8192");
+    assert_null(strstr(text, "q.7"));
+    free(text);
+    fig_graphs_destroy(graphs);
+}
+
+static void a_bucket_shows_layers_until_they_repeat(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_preset("llama-3.1-8b", 32, "h200");
+    char *text = show(graphs, FIG_TEXT, 30);
+    assert_shows(text, "bucket 30 of 198, lowered for h200\n");
+    assert_shows(text, "\n       q_strides.row          stride 0 of q.0 ");
+    assert_shows(text, "partials               workspace+0x");
+    /* Layer 1 differs from layer 0: its attention waits for the workspace. */
+    assert_shows(text, "\nlayer 1\n");
+    assert_shows(text, "after 4, 7\n");
+    assert_shows(text, "\nlayers 2..31: the same in launches 9..128\n");
+    assert_null(strstr(text, "\nlayer 2\n"));
+    free(text);
+    fig_graphs_destroy(graphs);
+}
+
+/* What a_bucket_shows_layers_until_they_repeat leaves out is what it showed. */
+static void layers_that_fold_are_lowered_alike(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fig_graphs *graphs =
+            i == 0 ? fig_capture_preset("llama-3.1-8b", 3, "h200") : fig_capture_mixed();
+        const fig_program_view *view = fig_program_view_of(graphs->program);
+        const uint32_t count = fig_fold_block(view, 0);
+        assert_int_equal(fig_fold_matches(view, 0, count, count), 1);
+        for (uint32_t b = 0; b < graphs->bucket_count; b++) {
+            fig_lowered lowered;
+            assert_int_equal(
+                fig_lower_bucket(view, &graphs->workspace, &graphs->buckets[b], &lowered), FIG_OK);
+            for (uint32_t n = 1; n <= count; n++) {
+                const fig_launch *x = &lowered.launches[n], *y = &lowered.launches[n + count];
+                assert_memory_equal(x->grid, y->grid, sizeof x->grid);
+                assert_memory_equal(x->block, y->block, sizeof x->block);
+                assert_int_equal(x->shared_bytes, y->shared_bytes);
+                assert_int_equal(x->params_bytes, y->params_bytes);
+                assert_int_equal(x->reloc_count, y->reloc_count);
+                if (x->params_bytes > 0)
+                    assert_memory_equal(lowered.params + x->params, lowered.params + y->params,
+                                        x->params_bytes);
+            }
+            fig_lower_finish(&lowered);
+        }
+        fig_graphs_destroy(graphs);
+    }
+}
+
+static void calls_show_their_name_tag_and_tensors(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_mixed();
+    char *text = show(graphs, FIG_TEXT, 0);
+    assert_shows(text, "\n    call gemm       x -> up.N\n");
+    assert_shows(text, "\n  of no layer\n    call sample     x\n");
+    free(text);
+    text = show(graphs, FIG_TEXT, 1);
+    assert_shows(text, "call gemm         tag 0xffffffffffffffff  7 bytes  after 0\n"
+                       "       x -> up.0\n");
+    free(text);
+    fig_graphs_destroy(graphs);
+}
+
+static void what_has_changed_since_the_file_was_made_is_marked(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_mixed();
+    char *text = show(graphs, FIG_TEXT, 0);
+    assert_null(strstr(text, "relowered"));
+    assert_null(strstr(text, "changed"));
+    assert_null(strchr(text, '*'));
+    free(text);
+    graphs->made_digests[1]++;
+    graphs->changed_kernels = 1u << FIG_OP_ROPE | 1u << FIG_OP_FETCH;
+    text = show(graphs, FIG_TEXT, 0);
+    assert_shows(text, "relowered   1 of 4 buckets, marked *");
+    assert_shows(text, "changed     fetch rope since the file was made");
+    assert_shows(text, "\n*     2      1      128");
+    free(text);
+    json_t *root = show_json(graphs, 0);
+    assert_int_equal(integer(root, "relowered_count"), 1);
+    assert_int_equal(json_array_size(json_object_get(root, "changed_kernels")), 2);
+    json_decref(root);
+    fig_graphs_destroy(graphs);
+}
+
+/* ---- Faults */
+
+static void wrong_options_are_refused_by_name(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_mixed();
+    sink s = {0};
+    fig_print_options options = {.size = sizeof options, .bucket = 5};
+    assert_int_equal(fig_graphs_print(graphs, &options, take, &s), FIG_INVALID);
+    assert_string_equal(fig_message(), "print: bucket is 5, there are 4");
+    options.bucket = -1;
+    assert_int_equal(fig_graphs_print(graphs, &options, take, &s), FIG_INVALID);
+    options.bucket = 0;
+    options.format = (fig_format)2;
+    assert_int_equal(fig_graphs_print(graphs, &options, take, &s), FIG_INVALID);
+    assert_string_equal(fig_message(), "print: format is 2, limits 0 to 1");
+    options.size = 0;
+    assert_int_equal(fig_graphs_print(graphs, &options, take, &s), FIG_INVALID);
+    assert_int_equal(fig_graphs_print(NULL, NULL, take, &s), FIG_INVALID);
+    assert_int_equal(fig_graphs_print(graphs, NULL, NULL, &s), FIG_INVALID);
+    assert_int_equal(s.count, 0);
+    assert_int_equal(fig_graphs_print(graphs, NULL, take, &s), FIG_OK);
+    assert_true(s.count > 0);
+    free(s.text);
+    fig_graphs_destroy(graphs);
+}
+
+static void count_bytes(void *user, const char *bytes, size_t count) {
+    (void)bytes;
+    *(size_t *)user += count;
+}
+
+static void a_failed_allocation_prints_nothing(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_mixed();
+    for (int32_t bucket = 0; bucket < 2; bucket++) {
+        for (int64_t n = 1;; n++) {
+            size_t printed = 0;
+            const fig_print_options options = {.size = sizeof options, .bucket = bucket};
+            fig_fault_arm(n);
+            const fig_status status = fig_graphs_print(graphs, &options, count_bytes, &printed);
+            const int64_t seen = fig_fault_disarm();
+            if (seen < n) {
+                assert_int_equal(status, FIG_OK);
+                assert_true(n > 2);
+                break;
+            }
+            assert_int_equal(status, FIG_NOMEM);
+            assert_int_equal(printed, 0);
+        }
+    }
+    fig_graphs_destroy(graphs);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_summary_holds_all_that_the_graphs_do),
+        cmocka_unit_test(every_launch_shows_every_param),
+        cmocka_unit_test(params_are_named_by_what_they_stand_for),
+        cmocka_unit_test(text_keeps_to_a_hundred_columns),
+        cmocka_unit_test(the_summary_shows_a_layer_once),
+        cmocka_unit_test(a_bucket_shows_layers_until_they_repeat),
+        cmocka_unit_test(layers_that_fold_are_lowered_alike),
+        cmocka_unit_test(calls_show_their_name_tag_and_tensors),
+        cmocka_unit_test(what_has_changed_since_the_file_was_made_is_marked),
+        cmocka_unit_test(wrong_options_are_refused_by_name),
+        cmocka_unit_test(a_failed_allocation_prints_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

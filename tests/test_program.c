@@ -1,0 +1,334 @@
+/* test_program.c: what is recorded is kept or refused, the first refusal stays, and a copy is equal
+ * to what it was made of. Arrays from a file are test_restore.c's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "planner/spec.h"
+#include "planner/status.h"
+#include "tests/support/fault.h"
+#include "tests/support/sample.h"
+
+/* ---- Recording ------------------------------------------------------------------------------- */
+
+static fig_program *begin(void) {
+    const fig_spec spec = fig_sample_spec();
+    return fig_sample_program(&spec);
+}
+
+static fig_status end(fig_program *program) {
+    const fig_status status = fig_program_finish(program);
+    fig_program_destroy(program);
+    return status;
+}
+
+/* A node, since a program has at least one. */
+static void touch(fig_program *program, fig_tensor tensor) {
+    fig_call(program,
+             FIG_OPTIONS(fig_call_op, .call = "touch", .writes = &tensor, .write_count = 1));
+}
+
+static fig_status record_tensor(const fig_tensor_info *info) {
+    fig_program *program = begin();
+    const fig_tensor tensor = fig_program_tensor(program, info);
+    touch(program, tensor);
+    const fig_status status = end(program);
+    assert_int_equal(tensor.id == 0, status != FIG_OK);
+    return status;
+}
+
+#define TENSOR(...) record_tensor(FIG_OPTIONS(fig_tensor_info, .name = "t", __VA_ARGS__))
+
+static void sound_tensors_are_kept(void **state) {
+    (void)state;
+    assert_int_equal(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {1}), FIG_OK);
+    assert_int_equal(TENSOR(.dtype = FIG_I64, .rank = 4, .dims = {FIG_DIM_BATCH, 2, 3, 4}), FIG_OK);
+    assert_int_equal(
+        TENSOR(.role = FIG_BOUND, .dtype = FIG_BF16, .rank = 2, .dims = {FIG_DIM_PAGES, 9, 1, 1}),
+        FIG_OK);
+    assert_int_equal(TENSOR(.dtype = FIG_F16, .rank = 1, .dims = {INT64_C(1) << 45}), FIG_OK);
+}
+
+static void unsound_tensors_are_refused(void **state) {
+    (void)state;
+    FIG_SAMPLE_REFUSES(TENSOR(.role = (fig_role)3, .dtype = FIG_F32, .rank = 1, .dims = {1}),
+                       FIG_INVALID, "tensor t: role is 3, limits 0 to 2");
+    FIG_SAMPLE_REFUSES(TENSOR(.role = (fig_role)256, .dtype = FIG_F32, .rank = 1, .dims = {1}),
+                       FIG_INVALID, "tensor t: role is 256");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = (fig_dtype)4, .rank = 1, .dims = {1}), FIG_INVALID,
+                       "tensor t: dtype is 4");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = (fig_dtype)(256 + FIG_F32), .rank = 1, .dims = {1}),
+                       FIG_INVALID, "tensor t: dtype is 257");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32), FIG_INVALID, "tensor t: rank is 0");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 5, .dims = {1, 1, 1, 1}), FIG_INVALID,
+                       "tensor t: rank is 5, limits 1 to 4");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 257, .dims = {1}), FIG_INVALID,
+                       "tensor t: rank is 257");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 2, .dims = {1}), FIG_INVALID,
+                       "tensor t: dims[1] is 0, it must be positive");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 2, .dims = {1, FIG_DIM_BATCH}), FIG_INVALID,
+                       "tensor t: dims[1] is -1");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {-3}), FIG_INVALID,
+                       "tensor t: dims[0] is -3");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {1, 2}), FIG_INVALID,
+                       "tensor t: dims[1] is 2 past rank 1");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {FIG_DIM_PAGES}), FIG_INVALID,
+                       "FIG_TEMP");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {(INT64_C(1) << 44) + 1}),
+                       FIG_TOO_LARGE, "tensor t: more than 70368744177664 bytes");
+    FIG_SAMPLE_REFUSES(
+        TENSOR(.dtype = FIG_F32, .rank = 4, .dims = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}),
+        FIG_TOO_LARGE, "tensor t: more than");
+    FIG_SAMPLE_REFUSES(record_tensor(FIG_OPTIONS(fig_tensor_info, .name = "a/b")), FIG_INVALID,
+                       "\"a/b\"");
+    FIG_SAMPLE_REFUSES(record_tensor(FIG_OPTIONS(fig_tensor_info, .rank = 1)), FIG_INVALID,
+                       "name is NULL");
+    FIG_SAMPLE_REFUSES(record_tensor(&(fig_tensor_info){.name = "t"}), FIG_INVALID,
+                       "fig_tensor_info: size is 0");
+}
+
+static void bytes_are_those_of_all_rows_or_of_one_page(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    const fig_program_view *view = fig_program_view_of(program);
+    const fig_tensor rows = fig_sample_rows(program, "rows", 3, 5);
+    const fig_cache cache = fig_sample_cache(program, "cache", 2, 64);
+    const fig_tensor fixed =
+        fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = "fixed", .dtype = FIG_I64,
+                                                .rank = 2, .dims = {7, 11}));
+    assert_int_equal(fig_program_tensor_bytes(view, rows.id), 6 * 3 * 5 * 2);
+    assert_int_equal(fig_program_tensor_bytes(view, cache.k.id), 200 * 2 * 64 * 2);
+    assert_int_equal(fig_program_tensor_bytes(view, fixed.id), 7 * 11 * 8);
+    fig_program_destroy(program);
+}
+
+static void ten_thousand_tensors_are_found_by_name(void **state) {
+    (void)state;
+    enum { COUNT = 10000 };
+    fig_program *program = begin();
+    char name[32];
+    touch(program, fig_sample_rows(program, "first", 1, 8)); /* "touch" is a name, not a tensor */
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "t.%d", i);
+        assert_int_equal(fig_sample_rows(program, name, 1, 8).id, i + 2);
+    }
+    assert_int_equal(fig_program_find(program, "t.0").id, 2);
+    assert_int_equal(fig_program_find(program, "t.9999").id, COUNT + 1);
+    assert_int_equal(fig_program_find(program, "t.10000").id, 0);
+    assert_int_equal(fig_program_find(program, "touch").id, 0);
+    assert_int_equal(fig_program_find(program, NULL).id, 0);
+    assert_int_equal(fig_sample_rows(program, "touch", 1, 8).id, COUNT + 2);
+    assert_int_equal(fig_program_find(program, "touch").id, COUNT + 2);
+    assert_int_equal(fig_sample_rows(program, "t.77", 1, 8).id, 0);
+    FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "tensor t.77: name is taken by tensor 79");
+}
+
+static void the_first_failure_stays(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    touch(program, fig_sample_rows(program, "a", 1, 8));
+    fig_program_layer(program, 2);
+    assert_int_equal(fig_sample_rows(program, "b", 1, 8).id, 0);
+    touch(program, (fig_tensor){77});
+    fig_program_decode_step(program);
+    assert_int_equal(fig_program_view_of(program)->tensor_count, 1);
+    assert_int_equal(fig_program_view_of(program)->node_count, 1);
+    fig_fail(FIG_NOMEM, "of another call");
+    FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_INVALID,
+                       "program: layer is 2, limits -1 to 1");
+    fig_fail(FIG_NOMEM, "of another call");
+    assert_int_equal(fig_program_refuse(program, FIG_NOMEM), FIG_INVALID);
+    fig_program *clone = program;
+    FIG_SAMPLE_REFUSES(fig_program_clone(&clone, program), FIG_INVALID, "layer is 2");
+    assert_null(clone);
+    fig_program_destroy(program);
+}
+
+static void finishing_freezes(void **state) {
+    (void)state;
+    fig_program *clone, *program = begin();
+    touch(program, fig_sample_rows(program, "a", 1, 8));
+    FIG_SAMPLE_REFUSES(fig_program_clone(&clone, program), FIG_INVALID, "program: not finished");
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    touch(program, (fig_tensor){1});
+    FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_INVALID, "recorded into after finish");
+    assert_int_equal(fig_program_view_of(program)->node_count, 1);
+    fig_program_destroy(program);
+}
+
+static void a_program_has_a_node(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    fig_sample_rows(program, "a", 1, 8);
+    FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "no node was recorded");
+    FIG_SAMPLE_REFUSES(fig_program_finish(NULL), FIG_INVALID, "program: NULL");
+    assert_int_equal(fig_sample_rows(NULL, "a", 1, 8).id, 0);
+    fig_program_decode_step(NULL);
+    fig_program_destroy(NULL);
+}
+
+static void an_unsound_spec_makes_no_program(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_spec();
+    spec.head_dim = 80;
+    fig_program *program = begin(), *refused = program;
+    FIG_SAMPLE_REFUSES(fig_program_create(&refused, &spec), FIG_INVALID, "head_dim is 80");
+    assert_null(refused);
+    fig_program_destroy(program);
+}
+
+static void tensors_and_nodes_end_at_their_limits(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    char name[32];
+    for (int i = 0; i < FIG_TENSOR_LIMIT; i++) {
+        snprintf(name, sizeof name, "t.%d", i);
+        assert_int_equal(fig_sample_rows(program, name, 1, 8).id, i + 1);
+    }
+    for (int i = 0; i < FIG_NODE_LIMIT; i++)
+        touch(program, (fig_tensor){(uint32_t)i % 7 + 1});
+    fig_program *clone;
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_int_equal(fig_program_clone(&clone, program), FIG_OK);
+    assert_int_equal(fig_program_view_of(clone)->edge_count, FIG_NODE_LIMIT - 7);
+    fig_program_destroy(clone);
+    fig_program_destroy(program);
+
+    program = begin();
+    for (int i = 0; i <= FIG_NODE_LIMIT; i++)
+        fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
+    FIG_SAMPLE_REFUSES(end(program), FIG_TOO_LARGE, "8192 nodes and 1 more, limit 8192");
+    program = begin();
+    for (int i = 0; i <= FIG_TENSOR_LIMIT; i++) {
+        snprintf(name, sizeof name, "t.%d", i);
+        fig_sample_rows(program, name, 1, 8);
+    }
+    FIG_SAMPLE_REFUSES(end(program), FIG_TOO_LARGE, "16384 tensors and 1 more, limit 16384");
+}
+
+static void nodes_carry_their_layer(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    const fig_tensor a = fig_sample_rows(program, "a", 1, 8);
+    touch(program, a);
+    fig_program_layer(program, 1);
+    touch(program, a);
+    fig_program_layer(program, -1);
+    touch(program, a);
+    const fig_node *nodes = fig_program_view_of(program)->nodes;
+    assert_int_equal(nodes[0].layer, -1);
+    assert_int_equal(nodes[1].layer, 1);
+    assert_int_equal(nodes[2].layer, -1);
+    fig_program_layer(program, -2);
+    FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "layer is -2, limits -1 to 1");
+}
+
+/* rope writes q and k in place, append reads k and v, attention reads q and the caches: a layer is
+ * a chain of three, and silu_and_mul stands alone. */
+static void the_standard_step_has_the_edges_of_its_data(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    const fig_program_view *view = fig_program_view_of(program);
+    static const fig_edge expected[] = {{1, 2}, {2, 3}, {5, 6}, {6, 7}};
+    assert_int_equal(view->node_count, 8);
+    assert_int_equal(view->edge_count, 4);
+    assert_memory_equal(view->edges, expected, sizeof expected);
+    fig_program_destroy(program);
+}
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+static void assert_same(const fig_program_view *a, const fig_program_view *b) {
+    assert_memory_equal(&a->spec, &b->spec, sizeof a->spec);
+    assert_int_equal(a->tensor_count, b->tensor_count);
+    assert_int_equal(a->node_count, b->node_count);
+    assert_int_equal(a->operand_count, b->operand_count);
+    assert_int_equal(a->attribute_bytes, b->attribute_bytes);
+    assert_int_equal(a->string_bytes, b->string_bytes);
+    assert_int_equal(a->edge_count, b->edge_count);
+    assert_memory_equal(a->tensors, b->tensors, a->tensor_count * sizeof *a->tensors);
+    assert_memory_equal(a->nodes, b->nodes, a->node_count * sizeof *a->nodes);
+    assert_memory_equal(a->operands, b->operands, a->operand_count * sizeof *a->operands);
+    assert_memory_equal(a->attributes, b->attributes, a->attribute_bytes);
+    assert_memory_equal(a->strings, b->strings, a->string_bytes);
+    assert_memory_equal(a->edges, b->edges, a->edge_count * sizeof *a->edges);
+}
+
+static void copies_are_equal_and_find_the_same_tensors(void **state) {
+    (void)state;
+    fig_program *copies[2], *program = fig_sample_mixture();
+    const fig_program_view *view = fig_program_view_of(program);
+    assert_int_equal(fig_program_clone(&copies[0], program), FIG_OK);
+    assert_int_equal(fig_program_restore(&copies[1], view), FIG_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_same(fig_program_view_of(copies[i]), view);
+        assert_int_equal(fig_program_check(fig_program_view_of(copies[i])), FIG_OK);
+        assert_int_equal(fig_program_find(copies[i], "k_cache.1").id,
+                         fig_program_find(program, "k_cache.1").id);
+        assert_int_equal(fig_program_find(copies[i], "gemm").id, 0);
+        assert_int_equal(fig_program_finish(copies[i]), FIG_INVALID);
+        fig_program_destroy(copies[i]);
+    }
+    fig_program_destroy(program);
+}
+
+/* ---- Faults ---------------------------------------------------------------------------------- */
+
+static fig_status record_and_copy(void) {
+    fig_program *program, *clone = NULL, *restored = NULL;
+    const fig_spec spec = fig_sample_spec();
+    fig_status status = fig_program_create(&program, &spec);
+    if (status != FIG_OK) return status;
+    fig_program_decode_step(program);
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
+    status = fig_program_finish(program);
+    if (status == FIG_OK) status = fig_program_clone(&clone, program);
+    if (status == FIG_OK) status = fig_program_restore(&restored, fig_program_view_of(program));
+    fig_program_destroy(restored);
+    fig_program_destroy(clone);
+    fig_program_destroy(program);
+    return status;
+}
+
+static void each_allocation_that_fails_is_reported(void **state) {
+    (void)state;
+    int64_t n = 1;
+    for (;; n++) {
+        fig_fail(FIG_INVALID, "nothing");
+        fig_fault_arm(n);
+        const fig_status status = record_and_copy();
+        const int64_t calls = fig_fault_disarm();
+        if (calls < n) {
+            assert_int_equal(status, FIG_OK);
+            break;
+        }
+        FIG_SAMPLE_REFUSES(status, FIG_NOMEM, ": ");
+        assert_string_not_equal(fig_message(), "nothing");
+    }
+    assert_true(n > 20);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sound_tensors_are_kept),
+        cmocka_unit_test(unsound_tensors_are_refused),
+        cmocka_unit_test(bytes_are_those_of_all_rows_or_of_one_page),
+        cmocka_unit_test(ten_thousand_tensors_are_found_by_name),
+        cmocka_unit_test(the_first_failure_stays),
+        cmocka_unit_test(finishing_freezes),
+        cmocka_unit_test(a_program_has_a_node),
+        cmocka_unit_test(an_unsound_spec_makes_no_program),
+        cmocka_unit_test(tensors_and_nodes_end_at_their_limits),
+        cmocka_unit_test(nodes_carry_their_layer),
+        cmocka_unit_test(the_standard_step_has_the_edges_of_its_data),
+        cmocka_unit_test(copies_are_equal_and_find_the_same_tensors),
+        cmocka_unit_test(each_allocation_that_fails_is_reported),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,288 @@
+/* test_restore.c: a program is made of a file's arrays only as far as they are sound, and the first
+ * thing that is not is named.
+ *
+ * The arrays lie in memory of exactly their size, so that asan sees a read past them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "graphs/lower.h"
+#include "tests/support/random.h"
+#include "tests/support/sample.h"
+
+/* A view whose arrays may be changed. */
+typedef struct hostile {
+    fig_program_view view;
+    fig_tensor_record *tensors;
+    fig_node *nodes;
+    uint32_t *operands;
+    uint8_t *attributes;
+    char *strings;
+} hostile;
+
+static void *duplicate(const void *from, size_t bytes) {
+    void *copy = malloc(bytes);
+    assert_non_null(copy);
+    return memcpy(copy, from, bytes);
+}
+
+static hostile hostile_make(void) {
+    fig_program *program = fig_sample_mixture();
+    hostile h;
+    h.view = *fig_program_view_of(program);
+    h.view.edges = NULL;
+    h.view.edge_count = 0;
+    h.tensors = duplicate(h.view.tensors, h.view.tensor_count * sizeof *h.tensors);
+    h.nodes = duplicate(h.view.nodes, h.view.node_count * sizeof *h.nodes);
+    h.operands = duplicate(h.view.operands, h.view.operand_count * sizeof *h.operands);
+    h.attributes = duplicate(h.view.attributes, h.view.attribute_bytes);
+    h.strings = duplicate(h.view.strings, h.view.string_bytes);
+    h.view.tensors = h.tensors;
+    h.view.nodes = h.nodes;
+    h.view.operands = h.operands;
+    h.view.attributes = h.attributes;
+    h.view.strings = h.strings;
+    fig_program_destroy(program);
+    return h;
+}
+
+static void hostile_finish(hostile *h) {
+    free(h->tensors);
+    free(h->nodes);
+    free(h->operands);
+    free(h->attributes);
+    free(h->strings);
+}
+
+/* What passes lowers: asserts in lowering hold for it. */
+static void lower(const fig_program *program) {
+    const fig_program_view *view = fig_program_view_of(program);
+    fig_bucket_shape shape = {.caps = {1, 1}};
+    fig_workspace workspace;
+    fig_lowered lowered;
+    fig_traits traits;
+    assert_int_equal(fig_traits_named(&traits, "host"), FIG_OK);
+    assert_int_equal(fig_lower_shape(view, &traits, 0, &shape), FIG_OK);
+    assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
+    assert_int_equal(fig_lower_bucket(view, &workspace, &shape, &lowered), FIG_OK);
+    fig_lower_finish(&lowered);
+    fig_workspace_finish(&workspace);
+}
+
+/* Sound or refused as damaged, and then nothing is left. Returns whether it was sound. */
+static int restore(const hostile *h) {
+    fig_program *program = (fig_program *)1;
+    const fig_status status = fig_program_restore(&program, &h->view);
+    if (status == FIG_OK) {
+        assert_int_equal(fig_program_check(fig_program_view_of(program)), FIG_OK);
+        lower(program);
+        fig_program_destroy(program);
+        return 1;
+    }
+    assert_true(status == FIG_FORMAT || status == FIG_TOO_LARGE || status == FIG_UNSUPPORTED);
+    assert_true(strlen(fig_message()) > 0);
+    assert_null(program);
+    return 0;
+}
+
+static int try_bytes(hostile *h, void *array, size_t count, int *refused) {
+    static const uint8_t values[] = {0x00, 0x01, 0x7f, 0x80, 0xff};
+    uint8_t *bytes = array;
+    int sound = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t kept = bytes[i];
+        for (size_t v = 0; v < sizeof values + 1; v++) {
+            bytes[i] = v < sizeof values ? values[v] : (uint8_t)(kept + 1);
+            if (restore(h)) {
+                sound++;
+            } else {
+                (*refused)++;
+            }
+        }
+        bytes[i] = kept;
+    }
+    return sound;
+}
+
+static void any_changed_byte_is_refused_or_harmless(void **state) {
+    (void)state;
+    hostile h = hostile_make();
+    int refused = 0, sound = 0;
+    sound += try_bytes(&h, h.tensors, h.view.tensor_count * sizeof *h.tensors, &refused);
+    sound += try_bytes(&h, h.nodes, h.view.node_count * sizeof *h.nodes, &refused);
+    sound += try_bytes(&h, h.operands, h.view.operand_count * sizeof *h.operands, &refused);
+    sound += try_bytes(&h, h.attributes, h.view.attribute_bytes, &refused);
+    sound += try_bytes(&h, h.strings, h.view.string_bytes, &refused);
+    sound += try_bytes(&h, &h.view.spec, sizeof h.view.spec, &refused);
+    assert_true(sound > 100 && refused > 5000);
+    hostile_finish(&h);
+}
+
+/* Several at once, of which the first found hides the others from the test above. */
+static void random_damage_is_refused_or_harmless(void **state) {
+    (void)state;
+    fig_random random = fig_random_seed(21);
+    for (int round = 0; round < 3000; round++) {
+        hostile h = hostile_make();
+        void *arrays[] = {h.tensors, h.nodes, h.operands, h.attributes, h.strings};
+        const size_t sizes[] = {
+            h.view.tensor_count * sizeof *h.tensors, h.view.node_count * sizeof *h.nodes,
+            h.view.operand_count * sizeof *h.operands, h.view.attribute_bytes, h.view.string_bytes};
+        for (int i = fig_random_range(&random, 1, 6); i > 0; i--) {
+            const int array = fig_random_range(&random, 0, 4);
+            const int32_t at = fig_random_range(&random, 0, (int32_t)sizes[array] - 1);
+            ((uint8_t *)arrays[array])[at] = (uint8_t)fig_random_bits(&random);
+        }
+        restore(&h);
+        hostile_finish(&h);
+    }
+}
+
+/* One array shorter, or said to be longer than any file may make it. */
+static void counts_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    for (int field = 0; field < 5; field++) {
+        hostile h = hostile_make();
+        uint32_t *counts[] = {&h.view.tensor_count, &h.view.node_count, &h.view.operand_count,
+                              &h.view.attribute_bytes, &h.view.string_bytes};
+        const uint32_t kept = *counts[field];
+        const uint32_t values[] = {0, 1, kept - 1, 1u << 30, UINT32_MAX};
+        for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
+            *counts[field] = values[v];
+            assert_false(restore(&h));
+            if (values[v] > kept) assert_non_null(strstr(fig_message(), "limits "));
+        }
+        hostile_finish(&h);
+    }
+}
+
+enum { CALL_NODE = 8 };
+
+static void refuse_damage(hostile *h, const char *part, int line) {
+    fig_program *program;
+    fig_sample_check(fig_program_restore(&program, &h->view), FIG_FORMAT, part, line);
+    hostile_finish(h);
+    *h = hostile_make();
+}
+#define REFUSE_DAMAGE(part) refuse_damage(&h, part, __LINE__)
+
+static void damage_is_named(void **state) {
+    (void)state;
+    hostile h = hostile_make();
+    assert_int_equal(h.nodes[CALL_NODE].op, FIG_OP_CALL);
+    const uint32_t name = h.tensors[0].name;
+    h.tensors[1].name = name;
+    REFUSE_DAMAGE("tensor 2: name page_table is taken by tensor 1");
+    h.tensors[1].name++;
+    REFUSE_DAMAGE("tensor 2: no name begins at byte");
+    h.tensors[1].name = h.view.string_bytes;
+    REFUSE_DAMAGE("tensor 2: no name begins at byte");
+    h.tensors[1].name = UINT32_MAX;
+    REFUSE_DAMAGE("tensor 2: no name begins at byte 4294967295");
+    h.tensors[2].role = 3;
+    REFUSE_DAMAGE("role is 3, limits 0 to 2");
+    h.tensors[2].dtype = 7;
+    REFUSE_DAMAGE("dtype is 7");
+    h.tensors[2].rank = 0;
+    REFUSE_DAMAGE("rank is 0, limits 1 to 4");
+    h.tensors[2].rank = 5;
+    REFUSE_DAMAGE("rank is 5");
+    h.tensors[2].symbol = 3;
+    REFUSE_DAMAGE("symbol is 3, limits 0 to 2");
+    h.tensors[2].dims[0] = 1;
+    REFUSE_DAMAGE("dims[0] is 1 and symbolic");
+    h.strings[1] = '/';
+    REFUSE_DAMAGE("[A-Za-z0-9._-]");
+    h.nodes[3].op = 9;
+    REFUSE_DAMAGE("node 3 (?): op is 9");
+    h.nodes[3].op = FIG_OP_FETCH;
+    REFUSE_DAMAGE("node 3 (fetch): op is 0");
+    h.nodes[3].layer = 2;
+    REFUSE_DAMAGE("node 3: layer is 2, limits -1 to 1");
+    h.nodes[3].layer = -2;
+    REFUSE_DAMAGE("node 3: layer is -2");
+    h.nodes[3].operand--;
+    REFUSE_DAMAGE("node 3: 6 operands from 11, expected from 12");
+    h.nodes[CALL_NODE].operand_count++;
+    REFUSE_DAMAGE("node 8: 3 operands from 36");
+    h.nodes[3].operand_count--;
+    REFUSE_DAMAGE("node 3 (attention): 5 operands, it must be 6");
+    h.nodes[3].attribute -= 8;
+    REFUSE_DAMAGE("node 3: 4 bytes of attributes from 24, expected from 32");
+    h.nodes[CALL_NODE].attribute_bytes = UINT32_MAX;
+    REFUSE_DAMAGE("node 8: 4294967295 bytes of attributes");
+    h.nodes[3].attribute_bytes = 8;
+    REFUSE_DAMAGE("node 3 (attention): 8 bytes of attributes, it must be 4");
+    h.nodes[CALL_NODE].attribute_bytes = 8;
+    REFUSE_DAMAGE("node 8 (call): 8 bytes of attributes, it must be 280");
+    h.nodes[3].attribute_bytes--;
+    REFUSE_DAMAGE("node 3: attributes are not followed by zeros");
+    h.attributes[28] = 1;
+    REFUSE_DAMAGE("node 1: attributes are not followed by zeros");
+    hostile_finish(&h);
+}
+
+static void set_call(hostile *h, size_t offset, uint32_t value) {
+    memcpy(h->attributes + h->nodes[CALL_NODE].attribute + offset, &value, sizeof value);
+}
+
+static void damaged_attributes_are_named(void **state) {
+    (void)state;
+    hostile h = hostile_make();
+    fig_rope_spec rope;
+    memcpy(&rope, h.attributes, sizeof rope);
+    set_call(&h, offsetof(fig_call_attributes, name), 2);
+    REFUSE_DAMAGE("node 8 (call): no name begins");
+    set_call(&h, offsetof(fig_call_attributes, byte_count), 2);
+    REFUSE_DAMAGE("node 8 (call): byte 2 is used and not counted");
+    set_call(&h, offsetof(fig_call_attributes, byte_count), 257);
+    REFUSE_DAMAGE("node 8 (call): byte_count is 257");
+    set_call(&h, offsetof(fig_call_attributes, read_count), 3);
+    REFUSE_DAMAGE("node 8 (call): read_count is 3 of 2");
+    set_call(&h, offsetof(fig_call_attributes, reserved), 1);
+    REFUSE_DAMAGE("node 8 (call): reserved is 1");
+    rope.scale = 0;
+    memcpy(h.attributes, &rope, sizeof rope);
+    REFUSE_DAMAGE("node 1 (rope): rope holds a default that is not filled in");
+    rope.scale = -1;
+    memcpy(h.attributes, &rope, sizeof rope);
+    REFUSE_DAMAGE("node 1 (rope): rope: scale is -1");
+    h.view.spec.sm_scale = 0;
+    REFUSE_DAMAGE("the spec holds a default that is not filled in");
+    h.view.node_count--;
+    REFUSE_DAMAGE("are used");
+    hostile_finish(&h);
+}
+
+static void edges_that_point_back_do_not_pass(void **state) {
+    (void)state;
+    hostile h = hostile_make();
+    static const fig_edge back[] = {{3, 2}}, self[] = {{2, 2}}, far[] = {{0, 9}};
+    static const fig_edge unsorted[] = {{1, 3}, {0, 3}}, twice[] = {{1, 3}, {1, 3}};
+    static const fig_edge falling[] = {{1, 3}, {0, 2}};
+    const fig_edge *lists[] = {back, self, far, unsorted, twice, falling};
+    for (size_t i = 0; i < 6; i++) {
+        h.view.edges = lists[i];
+        h.view.edge_count = i < 3 ? 1 : 2;
+        FIG_SAMPLE_REFUSES(fig_program_check(&h.view), FIG_FORMAT,
+                           i < 3 ? "of 9 nodes" : "follows");
+    }
+    hostile_finish(&h);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_changed_byte_is_refused_or_harmless),
+        cmocka_unit_test(random_damage_is_refused_or_harmless),
+        cmocka_unit_test(counts_that_do_not_fit_are_refused),
+        cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(damaged_attributes_are_named),
+        cmocka_unit_test(edges_that_point_back_do_not_pass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

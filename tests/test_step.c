@@ -1,0 +1,134 @@
+/* test_step.c: a step is taken or refused as a whole, by the field, the row and the limit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "graphs/step.h"
+#include "planner/spec.h"
+#include "tests/support/sample.h"
+
+/* 6 rows, 200 tokens, 9 sequences. */
+enum { SEQUENCES = 9 };
+static uint32_t stamp_words[SEQUENCES];
+static fig_step_stamps stamps = {stamp_words, 0};
+
+static fig_status check_into(const fig_step *step, fig_plan_step *plan) {
+    fig_spec spec = fig_sample_spec(), resolved;
+    assert_int_equal(fig_spec_resolve(&spec, &resolved), FIG_OK);
+    return fig_step_check(&resolved, step, &stamps, plan);
+}
+
+static fig_status check(const fig_step *step) {
+    fig_plan_step plan;
+    memset(&plan, 0xff, sizeof plan);
+    const fig_status status = check_into(step, &plan);
+    if (status != FIG_OK) {
+        const fig_plan_step nothing = {0};
+        assert_memory_equal(&plan, &nothing, sizeof plan);
+    }
+    return status;
+}
+
+#define STEP(...) check(FIG_OPTIONS(fig_step, __VA_ARGS__))
+
+static const int32_t lengths[] = {1, 200, 0, 7, 0, 3};
+
+static void a_sound_step_is_handed_on(void **state) {
+    (void)state;
+    static const int32_t positions[] = {0, 1000000, 3, 3, 3, 3}, sequences[] = {8, 0, 8, 1, 0, 2};
+    fig_plan_step plan;
+    assert_int_equal(check_into(FIG_OPTIONS(fig_step, .rows = 6, .kv_lengths = lengths,
+                                            .positions = positions, .sequences = sequences),
+                                &plan),
+                     FIG_OK);
+    assert_int_equal(plan.rows, 6);
+    assert_ptr_equal(plan.lengths, lengths);
+    assert_ptr_equal(plan.positions, positions);
+    assert_ptr_equal(plan.sequences, sequences);
+    assert_int_equal(STEP(.rows = 6, .kv_lengths = lengths), FIG_OK);
+}
+
+static void no_rows_are_a_step(void **state) {
+    (void)state;
+    assert_int_equal(STEP(.rows = 0), FIG_OK);
+    assert_int_equal(check(NULL), FIG_OK);
+}
+
+static void unsound_steps_are_refused(void **state) {
+    (void)state;
+    static const int32_t negative[] = {1, -1}, long_row[] = {1, 201}, ones[] = {1, 1, 1};
+    static const int32_t below[] = {0, -1}, above[] = {0, 9}, twice[] = {4, 5, 4};
+    FIG_SAMPLE_REFUSES(STEP(.rows = -1, .kv_lengths = lengths), FIG_INVALID, "rows is -1");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 7, .kv_lengths = lengths), FIG_TOO_LARGE, "rows is 7, limit 6");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 1), FIG_INVALID, "kv_lengths is NULL for 1 rows");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 2, .kv_lengths = negative), FIG_INVALID, "kv_lengths[1] is -1");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 2, .kv_lengths = long_row), FIG_TOO_LARGE,
+                       "kv_lengths[1] is 201, limit 200");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 2, .kv_lengths = ones, .positions = below), FIG_INVALID,
+                       "positions[1] is -1");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 2, .kv_lengths = ones, .sequences = below), FIG_INVALID,
+                       "sequences[1] is -1, limits 0 to 8");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 2, .kv_lengths = ones, .sequences = above), FIG_INVALID,
+                       "sequences[1] is 9, limits 0 to 8");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 3, .kv_lengths = ones, .sequences = twice), FIG_INVALID,
+                       "sequences[2] is 4, which an earlier row is");
+    FIG_SAMPLE_REFUSES(check(&(fig_step){.rows = 1}), FIG_INVALID, "fig_step: size is 0");
+}
+
+static void idle_rows_may_share_a_sequence_but_not_leave_the_limits(void **state) {
+    (void)state;
+    static const int32_t idle[] = {1, 0, 0}, same[] = {4, 4, 4}, beyond[] = {4, 9, 4};
+    assert_int_equal(STEP(.rows = 3, .kv_lengths = idle, .sequences = same), FIG_OK);
+    FIG_SAMPLE_REFUSES(STEP(.rows = 3, .kv_lengths = idle, .sequences = beyond), FIG_INVALID,
+                       "sequences[1] is 9");
+}
+
+/* A spec may hold fewer sequences than rows: those past them must be idle. */
+static void rows_without_a_sequence_of_their_own_are_idle(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_spec(), resolved;
+    fig_plan_step plan;
+    spec.sequence_limit = 2;
+    assert_int_equal(fig_spec_resolve(&spec, &resolved), FIG_OK);
+    static const int32_t idle[] = {1, 1, 0}, busy[] = {1, 1, 1};
+    assert_int_equal(fig_step_check(&resolved, FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = idle),
+                                    &stamps, &plan),
+                     FIG_OK);
+    FIG_SAMPLE_REFUSES(fig_step_check(&resolved,
+                                      FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = busy), &stamps,
+                                      &plan),
+                       FIG_INVALID, "row 2 is a sequence beyond the limit of 2");
+}
+
+/* One step after another names the same sequences, and when the stamps run out none of old is taken
+ * for one of this step. */
+static void stamps_last_over_their_wrap(void **state) {
+    (void)state;
+    static const int32_t ones[] = {1, 1, 1}, sequences[] = {4, 5, 6}, twice[] = {4, 5, 4};
+    memset(stamp_words, 0, sizeof stamp_words);
+    stamps.last = 0;
+    for (uint32_t round = 0; round < 8; round++) {
+        if (round == 3) stamps.last = UINT32_MAX - 2;
+        assert_int_equal(STEP(.rows = 3, .kv_lengths = ones, .sequences = sequences), FIG_OK);
+        FIG_SAMPLE_REFUSES(STEP(.rows = 3, .kv_lengths = ones, .sequences = twice), FIG_INVALID,
+                           "sequences[2] is 4");
+        assert_true(stamps.last != 0);
+    }
+    assert_true(stamps.last < 16);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sound_step_is_handed_on),
+        cmocka_unit_test(no_rows_are_a_step),
+        cmocka_unit_test(unsound_steps_are_refused),
+        cmocka_unit_test(idle_rows_may_share_a_sequence_but_not_leave_the_limits),
+        cmocka_unit_test(rows_without_a_sequence_of_their_own_are_idle),
+        cmocka_unit_test(stamps_last_over_their_wrap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

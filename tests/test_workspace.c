@@ -1,0 +1,143 @@
+/* test_workspace.c: no two parts of a workspace share a byte, and each is large enough for every
+ * bucket. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "graphs/lower.h"
+#include "graphs/workspace.h"
+#include "planner/bounds.h"
+#include "tests/support/fault.h"
+#include "tests/support/sample.h"
+
+enum { BUCKET_COUNT = 4, PART_CAPACITY = 32 };
+
+/* Two classes, and temps with and without rows. */
+static fig_program *record(void) {
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    const fig_sample_heads heads[] = {{8, 2, 64}, {32, 8, 128}};
+    fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = "rows", .dtype = FIG_F32,
+                                            .rank = 2, .dims = {FIG_DIM_BATCH, 7}));
+    fig_sample_attention(program, "small", &heads[0]);
+    fig_sample_attention(program, "large", &heads[1]);
+    fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = "fixed", .dtype = FIG_I64,
+                                            .rank = 1, .dims = {33}));
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
+static void shape_buckets(const fig_program_view *view, fig_bucket_shape buckets[BUCKET_COUNT]) {
+    static const fig_bucket caps[] = {{1, 200}, {6, 128}, {6, 200}, {6, 200}};
+    fig_traits traits;
+    assert_int_equal(fig_traits_named(&traits, "host"), FIG_OK);
+    for (uint32_t i = 0; i < BUCKET_COUNT; i++) {
+        buckets[i].caps = caps[i];
+        buckets[i].variant = i == 3;
+        assert_int_equal(fig_lower_shape(view, &traits, i, &buckets[i]), FIG_OK);
+    }
+}
+
+typedef struct part {
+    uint64_t offset, bytes;
+} part;
+
+static uint64_t max_of(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* What a class needs by the bounds, over all buckets. */
+static int class_parts(const fig_workspace *workspace, const fig_bucket_shape *buckets, int index,
+                       part parts[3]) {
+    static const int32_t q_heads[] = {8, 32}, head_dim[] = {64, 128};
+    uint64_t counters = 0, partials = 0, sums = 0;
+    for (int i = 0; i < BUCKET_COUNT; i++) {
+        const fig_split_shape *split = &buckets[i].plan.splits[index];
+        const fig_bounds_class bounds =
+            fig_bounds_class_of(split, q_heads[index] / split->groups, head_dim[index]);
+        counters = max_of(counters, bounds.counters_bytes);
+        partials = max_of(partials, bounds.partials_bytes);
+        sums = max_of(sums, bounds.sums_bytes);
+    }
+    parts[0] = (part){workspace->counters[index], counters};
+    parts[1] = (part){workspace->partials[index], partials};
+    parts[2] = (part){workspace->sums[index], sums};
+    return 3;
+}
+
+static void parts_are_apart_aligned_and_large_enough(void **state) {
+    (void)state;
+    fig_program *program = record();
+    const fig_program_view *view = fig_program_view_of(program);
+    fig_bucket_shape buckets[BUCKET_COUNT];
+    fig_workspace workspace;
+    part parts[PART_CAPACITY];
+    int count = 0;
+    shape_buckets(view, buckets);
+    assert_int_equal(fig_workspace_init(&workspace, view, buckets, BUCKET_COUNT), FIG_OK);
+    for (int i = 0; i < 2; i++)
+        count += class_parts(&workspace, buckets, i, parts + count);
+    parts[count++] = (part){workspace.temps[fig_program_find(program, "rows").id - 1], 6 * 7 * 4};
+    parts[count++] = (part){workspace.temps[fig_program_find(program, "fixed").id - 1], 33 * 8};
+    assert_true(workspace.temps[fig_program_find(program, "q_small").id - 1] == UINT64_MAX);
+    for (int a = 0; a < count; a++) {
+        assert_int_equal(parts[a].offset % 256, 0);
+        assert_true(parts[a].bytes > 0);
+        assert_true(parts[a].offset + parts[a].bytes <= workspace.bytes);
+        for (int b = 0; b < a; b++)
+            assert_true(parts[a].offset + parts[a].bytes <= parts[b].offset ||
+                        parts[b].offset + parts[b].bytes <= parts[a].offset);
+    }
+    /* Cleared as one stretch, should a replay be cut short. */
+    assert_int_equal(workspace.counters[0], 0);
+    assert_true(workspace.counters[1] < workspace.partials[0]);
+    fig_workspace_finish(&workspace);
+    fig_program_destroy(program);
+}
+
+/* A step never needs more than the workspace of all buckets, so it needs no more than its own. */
+static void one_bucket_needs_no_more_than_all(void **state) {
+    (void)state;
+    fig_program *program = record();
+    const fig_program_view *view = fig_program_view_of(program);
+    fig_bucket_shape buckets[BUCKET_COUNT];
+    fig_workspace all, one;
+    shape_buckets(view, buckets);
+    assert_int_equal(fig_workspace_init(&all, view, buckets, BUCKET_COUNT), FIG_OK);
+    for (int i = 0; i < BUCKET_COUNT; i++) {
+        assert_int_equal(fig_workspace_init(&one, view, &buckets[i], 1), FIG_OK);
+        assert_true(one.bytes <= all.bytes);
+        fig_workspace_finish(&one);
+    }
+    fig_workspace_finish(&all);
+    fig_program_destroy(program);
+}
+
+static void a_failed_allocation_leaves_nothing(void **state) {
+    (void)state;
+    fig_program *program = record();
+    const fig_program_view *view = fig_program_view_of(program);
+    fig_bucket_shape buckets[BUCKET_COUNT];
+    fig_workspace workspace;
+    shape_buckets(view, buckets);
+    fig_fault_arm(1);
+    const fig_status status = fig_workspace_init(&workspace, view, buckets, BUCKET_COUNT);
+    assert_int_equal(fig_fault_disarm(), 1);
+    FIG_SAMPLE_REFUSES(status, FIG_NOMEM, "workspace: ");
+    assert_null(workspace.temps);
+    fig_program_destroy(program);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_are_apart_aligned_and_large_enough),
+        cmocka_unit_test(one_bucket_needs_no_more_than_all),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
