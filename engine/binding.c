@@ -1,0 +1,392 @@
+/* binding.c: check what a caller binds, and hold it.
+ *
+ * Cold: runs at bind and prepare, never per step. Invariant: a binding is checked as a whole before
+ * anything of the table changes. */
+#include "engine/binding.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/size.h"
+#include "planner/status.h"
+
+/* ---- What nodes do to tensors -------------------------------------------------------------- */
+
+/* Pages that a node needs of the caches it is given: one, or each sequence's where none tables
+ * them. Its caches are the tensors whose extent its kernel asks for. */
+static void mark_caches(fig_binding_table *table, const fig_node *node) {
+    const fig_kernel *kernel = &fig_kernel_table[node->op];
+    const uint32_t *operands = table->program->operands + node->operand;
+    int64_t least = 1;
+    for (uint32_t i = 0; i < kernel->operand_count; i++)
+        if (operands[i] == 0 && strcmp(kernel->operands[i].name, "page_table") == 0)
+            least = table->program->spec.sequence_limit;
+    for (uint32_t i = 0; i < kernel->field_count; i++) {
+        if (kernel->fields[i].kind != FIG_FIELD_EXTENT) continue;
+        fig_bound *bound = &table->tensors[operands[kernel->fields[i].operand] - 1];
+        if (bound->pages_least < least) bound->pages_least = least;
+    }
+}
+
+static void mark_tensors(fig_binding_table *table) {
+    const fig_program_view *program = table->program;
+    for (uint32_t n = 0; n < program->node_count; n++) {
+        const fig_node *node = &program->nodes[n];
+        for (uint32_t i = 0; i < node->operand_count; i++) {
+            uint32_t id = program->operands[node->operand + i];
+            if (id == 0) continue;
+            fig_bound *bound = &table->tensors[id - 1];
+            bound->needed = 1;
+            if (fig_program_access(program, node, i) & FIG_ACCESS_WRITE) bound->written = 1;
+            if (node->op == FIG_OP_CALL) bound->called = 1;
+        }
+        if (node->op != FIG_OP_CALL) mark_caches(table, node);
+    }
+}
+
+static const char *call_name(const fig_program_view *program, const fig_node *node) {
+    fig_call_attributes attributes;
+    memcpy(&attributes, program->attributes + node->attribute, sizeof attributes);
+    return program->strings + attributes.name;
+}
+
+static void list_calls(fig_binding_table *table) {
+    const fig_program_view *program = table->program;
+    for (uint32_t n = 0; n < program->node_count; n++) {
+        if (program->nodes[n].op != FIG_OP_CALL) continue;
+        const char *name = call_name(program, &program->nodes[n]);
+        if (fig_binding_call(table, name) != NULL) continue;
+        table->calls[table->call_count++] = (fig_bound_call){.name = name};
+    }
+}
+
+/* ---- Places -------------------------------------------------------------------------------- */
+
+/* dims[0] as any step may reach it; of pages, one. */
+static int64_t least_extent(const fig_program_view *program, const fig_tensor_record *record) {
+    if (record->symbol == FIG_SYMBOL_BATCH) return program->spec.batch_limit;
+    return record->symbol == FIG_SYMBOL_PAGES ? 1 : record->dims[0];
+}
+
+static void row_major_strides(const fig_tensor_record *record, int64_t strides[4]) {
+    int64_t stride = 1;
+    for (int i = 3; i >= 0; i--) {
+        strides[i] = stride;
+        if (i > 0) stride *= record->dims[i];
+    }
+}
+
+/* Elements from the first to behind the last, dims[0] taken as `extent`. FIG_INVALID where two
+ * indices may meet: from the smallest stride up, each must step over all that those below it
+ * reach. */
+static fig_status measure_span(const fig_tensor_record *record, const char *name, int64_t extent,
+                               const int64_t strides[4], size_t *span) {
+    int order[4], count = 0;
+    for (int i = 0; i < record->rank; i++) {
+        int place = count;
+        if ((i == 0 ? extent : record->dims[i]) == 1) continue;
+        for (; place > 0 && strides[order[place - 1]] > strides[i]; place--)
+            order[place] = order[place - 1];
+        order[place] = i;
+        count++;
+    }
+    *span = 1;
+    for (int i = 0; i < count; i++) {
+        int64_t dim = order[i] == 0 ? extent : record->dims[order[i]];
+        size_t stride = (size_t)strides[order[i]], reach;
+        if (stride < *span)
+            return fig_fail(FIG_INVALID,
+                            "tensor %s: strides[%d] is %zu, it must step over %zu elements", name,
+                            order[i], stride, *span);
+        if (fig_size_multiply(&reach, stride, (size_t)dim - 1) || fig_size_add(span, *span, reach))
+            return fig_fail(FIG_INVALID, "tensor %s: strides[%d] is %zu, more than memory holds",
+                            name, order[i], stride);
+    }
+    return FIG_OK;
+}
+
+static fig_status read_strides(const fig_tensor_record *record, const char *name,
+                               const int64_t given[4], fig_bound_place *place) {
+    int any = 0;
+    row_major_strides(record, place->strides);
+    place->row_major = 1;
+    for (int i = 0; i < record->rank; i++)
+        any |= given[i] != 0;
+    if (!any) return FIG_OK;
+    for (int i = 0; i < record->rank; i++) {
+        if (given[i] < 1)
+            return fig_fail(FIG_INVALID,
+                            "tensor %s: strides[%d] is %" PRId64 ", it must be positive", name, i,
+                            given[i]);
+        if (given[i] != place->strides[i]) place->row_major = 0;
+        place->strides[i] = given[i];
+    }
+    if (place->strides[record->rank - 1] == 1) return FIG_OK;
+    return fig_fail(FIG_INVALID, "tensor %s: strides[%d] is %" PRId64 ", the last must be 1", name,
+                    record->rank - 1, place->strides[record->rank - 1]);
+}
+
+/* As many as the bytes hold. */
+static fig_status count_pages(const char *name, size_t elements, size_t span, int64_t least,
+                              fig_bound_place *place) {
+    size_t stride = (size_t)place->strides[0];
+    if (stride < span)
+        return fig_fail(FIG_INVALID, "tensor %s: strides[0] is %zu, it must step over %zu elements",
+                        name, stride, span);
+    place->extent = elements < span ? 0 : (int64_t)((elements - span) / stride) + 1;
+    if (place->extent >= least) return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "tensor %s: bytes is %zu, which holds %" PRId64 " of %" PRId64 " pages", name,
+                    place->bytes, place->extent, least);
+}
+
+/* Fills strides, extent and, where it is 0 and may be, bytes. */
+static fig_status measure_place(const fig_binding_table *table, uint32_t tensor,
+                                const fig_binding *binding, fig_bound_place *place) {
+    const fig_tensor_record *record = &table->program->tensors[tensor - 1];
+    const char *name = fig_program_tensor_name(table->program, tensor);
+    size_t item = fig_program_dtype_bytes(record->dtype), span, needed;
+    *place = (fig_bound_place){.address = binding->address, .bytes = binding->bytes};
+    FIG_TRY(read_strides(record, name, binding->strides, place));
+    place->extent = least_extent(table->program, record);
+    FIG_TRY(measure_span(record, name, place->extent, place->strides, &span));
+    if (record->symbol == FIG_SYMBOL_PAGES)
+        return count_pages(name, place->bytes / item, span, table->tensors[tensor - 1].pages_least,
+                           place);
+    if (fig_size_multiply(&needed, span, item))
+        return fig_fail(FIG_INVALID, "tensor %s: %zu elements, more than memory holds", name, span);
+    if (place->address == NULL && place->bytes == 0) place->bytes = needed;
+    if (place->bytes >= needed) return FIG_OK;
+    return fig_fail(FIG_INVALID, "tensor %s: bytes is %zu, it must be %zu or more", name,
+                    place->bytes, needed);
+}
+
+/* ---- Binding ------------------------------------------------------------------------------- */
+
+static void place_temps(fig_binding_table *table, uint8_t *workspace) {
+    for (uint32_t i = 0; i < table->program->tensor_count; i++) {
+        const fig_tensor_record *record = &table->program->tensors[i];
+        if (record->role != FIG_TEMP || table->graphs->workspace.temps[i] == UINT64_MAX) continue;
+        fig_bound_place *place = &table->tensors[i].place;
+        place->address = workspace + table->graphs->workspace.temps[i];
+        place->extent = least_extent(table->program, record);
+        row_major_strides(record, place->strides);
+        place->row_major = 1;
+    }
+}
+
+fig_status fig_binding_init(fig_binding_table *table, const fig_graphs *graphs,
+                            const fig_device_api *api, fig_dev *dev, uint8_t *workspace) {
+    const fig_program_view *program = fig_program_view_of(graphs->program);
+    size_t count = program->tensor_count + 1; /* never 0, for which calloc may give NULL */
+    *table = (fig_binding_table){.graphs = graphs, .program = program, .api = api, .dev = dev};
+    table->version = table->calls_version = 1;
+    table->tensors = calloc(count, sizeof *table->tensors);
+    table->ranges = calloc(count, sizeof *table->ranges);
+    table->calls = calloc((size_t)program->node_count + 1, sizeof *table->calls);
+    if (table->tensors == NULL || table->ranges == NULL || table->calls == NULL)
+        return fig_fail(FIG_NOMEM, "engine: bindings of %u tensors", program->tensor_count);
+    mark_tensors(table);
+    list_calls(table);
+    place_temps(table, workspace);
+    return FIG_OK;
+}
+
+/* A block that is both owned and held is one block. */
+static void release_held(fig_binding_table *table, fig_bound *bound) {
+    if (bound->held.device != bound->owned.device) table->api->release(table->dev, &bound->held);
+    bound->held = (fig_block){0};
+}
+
+void fig_binding_finish(fig_binding_table *table) {
+    for (uint32_t i = 0; table->tensors != NULL && i < table->program->tensor_count; i++) {
+        release_held(table, &table->tensors[i]);
+        table->api->release(table->dev, &table->tensors[i].owned);
+    }
+    free(table->tensors);
+    free(table->ranges);
+    free(table->calls);
+    *table = (fig_binding_table){0};
+}
+
+/* Puts a checked place in force. Memory of the binding before it that no launch was prepared with
+ * can go at once; the rest waits for settle. */
+static void accept(fig_binding_table *table, fig_bound *bound, const fig_bound_place *place,
+                   const fig_block *owned) {
+    if (bound->owned.device != bound->held.device) table->api->release(table->dev, &bound->owned);
+    bound->owned = *owned;
+    table->version++;
+    if (bound->called && bound->place.address != place->address) table->calls_version++;
+    bound->place = *place;
+}
+
+static fig_status look_up(const fig_binding_table *table, const char *name, uint32_t *tensor) {
+    *tensor = fig_program_find(table->graphs->program, name).id;
+    if (*tensor == 0)
+        return fig_fail(FIG_INVALID, "the program has no tensor %s", name == NULL ? "NULL" : name);
+    if (table->program->tensors[*tensor - 1].role != FIG_TEMP) return FIG_OK;
+    return fig_fail(FIG_INVALID, "tensor %s: FIG_TEMP, its contents are a step's own", name);
+}
+
+fig_status fig_binding_bind(fig_binding_table *table, const fig_binding *binding) {
+    uint32_t tensor;
+    fig_bound_place place;
+    fig_block owned = {0};
+    FIG_TRY(look_up(table, binding->name, &tensor));
+    FIG_TRY(measure_place(table, tensor, binding, &place));
+    if ((uintptr_t)place.address % FIG_BINDING_ALIGNMENT != 0)
+        return fig_fail(FIG_INVALID, "tensor %s: address %p, it must be a multiple of %d",
+                        binding->name, (void *)place.address, FIG_BINDING_ALIGNMENT);
+    if (place.address == NULL) {
+        FIG_TRY(table->api->allocate(table->dev, &owned, FIG_MEMORY_DEVICE, place.bytes));
+        place.address = owned.device;
+    }
+    accept(table, &table->tensors[tensor - 1], &place, &owned);
+    return FIG_OK;
+}
+
+fig_status fig_binding_register(fig_binding_table *table, const char *call, fig_callback callback,
+                                void *user) {
+    for (uint32_t i = 0; call != NULL && i < table->call_count; i++) {
+        if (strcmp(table->calls[i].name, call) != 0) continue;
+        if (callback == NULL) return fig_fail(FIG_INVALID, "call %s: callback is NULL", call);
+        table->calls[i].callback = callback;
+        table->calls[i].user = user;
+        table->version++;
+        table->calls_version++;
+        return FIG_OK;
+    }
+    return fig_fail(FIG_INVALID, "the program has no call %s", call == NULL ? "NULL" : call);
+}
+
+/* FIG_UNBOUND unless it is the engine's to allocate: state, of a size that its dims say. */
+static fig_status find_memory(fig_binding_table *table, uint32_t tensor) {
+    const fig_tensor_record *record = &table->program->tensors[tensor - 1];
+    const char *name = fig_program_tensor_name(table->program, tensor);
+    if (table->tensors[tensor - 1].place.address != NULL) return FIG_OK;
+    if (record->role != FIG_STATE || record->symbol == FIG_SYMBOL_PAGES)
+        return fig_fail(FIG_UNBOUND, "tensor %s is not bound", name);
+    return fig_binding_bind(table, FIG_OPTIONS(fig_binding, .name = name));
+}
+
+fig_status fig_binding_find(fig_binding_table *table, const char *name, uint32_t *tensor) {
+    FIG_TRY(look_up(table, name, tensor));
+    return find_memory(table, *tensor);
+}
+
+/* Of one node's caches, where it reads the table. */
+static int64_t node_page_limit(const fig_binding_table *table, const fig_node *node,
+                               uint32_t page_table) {
+    const fig_kernel *kernel = &fig_kernel_table[node->op];
+    const uint32_t *operands = table->program->operands + node->operand;
+    int64_t limit = INT64_MAX;
+    int reads_it = 0;
+    for (uint32_t i = 0; i < kernel->operand_count; i++)
+        reads_it |= operands[i] == page_table;
+    for (uint32_t i = 0; reads_it && i < kernel->field_count; i++) {
+        if (kernel->fields[i].kind != FIG_FIELD_EXTENT) continue;
+        const fig_bound *bound = &table->tensors[operands[kernel->fields[i].operand] - 1];
+        if (bound->place.address != NULL && bound->place.extent < limit)
+            limit = bound->place.extent;
+    }
+    return limit;
+}
+
+int64_t fig_binding_page_limit(const fig_binding_table *table, uint32_t page_table) {
+    const fig_program_view *program = table->program;
+    int64_t limit = INT64_MAX;
+    for (uint32_t n = 0; n < program->node_count; n++) {
+        if (program->nodes[n].op == FIG_OP_CALL) continue;
+        int64_t pages = node_page_limit(table, &program->nodes[n], page_table);
+        if (pages < limit) limit = pages;
+    }
+    return limit;
+}
+
+const fig_bound_call *fig_binding_call(const fig_binding_table *table, const char *name) {
+    for (uint32_t i = 0; i < table->call_count; i++)
+        if (strcmp(table->calls[i].name, name) == 0) return &table->calls[i];
+    return NULL;
+}
+
+/* ---- All bindings together ----------------------------------------------------------------- */
+
+static int compare_ranges(const void *a, const void *b) {
+    const fig_bound_range *left = a, *right = b;
+    return (left->begin > right->begin) - (left->begin < right->begin);
+}
+
+/* Strided tensors are left out: views of one allocation, q inside packed qkv or K and V in one
+ * pool, interleave without sharing an element, and what shares one cannot be told from the
+ * ranges. */
+static uint32_t list_ranges(const fig_binding_table *table) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < table->program->tensor_count; i++) {
+        const fig_bound *bound = &table->tensors[i];
+        const fig_tensor_record *record = &table->program->tensors[i];
+        if (!bound->needed || !bound->place.row_major || record->role == FIG_TEMP) continue;
+        size_t elements = (size_t)bound->place.extent * (size_t)bound->place.strides[0];
+        uintptr_t begin = (uintptr_t)bound->place.address;
+        uintptr_t end = begin + elements * fig_program_dtype_bytes(record->dtype);
+        table->ranges[count++] = (fig_bound_range){begin, end, i + 1, bound->written};
+    }
+    return count;
+}
+
+/* Sorted by address, so a range meets an earlier one exactly where it meets the earlier one that
+ * reaches furthest; a range that is only read minds only those that are written. */
+static fig_status check_overlap(fig_binding_table *table) {
+    uint32_t count = list_ranges(table);
+    const fig_bound_range *furthest = NULL, *furthest_written = NULL;
+    qsort(table->ranges, count, sizeof *table->ranges, compare_ranges);
+    for (uint32_t i = 0; i < count; i++) {
+        const fig_bound_range *range = &table->ranges[i];
+        const fig_bound_range *other = range->written ? furthest : furthest_written;
+        if (other != NULL && other->end > range->begin)
+            return fig_fail(FIG_INVALID, "tensor %s: lies on tensor %s, and a node writes %s",
+                            fig_program_tensor_name(table->program, range->tensor),
+                            fig_program_tensor_name(table->program, other->tensor),
+                            range->written ? "the first" : "the second");
+        if (furthest == NULL || range->end > furthest->end) furthest = range;
+        if (!range->written) continue;
+        if (furthest_written == NULL || range->end > furthest_written->end)
+            furthest_written = range;
+    }
+    return FIG_OK;
+}
+
+fig_status fig_binding_complete(fig_binding_table *table) {
+    for (uint32_t i = 0; i < table->program->tensor_count; i++)
+        if (table->tensors[i].needed) FIG_TRY(find_memory(table, i + 1));
+    for (uint32_t i = 0; i < table->call_count; i++)
+        if (table->calls[i].callback == NULL)
+            return fig_fail(FIG_UNBOUND, "call %s: no callback is registered",
+                            table->calls[i].name);
+    return check_overlap(table);
+}
+
+int fig_binding_unsettled(const fig_binding_table *table) {
+    for (uint32_t i = 0; i < table->program->tensor_count; i++) {
+        const fig_bound *bound = &table->tensors[i];
+        if (bound->held.device != NULL && bound->held.device != bound->owned.device) return 1;
+    }
+    return 0;
+}
+
+void fig_binding_settle(fig_binding_table *table) {
+    for (uint32_t i = 0; i < table->program->tensor_count; i++) {
+        release_held(table, &table->tensors[i]);
+        table->tensors[i].held = table->tensors[i].owned;
+    }
+}
+
+uint64_t fig_binding_owned_bytes(const fig_binding_table *table) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < table->program->tensor_count; i++) {
+        const fig_bound *bound = &table->tensors[i];
+        bytes += bound->owned.bytes;
+        if (bound->held.device != bound->owned.device) bytes += bound->held.bytes;
+    }
+    return bytes;
+}

@@ -1,0 +1,110 @@
+/* device.h: the one seam. What an engine asks of the machine it runs on.
+ *
+ * No slot is optional. Contract for all: outs are written on every path; on failure nothing is held
+ * and fig_message() says why; FIG_LOST is sticky and leaves close callable. A handle is made and
+ * freed by the same device; close, destroy and release take NULL or a zeroed block and never fail.
+ * One thread at a time per device.
+ *
+ * A stream runs its launches in order and apart from the caller; graphs hold work for it, execs are
+ * graphs made launchable. */
+#ifndef FIG_ENGINE_DEVICE_H
+#define FIG_ENGINE_DEVICE_H
+
+#include "include/figraph.h"
+#include "kernels/table.h"
+
+typedef struct fig_dev fig_dev;
+typedef struct fig_dev_stream fig_dev_stream;
+typedef struct fig_dev_graph fig_dev_graph; /* being built */
+typedef struct fig_dev_exec fig_dev_exec;   /* launchable */
+
+typedef enum fig_memory {
+    FIG_MEMORY_DEVICE, /* workspace, plan: device address only */
+    FIG_MEMORY_PINNED  /* ring: one address for the host, one for the device */
+} fig_memory;
+
+typedef struct fig_block {
+    void *device;
+    void *host; /* NULL unless pinned */
+    size_t bytes;
+    fig_memory kind;
+} fig_block;
+
+/* One kernel launch with its addresses filled in. params are copied before return. */
+typedef struct fig_dev_launch {
+    fig_op op;
+    uint32_t grid[3], block[3], shared_bytes;
+    const void *params;
+    size_t params_bytes;
+} fig_dev_launch;
+
+/* One call of a callback; args and what it points to are copied before return. args->rows and
+ * stream are the device's to fill: rows come from `plan`, the device's address of the step's
+ * plan. */
+typedef struct fig_dev_call {
+    fig_callback callback;
+    void *user;
+    const char *name; /* outlives the graph and its execs */
+    fig_call_args args;
+    int32_t read_count, write_count;
+    const void *plan;
+} fig_dev_call;
+
+/* Nodes made before, by number, that a node comes after. */
+typedef struct fig_dev_after {
+    const uint32_t *nodes;
+    uint32_t count;
+} fig_dev_after;
+
+typedef struct fig_device_api {
+    const char *name; /* "host", "cuda" */
+    fig_device kind;
+
+    /* FIG_NO_DEVICE: there is none, or none that this library can use. */
+    fig_status (*open)(fig_dev **dev, const fig_engine_options *options);
+    void (*close)(fig_dev *dev);
+
+    /* Blocks come zeroed and 256-byte aligned. Releasing memory that launched work uses is the
+     * caller's fault: wait first. */
+    fig_status (*allocate)(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes);
+    void (*release)(fig_dev *dev, fig_block *block);
+
+    /* A copy comes after all work launched on the stream and before all launched later; `from` is
+     * read, `to` written before return. */
+    fig_status (*copy_in)(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                          size_t bytes);
+    fig_status (*copy_out)(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                           size_t bytes);
+
+    fig_status (*stream_open)(fig_dev *dev, fig_dev_stream **stream);
+    void (*stream_close)(fig_dev *dev, fig_dev_stream *stream); /* ends what was launched first */
+    /* FIG_OK: idle. FIG_TIMEOUT: still running; below 0 there is no bound. A fault of the work
+     * itself is not the wait's: it stays until it is taken. */
+    fig_status (*stream_wait)(fig_dev *dev, fig_dev_stream *stream, int64_t timeout_us);
+    /* Execs launched and not ended; *fault: the first not taken. Never blocks. */
+    fig_status (*stream_query)(fig_dev *dev, fig_dev_stream *stream, int64_t *pending,
+                               fig_status *fault);
+    /* The first fault of work on the stream, once, its sentence in this thread's message. */
+    fig_status (*stream_take_fault)(fig_dev *dev, fig_dev_stream *stream);
+
+    /* Nodes are numbered from 0 as they are added. */
+    fig_status (*graph_create)(fig_dev *dev, fig_dev_graph **graph);
+    void (*graph_destroy)(fig_dev *dev, fig_dev_graph *graph);
+    fig_status (*graph_kernel)(fig_dev *dev, fig_dev_graph *graph, const fig_dev_launch *launch,
+                               fig_dev_after after);
+    fig_status (*graph_call)(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
+                             fig_dev_after after);
+
+    /* An exec needs its graph no more and is launched on one stream only. patch rewrites one
+     * kernel node's params for launches from here on, never its grid; calls are made anew with
+     * their graph. */
+    fig_status (*exec_create)(fig_dev *dev, fig_dev_exec **exec, const fig_dev_graph *graph);
+    void (*exec_destroy)(fig_dev *dev, fig_dev_exec *exec); /* only once it has ended everywhere */
+    fig_status (*exec_patch)(fig_dev *dev, fig_dev_exec *exec, uint32_t node, const void *params,
+                             size_t params_bytes);
+    fig_status (*exec_launch)(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *stream); /* hot */
+} fig_device_api;
+
+extern const fig_device_api fig_device_host;
+
+#endif

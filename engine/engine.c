@@ -1,0 +1,238 @@
+/* engine.c: open and close an engine, bind its tensors, move bytes in and out.
+ *
+ * All that is not done per step; replay.c is. Invariant: what is acquired in open() is given back
+ * in close() in the opposite order, however far open() came. */
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/size.h"
+#include "planner/status.h"
+
+/* ---- Open and close ------------------------------------------------------------------------ */
+
+static fig_status check_options(fig_engine_options *options) {
+    if (options->slots == 0) options->slots = FIG_SLOT_DEFAULT;
+    if (options->slots < FIG_SLOT_LEAST || options->slots > FIG_SLOT_LIMIT)
+        return fig_fail(FIG_INVALID, "engine: slots is %" PRId32 ", limits %d to %d",
+                        options->slots, FIG_SLOT_LEAST, FIG_SLOT_LIMIT);
+    if (options->busy_us < 0)
+        return fig_fail(FIG_INVALID, "engine: busy_us is %" PRId32 ", it must not be negative",
+                        options->busy_us);
+    if (options->fail_at_call < 0)
+        return fig_fail(FIG_INVALID, "engine: fail_at_call is %" PRId64 ", it must not be negative",
+                        options->fail_at_call);
+    return FIG_OK;
+}
+
+/* A caller who named cuda never gets the host. */
+static fig_status choose_device(fig_device device, const fig_device_api **api) {
+    *api = NULL;
+    switch (device) {
+    case FIG_DEVICE_AUTO:
+    case FIG_DEVICE_HOST: *api = &fig_device_host; return FIG_OK;
+    case FIG_DEVICE_CUDA: return fig_fail(FIG_NO_DEVICE, "engine: this library has no cuda device");
+    }
+    return fig_fail(FIG_INVALID, "engine: device is %d, which no fig_device is", (int)device);
+}
+
+/*     pinned: [words, padded to 64][slot 0][slot 1]...  */
+static fig_status open_memory(fig_engine *engine, uint32_t slot_count) {
+    const fig_graphs *graphs = engine->graphs;
+    const fig_device_api *api = engine->api;
+    const size_t words_bytes = fig_size_align(sizeof(fig_fetch_words), 64);
+    const size_t slot_bytes = fig_size_align(graphs->plan_bytes, 64);
+    const size_t pinned_bytes = words_bytes + slot_count * slot_bytes;
+    FIG_TRY(
+        api->allocate(engine->dev, &engine->workspace, FIG_MEMORY_DEVICE, graphs->workspace.bytes));
+    FIG_TRY(api->allocate(engine->dev, &engine->plan, FIG_MEMORY_DEVICE, graphs->plan_bytes));
+    FIG_TRY(api->allocate(engine->dev, &engine->cursor, FIG_MEMORY_DEVICE, sizeof(uint64_t)));
+    FIG_TRY(api->allocate(engine->dev, &engine->pinned, FIG_MEMORY_PINNED, pinned_bytes));
+    uint8_t *host = engine->pinned.host;
+    fig_ring_init(&engine->ring, host + words_bytes, engine->pinned.host, slot_count,
+                  (uint32_t)slot_bytes);
+    return FIG_OK;
+}
+
+static fig_status open_execs(fig_engine *engine) {
+    uint8_t *device = engine->pinned.device;
+    size_t words_bytes = (size_t)(engine->ring.slots - (uint8_t *)engine->pinned.host);
+    const fig_exec_places places = {
+        .workspace = engine->workspace.device,
+        .plan = engine->plan.device,
+        .ring = device + words_bytes,
+        .cursor = engine->cursor.device,
+        .words = device,
+        .slot_count = engine->ring.slot_count,
+        .slot_bytes = engine->ring.slot_bytes,
+    };
+    FIG_TRY(fig_binding_init(&engine->bindings, engine->graphs, engine->api, engine->dev,
+                             engine->workspace.device));
+    return fig_execs_init(&engine->execs, &engine->bindings, engine->stream, &places);
+}
+
+static fig_status open_stamps(fig_engine *engine) {
+    size_t count = (size_t)engine->program->spec.sequence_limit;
+    engine->stamps.of = calloc(count, sizeof *engine->stamps.of);
+    if (engine->stamps.of == NULL) return fig_fail(FIG_NOMEM, "engine: %zu sequences", count);
+    return FIG_OK;
+}
+
+/* In order: device, stream, memory, stamps, bindings, execs. */
+static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
+    FIG_TRY(choose_device(options->device, &engine->api));
+    FIG_TRY(engine->api->open(&engine->dev, options));
+    FIG_TRY(engine->api->stream_open(engine->dev, &engine->stream));
+    FIG_TRY(open_memory(engine, (uint32_t)options->slots));
+    FIG_TRY(open_stamps(engine));
+    return open_execs(engine);
+}
+
+fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
+                           const fig_engine_options *options) {
+    fig_engine_options ours;
+    *out = NULL;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_engine_options"));
+    FIG_TRY(check_options(&ours));
+    if (graphs == NULL) return fig_fail(FIG_INVALID, "engine: graphs is NULL");
+    fig_engine *engine = calloc(1, sizeof *engine);
+    if (engine == NULL) return fig_fail(FIG_NOMEM, "engine: %zu bytes", sizeof *engine);
+    engine->graphs = graphs;
+    engine->program = fig_program_view_of(graphs->program);
+    engine->busy_us = ours.busy_us;
+    engine->last_bucket = -1;
+    fig_status status = open_parts(engine, &ours);
+    if (status != FIG_OK) {
+        fig_engine_close(engine);
+        return status;
+    }
+    *out = engine;
+    return FIG_OK;
+}
+
+void fig_engine_close(fig_engine *engine) {
+    if (engine == NULL) return;
+    if (engine->dev != NULL) {
+        engine->api->stream_close(engine->dev, engine->stream); /* nothing runs from here on */
+        fig_execs_finish(&engine->execs);
+        fig_binding_finish(&engine->bindings);
+        engine->api->release(engine->dev, &engine->pinned);
+        engine->api->release(engine->dev, &engine->cursor);
+        engine->api->release(engine->dev, &engine->plan);
+        engine->api->release(engine->dev, &engine->workspace);
+        engine->api->close(engine->dev);
+    }
+    free(engine->stamps.of);
+    free(engine);
+}
+
+fig_device fig_engine_device(const fig_engine *engine) {
+    return engine->api->kind;
+}
+
+/* ---- Bindings ------------------------------------------------------------------------------ */
+
+fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding) {
+    fig_binding ours;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, binding, "fig_binding"));
+    return fig_binding_bind(&engine->bindings, &ours);
+}
+
+fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
+                               void *user) {
+    return fig_binding_register(&engine->bindings, call, callback, user);
+}
+
+/* A staged step belongs to the execs that it was staged for, so those may not change under it. */
+fig_status fig_engine_prepare(fig_engine *engine) {
+    if (fig_execs_ready(&engine->execs)) return FIG_OK;
+    if (engine->staged != engine->launched)
+        return fig_fail(FIG_INVALID,
+                        "prepare: %" PRId64 " staged steps wait for their launch, with what was "
+                        "bound before",
+                        engine->staged - engine->launched);
+    return fig_execs_prepare(&engine->execs);
+}
+
+/* ---- Bytes in and out ---------------------------------------------------------------------- */
+
+/* Checks a span and finds where it begins. */
+static fig_status find_span(fig_engine *engine, const fig_span *span, const void *host,
+                            uint8_t **address) {
+    uint32_t tensor;
+    FIG_TRY(fig_binding_find(&engine->bindings, span->name, &tensor));
+    const fig_bound_place *place = &engine->bindings.tensors[tensor - 1].place;
+    if (span->offset > place->bytes || span->bytes > place->bytes - span->offset)
+        return fig_fail(FIG_INVALID, "tensor %s: %zu bytes from %zu of %zu", span->name,
+                        span->bytes, span->offset, place->bytes);
+    if (host == NULL && span->bytes > 0)
+        return fig_fail(FIG_INVALID, "tensor %s: the host's memory is NULL", span->name);
+    *address = place->address + span->offset;
+    return FIG_OK;
+}
+
+fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from) {
+    fig_span ours;
+    uint8_t *address;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, span, "fig_span"));
+    FIG_TRY(find_span(engine, &ours, from, &address));
+    return engine->api->copy_in(engine->dev, engine->stream, address, from, ours.bytes);
+}
+
+fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to) {
+    fig_span ours;
+    uint8_t *address;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, span, "fig_span"));
+    FIG_TRY(find_span(engine, &ours, to, &address));
+    return engine->api->copy_out(engine->dev, engine->stream, to, address, ours.bytes);
+}
+
+static fig_status check_pages(const fig_engine *engine, const fig_pages *pages, uint32_t tensor) {
+    const fig_tensor_record *record = &engine->program->tensors[tensor - 1];
+    if (record->rank != 2 || record->dtype != FIG_I32)
+        return fig_fail(FIG_INVALID, "pages: tensor page_table is no table of i32");
+    if (pages->sequence < 0 || pages->sequence >= record->dims[0])
+        return fig_fail(FIG_INVALID, "pages: sequence is %" PRId32 ", limit %" PRId64,
+                        pages->sequence, record->dims[0] - 1);
+    if (pages->first < 0 || pages->count < 0 ||
+        (int64_t)pages->first + pages->count > record->dims[1])
+        return fig_fail(FIG_INVALID,
+                        "pages: %" PRId32 " entries from %" PRId32 ", a sequence has %" PRId64,
+                        pages->count, pages->first, record->dims[1]);
+    if (pages->count > 0 && pages->pages == NULL)
+        return fig_fail(FIG_INVALID, "pages: pages is NULL");
+    int64_t limit = fig_binding_page_limit(&engine->bindings, tensor);
+    for (int32_t i = 0; i < pages->count; i++)
+        if (pages->pages[i] < 0 || pages->pages[i] >= limit)
+            return fig_fail(FIG_INVALID,
+                            "pages: pages[%" PRId32 "] is %" PRId32 ", the caches hold %" PRId64, i,
+                            pages->pages[i], limit);
+    return FIG_OK;
+}
+
+fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages) {
+    fig_pages ours;
+    uint32_t tensor;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, pages, "fig_pages"));
+    FIG_TRY(fig_binding_find(&engine->bindings, "page_table", &tensor));
+    FIG_TRY(check_pages(engine, &ours, tensor));
+    if (ours.count == 0) return FIG_OK;
+    const fig_bound_place *place = &engine->bindings.tensors[tensor - 1].place;
+    int64_t entry = ours.sequence * place->strides[0] + ours.first;
+    return engine->api->copy_in(engine->dev, engine->stream,
+                                place->address + (size_t)entry * sizeof(int32_t), ours.pages,
+                                (size_t)ours.count * sizeof(int32_t));
+}
+
+/* ---- Waiting ------------------------------------------------------------------------------- */
+
+fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {
+    FIG_TRY(engine->api->stream_wait(engine->dev, engine->stream, timeout_us));
+    FIG_TRY(engine->api->stream_take_fault(engine->dev, engine->stream));
+    uint64_t missed = fig_ring_missed(&engine->ring) - engine->missed;
+    if (missed == 0) return FIG_OK;
+    engine->missed += missed;
+    return fig_fail(FIG_DRIVER, "%" PRIu64 " replays found no plan staged and ran no rows", missed);
+}

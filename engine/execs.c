@@ -1,0 +1,226 @@
+/* execs.c: lower each bucket once, fill in addresses, and keep execs true to the bindings.
+ *
+ * Cold: runs where bindings have changed. Invariant: a prepare that fails half-way can be called
+ * again, since each bucket says for itself what it holds. */
+#include "engine/execs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/status.h"
+
+fig_status fig_execs_init(fig_execs *execs, fig_binding_table *bindings, fig_dev_stream *stream,
+                          const fig_exec_places *places) {
+    uint32_t count = bindings->graphs->bucket_count;
+    *execs = (fig_execs){.bindings = bindings, .stream = stream, .places = *places};
+    execs->buckets = calloc((size_t)count + 1, sizeof *execs->buckets);
+    if (execs->buckets == NULL) return fig_fail(FIG_NOMEM, "engine: execs of %u buckets", count);
+    return FIG_OK;
+}
+
+void fig_execs_finish(fig_execs *execs) {
+    for (uint32_t i = 0; execs->buckets != NULL && i < execs->bindings->graphs->bucket_count; i++) {
+        execs->bindings->api->exec_destroy(execs->bindings->dev, execs->buckets[i].exec);
+        fig_lower_finish(&execs->buckets[i].lowered);
+    }
+    free(execs->buckets);
+    *execs = (fig_execs){0};
+}
+
+/* ---- Addresses ----------------------------------------------------------------------------- */
+
+static uint64_t address_of(const void *base, uint64_t addend) {
+    return (uint64_t)(uintptr_t)base + addend;
+}
+
+static uint64_t value_of(const fig_execs *execs, const fig_reloc *reloc) {
+    const fig_exec_places *places = &execs->places;
+    const fig_bound *tensors = execs->bindings->tensors;
+    switch ((fig_reloc_kind)reloc->kind) {
+    case FIG_RELOC_ADDRESS:
+        return address_of(tensors[reloc->symbol - 1].place.address, reloc->addend);
+    case FIG_RELOC_STRIDE: return (uint64_t)tensors[reloc->symbol - 1].place.strides[reloc->item];
+    case FIG_RELOC_EXTENT: return (uint64_t)tensors[reloc->symbol - 1].place.extent;
+    case FIG_RELOC_WORKSPACE: return address_of(places->workspace, reloc->addend);
+    case FIG_RELOC_PLAN: return address_of(places->plan, reloc->addend);
+    case FIG_RELOC_RING: return address_of(places->ring, reloc->addend);
+    case FIG_RELOC_RING_CURSOR: return address_of(places->cursor, reloc->addend);
+    case FIG_RELOC_RING_WORDS: return address_of(places->words, reloc->addend);
+    case FIG_RELOC_RING_SLOTS: return places->slot_count;
+    case FIG_RELOC_RING_BYTES: return places->slot_bytes;
+    }
+    assert(!"a kind of relocation");
+    return 0;
+}
+
+/* Copies a launch's params and writes each relocated word, all of it, so that params filled in
+ * before serve as well as fresh ones. */
+static void fill_params(const fig_execs *execs, const fig_lowered *lowered,
+                        const fig_launch *launch, uint8_t *params) {
+    memcpy(params, lowered->params + launch->params, launch->params_bytes);
+    for (uint32_t i = 0; i < launch->reloc_count; i++) {
+        const fig_reloc *reloc = &lowered->relocs[launch->reloc + i];
+        uint64_t value = value_of(execs, reloc);
+        uint32_t word = (uint32_t)value;
+        uint8_t *to = params + (reloc->offset - launch->params);
+        if (reloc->kind == FIG_RELOC_RING_SLOTS || reloc->kind == FIG_RELOC_RING_BYTES) {
+            memcpy(to, &word, sizeof word);
+        } else {
+            memcpy(to, &value, sizeof value);
+        }
+    }
+}
+
+/* ---- Making a bucket's exec ---------------------------------------------------------------- */
+
+static fig_status add_call(const fig_execs *execs, const fig_bucket *caps, fig_dev_graph *graph,
+                           const fig_node *node, fig_dev_after after) {
+    const fig_binding_table *bindings = execs->bindings;
+    const fig_program_view *program = bindings->program;
+    const uint32_t *operands = program->operands + node->operand;
+    void *addresses[2 * FIG_CALL_TENSOR_LIMIT];
+    fig_call_attributes attributes;
+    memcpy(&attributes, program->attributes + node->attribute, sizeof attributes);
+    const fig_bound_call *bound = fig_binding_call(bindings, program->strings + attributes.name);
+    for (uint32_t i = 0; i < node->operand_count; i++)
+        addresses[i] = bindings->tensors[operands[i] - 1].place.address;
+    fig_dev_call call = {.callback = bound->callback,
+                         .user = bound->user,
+                         .name = bound->name,
+                         .read_count = (int32_t)attributes.read_count,
+                         .write_count = (int32_t)(node->operand_count - attributes.read_count),
+                         .plan = execs->places.plan};
+    call.args = (fig_call_args){.size = sizeof call.args,
+                                .device = bindings->api->kind,
+                                .bucket = *caps,
+                                .tag = attributes.tag,
+                                .bytes = attributes.bytes,
+                                .byte_count = (int32_t)attributes.byte_count,
+                                .reads = (const void *const *)addresses,
+                                .writes = addresses + attributes.read_count};
+    return bindings->api->graph_call(bindings->dev, graph, &call, after);
+}
+
+static fig_status add_launch(const fig_execs *execs, uint32_t bucket, fig_dev_graph *graph,
+                             const fig_launch *launch, fig_dev_after after) {
+    const fig_binding_table *bindings = execs->bindings;
+    const fig_lowered *lowered = &execs->buckets[bucket].lowered;
+    if (launch->op == FIG_OP_CALL)
+        return add_call(execs, &bindings->graphs->buckets[bucket].caps, graph,
+                        &bindings->program->nodes[launch->node], after);
+    fig_dev_launch kernel = {.op = (fig_op)launch->op,
+                             .shared_bytes = launch->shared_bytes,
+                             .params = lowered->params + launch->params,
+                             .params_bytes = launch->params_bytes};
+    memcpy(kernel.grid, launch->grid, sizeof kernel.grid);
+    memcpy(kernel.block, launch->block, sizeof kernel.block);
+    return bindings->api->graph_kernel(bindings->dev, graph, &kernel, after);
+}
+
+/* Launch n is the graph's node n. Edges are sorted by what they lead to, so those into one launch
+ * lie together. `from`: [launch_count] scratch. */
+static fig_status add_launches(const fig_execs *execs, uint32_t bucket, fig_dev_graph *graph,
+                               uint32_t *from) {
+    const fig_lowered *lowered = &execs->buckets[bucket].lowered;
+    uint32_t edge = 0;
+    for (uint32_t i = 0; i < lowered->launch_count; i++) {
+        fig_dev_after after = {from, 0};
+        for (; edge < lowered->edge_count && lowered->edges[edge].to == i; edge++)
+            from[after.count++] = lowered->edges[edge].from;
+        FIG_TRY(add_launch(execs, bucket, graph, &lowered->launches[i], after));
+    }
+    assert(edge == lowered->edge_count);
+    return FIG_OK;
+}
+
+static fig_status make_exec(const fig_execs *execs, uint32_t bucket, fig_dev_exec **exec) {
+    const fig_device_api *api = execs->bindings->api;
+    fig_dev *dev = execs->bindings->dev;
+    fig_dev_graph *graph = NULL;
+    uint32_t count = execs->buckets[bucket].lowered.launch_count;
+    uint32_t *from = calloc((size_t)count + 1, sizeof *from);
+    *exec = NULL;
+    if (from == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", count);
+    fig_status status = api->graph_create(dev, &graph);
+    if (status == FIG_OK) status = add_launches(execs, bucket, graph, from);
+    if (status == FIG_OK) status = api->exec_create(dev, exec, graph);
+    api->graph_destroy(dev, graph);
+    free(from);
+    return status;
+}
+
+/* ---- Keeping it true ----------------------------------------------------------------------- */
+
+/* A call's addresses are the callback's, on cuda captured with its work, so they cannot be
+ * patched. */
+static fig_status rebuild(fig_execs *execs, uint32_t index) {
+    fig_exec_bucket *bucket = &execs->buckets[index];
+    const fig_device_api *api = execs->bindings->api;
+    fig_lowered *lowered = &bucket->lowered;
+    uint8_t params[FIG_PARAMS_LIMIT];
+    fig_dev_exec *exec;
+    for (uint32_t i = 0; i < lowered->launch_count; i++) {
+        const fig_launch *launch = &lowered->launches[i];
+        fill_params(execs, lowered, launch, params);
+        memcpy(lowered->params + launch->params, params, launch->params_bytes);
+    }
+    FIG_TRY(make_exec(execs, index, &exec));
+    /* The old one may still be running. */
+    fig_status status = FIG_OK;
+    if (bucket->exec != NULL) status = api->stream_wait(execs->bindings->dev, execs->stream, -1);
+    if (status != FIG_OK) {
+        api->exec_destroy(execs->bindings->dev, exec);
+        return status;
+    }
+    api->exec_destroy(execs->bindings->dev, bucket->exec);
+    bucket->exec = exec;
+    bucket->calls_version = execs->bindings->calls_version;
+    return FIG_OK;
+}
+
+static fig_status patch(fig_execs *execs, fig_exec_bucket *bucket) {
+    const fig_device_api *api = execs->bindings->api;
+    fig_lowered *lowered = &bucket->lowered;
+    uint8_t params[FIG_PARAMS_LIMIT];
+    for (uint32_t i = 0; i < lowered->launch_count; i++) {
+        const fig_launch *launch = &lowered->launches[i];
+        uint8_t *held = lowered->params + launch->params;
+        fill_params(execs, lowered, launch, params);
+        if (memcmp(held, params, launch->params_bytes) == 0) continue;
+        FIG_TRY(
+            api->exec_patch(execs->bindings->dev, bucket->exec, i, params, launch->params_bytes));
+        memcpy(held, params, launch->params_bytes);
+        execs->patched_launches++;
+    }
+    return FIG_OK;
+}
+
+static fig_status prepare_bucket(fig_execs *execs, uint32_t index) {
+    const fig_binding_table *bindings = execs->bindings;
+    const fig_graphs *graphs = bindings->graphs;
+    fig_exec_bucket *bucket = &execs->buckets[index];
+    if (bucket->lowered.launches == NULL)
+        FIG_TRY(fig_lower_bucket(bindings->program, &graphs->workspace, &graphs->buckets[index],
+                                 &bucket->lowered));
+    if (bucket->exec == NULL || bucket->calls_version != bindings->calls_version)
+        return rebuild(execs, index);
+    return patch(execs, bucket);
+}
+
+int fig_execs_ready(const fig_execs *execs) {
+    return execs->version == execs->bindings->version;
+}
+
+fig_status fig_execs_prepare(fig_execs *execs) {
+    fig_binding_table *bindings = execs->bindings;
+    FIG_TRY(fig_binding_complete(bindings));
+    for (uint32_t i = 0; i < bindings->graphs->bucket_count; i++)
+        FIG_TRY(prepare_bucket(execs, i));
+    /* Steps in flight keep the addresses that they were launched with. */
+    if (fig_binding_unsettled(bindings))
+        FIG_TRY(bindings->api->stream_wait(bindings->dev, execs->stream, -1));
+    fig_binding_settle(bindings);
+    execs->version = bindings->version;
+    execs->prepares++;
+    return FIG_OK;
+}

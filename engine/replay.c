@@ -1,0 +1,84 @@
+/* replay.c: stage a step, launch it, see how far the steps are.
+ *
+ * The only file that runs per step: nothing here allocates, locks or logs, and the one wait is for
+ * a slot and bounded. A step changes the bytes of one slot, never a graph. Invariant: what was
+ * staged is launched once, in the order staged, by the exec of the bucket that it was planned
+ * for. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "planner/status.h"
+
+fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
+    const fig_graphs *graphs = engine->graphs;
+    fig_plan_step planned;
+    uint8_t *slot;
+    int32_t index;
+    FIG_TRY(fig_step_check(&engine->program->spec, step, &engine->stamps, &planned));
+    if (!fig_execs_ready(&engine->execs)) FIG_TRY(fig_engine_prepare(engine));
+    FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &planned, &index));
+    fig_status status = fig_ring_claim(&engine->ring, engine->busy_us, &slot);
+    engine->busy_count += status == FIG_BUSY;
+    FIG_TRY(status);
+
+    fig_plan_write(&graphs->buckets[index].plan, &planned, slot);
+    engine->uploaded_bytes += ((const fig_plan_head *)(const void *)slot)->bytes;
+    fig_ring_publish(&engine->ring, slot);
+    engine->staged_buckets[engine->staged % FIG_SLOT_LIMIT] = (uint32_t)index;
+    engine->staged++;
+    engine->last_bucket = index;
+    return FIG_OK;
+}
+
+fig_status fig_engine_launch(fig_engine *engine) {
+    if (engine->launched == engine->staged)
+        return fig_fail(FIG_INVALID, "launch: nothing is staged");
+    uint32_t index = engine->staged_buckets[engine->launched % FIG_SLOT_LIMIT];
+    FIG_TRY(
+        engine->api->exec_launch(engine->dev, engine->execs.buckets[index].exec, engine->stream));
+    engine->launched++;
+    return FIG_OK;
+}
+
+/* Where the launch fails the step stays staged, and a later fig_engine_launch() is its. */
+fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
+    FIG_TRY(fig_engine_stage(engine, step));
+    return fig_engine_launch(engine);
+}
+
+/* What the caller's header knows of a struct of ours, and zeros where it knows more. */
+static void give(void *theirs, uint32_t their_bytes, const void *ours, size_t our_bytes) {
+    const size_t known = their_bytes < our_bytes ? their_bytes : our_bytes;
+    if (their_bytes < sizeof their_bytes) return;
+    memset(theirs, 0, their_bytes);
+    memcpy(theirs, ours, known);
+    memcpy(theirs, &their_bytes, sizeof their_bytes);
+}
+
+fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
+    fig_progress ours = {.staged = engine->staged, .launched = engine->launched};
+    int64_t pending;
+    fig_status status =
+        engine->api->stream_query(engine->dev, engine->stream, &pending, &ours.fault);
+    if (status == FIG_OK) ours.completed = ours.launched - pending;
+    if (ours.fault == FIG_OK && fig_ring_missed(&engine->ring) != engine->missed)
+        ours.fault = FIG_DRIVER;
+    give(progress, progress->size, &ours, sizeof ours);
+    return status;
+}
+
+void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {
+    fig_engine_stats ours = {
+        .steps = engine->launched,
+        .busy = engine->busy_count,
+        .uploaded_bytes = engine->uploaded_bytes,
+        .prepares = engine->execs.prepares,
+        .patched_launches = engine->execs.patched_launches,
+        .last_bucket = engine->last_bucket,
+        .workspace_bytes = engine->workspace.bytes,
+        .owned_bytes = fig_binding_owned_bytes(&engine->bindings),
+        .pinned_bytes = engine->pinned.bytes,
+    };
+    give(stats, stats->size, &ours, sizeof ours);
+}

@@ -1,0 +1,503 @@
+/* test_engine.c: what a caller may do with an engine, and what it is told where it may not. */
+#include "engine/engine.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/decode.h"
+#include "tests/support/gate.h"
+
+static void check_message(const char *sentence) {
+    assert_string_equal(fig_message(), sentence);
+}
+
+static const fig_decode_options small_decode = {
+    .dtype = FIG_F32, .layers = 1, .page_size = 16, .batch_limit = 4, .kv_limit = 128};
+
+/* ---- Open ---------------------------------------------------------------------------------- */
+
+static fig_status open_with(const fig_engine_options *options) {
+    fig_graphs *graphs = fig_gate_graphs();
+    fig_engine *engine = (fig_engine *)(void *)&graphs;
+    fig_status status = fig_engine_open(&engine, graphs, options);
+    assert_true((engine != NULL) == (status == FIG_OK));
+    fig_engine_close(engine);
+    fig_graphs_destroy(graphs);
+    return status;
+}
+
+static void without_a_gpu_auto_is_the_host_and_cuda_is_refused(void **state) {
+    (void)state;
+    fig_gate g;
+    fig_gate_open(&g, NULL);
+    assert_int_equal(fig_engine_device(g.engine), FIG_DEVICE_HOST);
+    fig_gate_close(&g);
+    assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_HOST)), FIG_OK);
+    assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_CUDA)),
+                     FIG_NO_DEVICE);
+    check_message("engine: this library has no cuda device");
+}
+
+static void options_out_of_range_are_refused_by_name(void **state) {
+    (void)state;
+    assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .slots = 1)), FIG_INVALID);
+    check_message("engine: slots is 1, limits 2 to 64");
+    assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .slots = 65)), FIG_INVALID);
+    assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .slots = 64)), FIG_OK);
+    assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .busy_us = -1)), FIG_INVALID);
+    check_message("engine: busy_us is -1, it must not be negative");
+    assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .fail_at_call = -1)), FIG_INVALID);
+    assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .device = (fig_device)7)),
+                     FIG_INVALID);
+    check_message("engine: device is 7, which no fig_device is");
+    fig_engine *engine;
+    assert_int_equal(fig_engine_open(&engine, NULL, NULL), FIG_INVALID);
+    assert_null(engine);
+}
+
+/* ---- Bindings ------------------------------------------------------------------------------ */
+
+static void a_tensor_bound_again_is_the_next_steps(void **state) {
+    (void)state;
+    fig_gate g;
+    static _Alignas(16) fig_gate_act other_act;
+    static _Alignas(16) fig_gate_x other_x;
+    static const fig_gate_act zeros;
+    fig_gate_open(&g, NULL);
+    fig_gate_run(&g, 4);
+    fig_gate_wait(&g);
+    fig_gate_check(g.x, g.act, 4);
+    assert_int_equal(fig_gate_stats(g.engine).prepares, 1);
+    assert_int_equal(fig_gate_stats(g.engine).patched_launches, 0);
+
+    memset(g.act, 0, sizeof g.act);
+    assert_int_equal(fig_gate_bind(g.engine, "act", other_act, sizeof other_act), FIG_OK);
+    fig_gate_run(&g, 4);
+    fig_gate_wait(&g);
+    fig_gate_check(g.x, other_act, 4);
+    assert_memory_equal(g.act, zeros, sizeof zeros);
+    assert_int_equal(fig_gate_stats(g.engine).prepares, 2);
+    assert_int_equal(fig_gate_stats(g.engine).patched_launches, 2); /* one in each bucket */
+
+    fig_gate_fill(other_x, -2.0f);
+    assert_int_equal(fig_gate_bind(g.engine, "x", other_x, sizeof other_x), FIG_OK);
+    fig_gate_run(&g, 3);
+    fig_gate_wait(&g);
+    assert_ptr_equal(g.last_read, other_x);
+    fig_gate_check(other_x, other_act, 3);
+    assert_int_equal(fig_gate_stats(g.engine).prepares, 3);
+    fig_gate_run(&g, 3);
+    fig_gate_wait(&g);
+    assert_int_equal(fig_gate_stats(g.engine).prepares, 3);
+    fig_gate_close(&g);
+}
+
+static void a_step_in_flight_keeps_the_addresses_it_was_launched_with(void **state) {
+    (void)state;
+    fig_gate g;
+    static _Alignas(16) fig_gate_act other;
+    memset(other, 0, sizeof other);
+    fig_gate_open(&g, NULL);
+    assert_int_equal(fig_gate_bind(g.engine, "act", NULL, 0), FIG_OK);
+    g.held = 1;
+    fig_gate_run(&g, 4);
+    sem_wait(&g.entered);
+    assert_int_equal(fig_gate_bind(g.engine, "act", other, sizeof other), FIG_OK);
+    fig_gate_leave_later(&g);
+    assert_int_equal(fig_gate_stage(&g, 4), FIG_OK); /* prepares, and so ends the first */
+    fig_progress progress = fig_gate_progress(g.engine);
+    assert_int_equal(progress.completed, 1);
+    assert_int_equal(other[0], 0);
+    assert_int_equal(fig_gate_stats(g.engine).owned_bytes, 0);
+    sem_post(&g.leave);
+    assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
+    fig_gate_wait(&g);
+    fig_gate_check(g.x, other, 4);
+    fig_gate_close(&g);
+}
+
+static void a_staged_step_is_launched_before_its_tensors_may_move(void **state) {
+    (void)state;
+    fig_gate g;
+    static _Alignas(16) fig_gate_act other;
+    memset(other, 0, sizeof other);
+    fig_gate_open(&g, NULL);
+    assert_int_equal(fig_gate_stage(&g, 4), FIG_OK);
+    assert_int_equal(fig_gate_bind(g.engine, "act", other, sizeof other), FIG_OK);
+    assert_int_equal(fig_gate_stage(&g, 4), FIG_INVALID);
+    check_message("prepare: 1 staged steps wait for their launch, with what was bound before");
+    assert_int_equal(fig_engine_prepare(g.engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
+    fig_gate_wait(&g);
+    fig_gate_check(g.x, g.act, 4);
+    fig_gate_run(&g, 4);
+    fig_gate_wait(&g);
+    fig_gate_check(g.x, other, 4);
+    fig_gate_close(&g);
+}
+
+/* ---- Calls --------------------------------------------------------------------------------- */
+
+static void a_call_sees_its_step_and_its_tensors(void **state) {
+    (void)state;
+    fig_gate g;
+    fig_gate_open(&g, NULL);
+    for (int32_t rows = 1; rows <= 4; rows++) {
+        memset(g.act, 0, sizeof g.act);
+        fig_gate_fill(g.x, (float)rows);
+        fig_gate_run(&g, rows);
+        fig_gate_wait(&g);
+        fig_gate_check(g.x, g.act, rows);
+        assert_int_equal(g.calls, rows);
+        assert_int_equal(g.last.rows, rows);
+        assert_int_equal(g.last.bucket.batch, rows <= 2 ? 2 : 4);
+        assert_int_equal(g.last.bucket.kv, FIG_GATE_KV);
+        assert_int_equal(g.last.device, FIG_DEVICE_HOST);
+        assert_null(g.last.stream);
+        assert_int_equal(g.last.tag, 5);
+        assert_string_equal(g.last_bytes, "scale");
+        assert_ptr_equal(g.last_read, g.x);
+    }
+    fig_gate_close(&g);
+}
+
+static void a_failing_call_fails_its_step_once(void **state) {
+    (void)state;
+    fig_gate g;
+    static const fig_gate_act zeros;
+    fig_gate_open(&g, NULL);
+    fig_gate_run(&g, 4);
+    fig_gate_wait(&g);
+    memset(g.act, 0, sizeof g.act);
+    g.answer = 3;
+    fig_gate_run(&g, 4);
+    while (fig_gate_progress(g.engine).completed < 2) {
+    }
+    g.answer = 4;
+    fig_gate_run(&g, 4);
+    while (fig_gate_progress(g.engine).completed < 3) {
+    }
+    g.answer = 0;
+    assert_memory_equal(g.act, zeros, sizeof zeros);
+    assert_int_equal(fig_gate_progress(g.engine).fault, FIG_CALL);
+    assert_int_equal(fig_gate_progress(g.engine).fault, FIG_CALL);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALL);
+    check_message("step 2: call \"gemm\" returned 3");
+    assert_int_equal(fig_gate_progress(g.engine).fault, FIG_OK);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_OK);
+    fig_gate_run(&g, 4);
+    fig_gate_wait(&g);
+    fig_gate_check(g.x, g.act, 4);
+    fig_gate_close(&g);
+}
+
+static void a_prepare_keeps_a_fault_for_the_wait(void **state) {
+    (void)state;
+    fig_gate g;
+    static _Alignas(16) fig_gate_x other;
+    fig_gate_open(&g, NULL);
+    g.answer = 9;
+    fig_gate_run(&g, 1);
+    assert_int_equal(fig_gate_bind(g.engine, "x", other, sizeof other), FIG_OK);
+    assert_int_equal(fig_engine_prepare(g.engine), FIG_OK);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALL);
+    check_message("step 1: call \"gemm\" returned 9");
+    fig_gate_close(&g);
+}
+
+static void a_call_without_its_callback_is_named(void **state) {
+    (void)state;
+    fig_gate gate, other;
+    fig_graphs *graphs = fig_gate_graphs();
+    fig_engine *engine;
+    const fig_step step = fig_gate_step(1);
+    fig_gate_init(&gate);
+    fig_gate_init(&other);
+    assert_int_equal(fig_engine_open(&engine, graphs, NULL), FIG_OK);
+    assert_int_equal(fig_gate_bind(engine, "x", NULL, 0), FIG_OK);
+    assert_int_equal(fig_gate_bind(engine, "act", NULL, 0), FIG_OK);
+    assert_int_equal(fig_engine_step(engine, &step), FIG_UNBOUND);
+    check_message("call gemm: no callback is registered");
+    assert_int_equal(fig_engine_register(engine, "gemv", fig_gate_callback, &gate), FIG_INVALID);
+    check_message("the program has no call gemv");
+    assert_int_equal(fig_engine_register(engine, "gemm", NULL, &gate), FIG_INVALID);
+    assert_int_equal(fig_engine_register(engine, NULL, fig_gate_callback, &gate), FIG_INVALID);
+    assert_int_equal(fig_engine_register(engine, "gemm", fig_gate_callback, &gate), FIG_OK);
+    assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
+    assert_int_equal(fig_engine_register(engine, "gemm", fig_gate_callback, &other), FIG_OK);
+    assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
+    assert_int_equal(fig_engine_wait(engine, FIG_GATE_BOUND_US), FIG_OK);
+    assert_int_equal(gate.calls, 1);
+    assert_int_equal(other.calls, 1);
+    fig_engine_close(engine);
+    fig_graphs_destroy(graphs);
+}
+
+/* ---- Steps --------------------------------------------------------------------------------- */
+
+static void a_step_larger_than_every_bucket_is_refused(void **state) {
+    (void)state;
+    static const fig_bucket bucket = {2, 64};
+    static const int32_t long_row[] = {129, 1}, longer_row[] = {300}, three[] = {1, 1, 1};
+    static const int32_t fits[] = {128};
+    fig_decode decode;
+    fig_engine *engine;
+    fig_decode_options options = small_decode;
+    options.kv_limit = 256;
+    options.buckets = &bucket;
+    options.bucket_count = 1;
+    fig_decode_open(&decode, &options);
+    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    fig_decode_bind(&decode, engine);
+    fig_step step = {.size = sizeof step, .rows = 3, .kv_lengths = three};
+    assert_int_equal(fig_engine_step(engine, &step), FIG_TOO_LARGE);
+    step.rows = 2, step.kv_lengths = long_row;
+    assert_int_equal(fig_engine_step(engine, &step), FIG_TOO_LARGE);
+    step.rows = 1, step.kv_lengths = longer_row;
+    assert_int_equal(fig_engine_step(engine, &step), FIG_TOO_LARGE);
+    assert_int_equal(fig_gate_progress(engine).staged, 0);
+    step.kv_lengths = fits;
+    assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
+    assert_int_equal(fig_engine_wait(engine, FIG_GATE_BOUND_US), FIG_OK);
+    fig_engine_close(engine);
+    fig_decode_close(&decode);
+}
+
+static void a_launch_of_nothing_is_refused(void **state) {
+    (void)state;
+    fig_gate g;
+    fig_gate_open(&g, NULL);
+    assert_int_equal(fig_engine_launch(g.engine), FIG_INVALID);
+    check_message("launch: nothing is staged");
+    fig_gate_run(&g, 1);
+    assert_int_equal(fig_engine_launch(g.engine), FIG_INVALID);
+    fig_gate_wait(&g);
+    fig_gate_close(&g);
+}
+
+/* Step 1 blocks when its plan has left the ring, so as many more as there are slots go in. */
+static void fill_ring(fig_gate *g, int slots) {
+    g->held = 1;
+    fig_gate_run(g, 4);
+    sem_wait(&g->entered);
+    for (int i = 0; i < slots; i++)
+        fig_gate_run(g, 4);
+}
+
+static void drain(fig_gate *g, int steps) {
+    for (int i = 0; i < steps; i++)
+        sem_post(&g->leave);
+    fig_gate_wait(g);
+}
+
+static void a_full_ring_refuses_a_step(void **state) {
+    (void)state;
+    for (int slots = 2; slots <= 64; slots *= 2) {
+        fig_gate g;
+        fig_gate_open(&g, FIG_OPTIONS(fig_engine_options, .slots = slots));
+        fill_ring(&g, slots);
+        assert_int_equal(fig_gate_stage(&g, 4), FIG_BUSY);
+        assert_int_equal(fig_gate_stage(&g, 4), FIG_BUSY);
+        assert_int_equal(fig_gate_stats(g.engine).busy, 2);
+        assert_int_equal(fig_gate_progress(g.engine).staged, slots + 1);
+        drain(&g, slots + 1);
+        fig_gate_run(&g, 4);
+        drain(&g, 1);
+        assert_int_equal(g.calls, slots + 2);
+        assert_int_equal(fig_gate_stats(g.engine).steps, slots + 2);
+        fig_gate_check(g.x, g.act, 4);
+        fig_gate_close(&g);
+    }
+}
+
+static void a_stage_waits_for_a_slot_as_long_as_it_may(void **state) {
+    (void)state;
+    fig_gate g;
+    fig_gate_open(&g, FIG_OPTIONS(fig_engine_options, .slots = 2, .busy_us = 5000));
+    fill_ring(&g, 2);
+    assert_int_equal(fig_gate_stage(&g, 4), FIG_BUSY);
+    drain(&g, 3);
+    fig_gate_close(&g);
+    fig_gate_open(&g, FIG_OPTIONS(fig_engine_options, .slots = 2, .busy_us = FIG_GATE_BOUND_US));
+    fill_ring(&g, 2);
+    fig_gate_leave_later(&g);
+    fig_gate_run(&g, 4);
+    assert_int_equal(fig_gate_stats(g.engine).busy, 0);
+    drain(&g, 3);
+    assert_int_equal(g.calls, 4);
+    fig_gate_close(&g);
+}
+
+static void a_wait_has_its_bound_and_a_poll_none(void **state) {
+    (void)state;
+    fig_gate g;
+    fig_gate_open(&g, NULL);
+    g.held = 1;
+    fig_gate_run(&g, 1);
+    assert_int_equal(fig_gate_stage(&g, 1), FIG_OK);
+    sem_wait(&g.entered);
+    assert_int_equal(fig_engine_wait(g.engine, 0), FIG_TIMEOUT);
+    assert_int_equal(fig_engine_wait(g.engine, 2000), FIG_TIMEOUT);
+    check_message("still running after 2000 us: 1 steps to end");
+    fig_progress progress = fig_gate_progress(g.engine);
+    assert_int_equal(progress.staged, 2);
+    assert_int_equal(progress.launched, 1);
+    assert_int_equal(progress.completed, 0);
+    drain(&g, 1);
+    assert_int_equal(fig_gate_progress(g.engine).completed, 1);
+    sem_post(&g.leave);
+    assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
+    fig_gate_wait(&g);
+    fig_gate_close(&g);
+}
+
+static void closing_waits_for_steps_in_flight(void **state) {
+    (void)state;
+    fig_gate g;
+    fig_gate_open(&g, NULL);
+    g.held = 1;
+    fig_gate_run(&g, 4);
+    fig_gate_run(&g, 4);
+    assert_int_equal(fig_gate_stage(&g, 4), FIG_OK);
+    sem_wait(&g.entered);
+    sem_post(&g.leave);
+    fig_gate_leave_later(&g);
+    fig_engine_close(g.engine);
+    assert_int_equal(g.calls, 2);
+    fig_gate_check(g.x, g.act, 4);
+    fig_graphs_destroy(g.graphs);
+    fig_engine_close(NULL);
+}
+
+/* The public calls cannot launch what was not staged, so this reaches behind them. */
+static void a_replay_that_finds_no_plan_does_nothing_and_is_reported(void **state) {
+    (void)state;
+    fig_gate g;
+    static const fig_gate_act zeros;
+    fig_gate_open(&g, NULL);
+    fig_gate_run(&g, 4);
+    fig_gate_wait(&g);
+    memset(g.act, 0, sizeof g.act);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(g.engine->api->exec_launch(g.engine->dev, g.engine->execs.buckets[i].exec,
+                                                    g.engine->stream),
+                         FIG_OK);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_DRIVER);
+    check_message("2 replays found no plan staged and ran no rows");
+    assert_int_equal(g.last.rows, 0);
+    assert_memory_equal(g.act, zeros, sizeof zeros);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_OK);
+    fig_gate_run(&g, 4);
+    fig_gate_wait(&g);
+    fig_gate_check(g.x, g.act, 4);
+    fig_gate_close(&g);
+}
+
+/* A caller's header may be older or newer than the library's. */
+static void a_struct_that_the_caller_knows_in_part_is_filled_in_part(void **state) {
+    (void)state;
+    struct {
+        fig_progress progress;
+        uint64_t more;
+    } newer = {.more = 7};
+    fig_gate g;
+    fig_gate_open(&g, NULL);
+    assert_int_equal(fig_gate_stage(&g, 1), FIG_OK);
+    fig_progress older = {.size = offsetof(fig_progress, launched), .launched = 77};
+    assert_int_equal(fig_engine_poll(g.engine, &older), FIG_OK);
+    assert_int_equal(older.staged, 1);
+    assert_int_equal(older.launched, 77);
+    newer.progress.size = sizeof newer;
+    assert_int_equal(fig_engine_poll(g.engine, &newer.progress), FIG_OK);
+    assert_int_equal(newer.progress.size, sizeof newer);
+    assert_int_equal(newer.progress.staged, 1);
+    assert_int_equal(newer.more, 0);
+    fig_gate_close(&g);
+}
+
+/* ---- Threads ------------------------------------------------------------------------------- */
+
+typedef struct runner {
+    const fig_graphs *graphs;
+    unsigned wrong; /* statuses, joined */
+    fig_gate_act act;
+    _Alignas(16) fig_gate_x x;
+} runner;
+
+/* Asserts nothing: CMocka's assertions belong to the thread that runs the test. */
+static void *run_engine(void *user) {
+    runner *r = user;
+    fig_gate gate;
+    fig_engine *engine;
+    const fig_span span = {.size = sizeof span, .name = "act", .bytes = sizeof r->act};
+    fig_gate_init(&gate);
+    r->wrong = fig_engine_open(&engine, r->graphs, NULL);
+    r->wrong |= fig_gate_bind(engine, "x", r->x, sizeof r->x);
+    r->wrong |= fig_gate_bind(engine, "act", NULL, 0);
+    r->wrong |= fig_engine_register(engine, "gemm", fig_gate_callback, &gate);
+    for (int i = 0; i < 200; i++) {
+        const fig_step step = fig_gate_step(i % 5);
+        fig_status status = fig_engine_step(engine, &step);
+        while (status == FIG_BUSY) {
+            r->wrong |= fig_engine_wait(engine, FIG_GATE_BOUND_US);
+            status = fig_engine_step(engine, &step);
+        }
+        r->wrong |= status;
+    }
+    const fig_step last = fig_gate_step(4);
+    r->wrong |= fig_engine_wait(engine, FIG_GATE_BOUND_US);
+    r->wrong |= fig_engine_step(engine, &last);
+    r->wrong |= fig_engine_read(engine, &span, r->act);
+    r->wrong |= gate.calls != 201;
+    fig_engine_close(engine);
+    return NULL;
+}
+
+static void engines_on_several_threads_share_one_graphs(void **state) {
+    (void)state;
+    enum { THREADS = 3 };
+    static runner runners[THREADS];
+    pthread_t threads[THREADS];
+    fig_graphs *graphs = fig_gate_graphs();
+    for (int i = 0; i < THREADS; i++) {
+        runners[i].graphs = graphs;
+        fig_gate_fill(runners[i].x, (float)(i + 1));
+        assert_int_equal(pthread_create(&threads[i], NULL, run_engine, &runners[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(runners[i].wrong, FIG_OK);
+        fig_gate_check(runners[i].x, runners[i].act, 4);
+    }
+    fig_graphs_destroy(graphs);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_gpu_auto_is_the_host_and_cuda_is_refused),
+        cmocka_unit_test(options_out_of_range_are_refused_by_name),
+        cmocka_unit_test(a_tensor_bound_again_is_the_next_steps),
+        cmocka_unit_test(a_step_in_flight_keeps_the_addresses_it_was_launched_with),
+        cmocka_unit_test(a_staged_step_is_launched_before_its_tensors_may_move),
+        cmocka_unit_test(a_call_sees_its_step_and_its_tensors),
+        cmocka_unit_test(a_failing_call_fails_its_step_once),
+        cmocka_unit_test(a_prepare_keeps_a_fault_for_the_wait),
+        cmocka_unit_test(a_call_without_its_callback_is_named),
+        cmocka_unit_test(a_step_larger_than_every_bucket_is_refused),
+        cmocka_unit_test(a_launch_of_nothing_is_refused),
+        cmocka_unit_test(a_full_ring_refuses_a_step),
+        cmocka_unit_test(a_stage_waits_for_a_slot_as_long_as_it_may),
+        cmocka_unit_test(a_wait_has_its_bound_and_a_poll_none),
+        cmocka_unit_test(closing_waits_for_steps_in_flight),
+        cmocka_unit_test(a_replay_that_finds_no_plan_does_nothing_and_is_reported),
+        cmocka_unit_test(a_struct_that_the_caller_knows_in_part_is_filled_in_part),
+        cmocka_unit_test(engines_on_several_threads_share_one_graphs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,213 @@
+/* test_engine_faults.c: the n-th device call, or the n-th allocation, fails; for n = 1, 2, ...
+ * until nothing does. Each failure is a status and a sentence, and what failed succeeds when tried
+ * again. */
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/decode.h"
+#include "tests/support/fault.h"
+#include "tests/support/gate.h"
+
+/* One pass over all that an engine does, with something failing in it once. */
+typedef struct pass {
+    int64_t n;
+    int failures; /* statuses other than FIG_OK met */
+    char sentence[256];
+} pass;
+
+/* 1: try again. The fault comes once, so the second try must succeed. */
+static int failed(pass *p, fig_status status) {
+    if (status == FIG_OK) return 0;
+    if (status != FIG_DRIVER && status != FIG_NOMEM)
+        fail_msg("fault %" PRId64 ": %s: %s", p->n, fig_status_name(status), fig_message());
+    assert_true(fig_message()[0] != '\0');
+    if (p->failures++ > 0)
+        fail_msg("fault %" PRId64 " came again: %s, after %s", p->n, fig_message(), p->sentence);
+    snprintf(p->sentence, sizeof p->sentence, "%s", fig_message());
+    return 1;
+}
+
+#define TWICE(p, call)                                                                             \
+    do {                                                                                           \
+        if (failed((p), (call))) assert_int_equal((call), FIG_OK);                                 \
+    } while (0)
+
+static fig_status poll(fig_engine *engine) {
+    fig_progress progress = {.size = sizeof progress};
+    return fig_engine_poll(engine, &progress);
+}
+
+static fig_engine *open_engine(pass *p, const fig_graphs *graphs, int64_t fail_at_call) {
+    fig_engine *engine;
+    const fig_engine_options options = {
+        .size = sizeof options, .slots = 2, .fail_at_call = fail_at_call};
+    if (!failed(p, fig_engine_open(&engine, graphs, &options))) return engine;
+    assert_null(engine);
+    assert_int_equal(fig_engine_open(&engine, graphs, NULL), FIG_OK);
+    return engine;
+}
+
+/* Calls, temps, memory of the engine's and the caller's, patched and rebuilt execs, a full ring. */
+static void run_gate(pass *p, const fig_graphs *graphs, int64_t fail_at_call) {
+    static _Alignas(16) fig_gate_x x;
+    static fig_gate_act act, zeros;
+    fig_gate gate;
+    const fig_step step = fig_gate_step(4);
+    fig_gate_init(&gate);
+    fig_gate_fill(x, 1.0f);
+    fig_engine *engine = open_engine(p, graphs, fail_at_call);
+    const fig_span from = {.size = sizeof from, .name = "x", .bytes = sizeof x};
+    const fig_span to = {.size = sizeof to, .name = "act", .bytes = sizeof act};
+    TWICE(p, fig_gate_bind(engine, "x", NULL, 0));
+    TWICE(p, fig_gate_bind(engine, "act", NULL, 0));
+    TWICE(p, fig_engine_register(engine, "gemm", fig_gate_callback, &gate));
+    TWICE(p, fig_engine_write(engine, &from, x));
+    TWICE(p, fig_engine_stage(engine, &step));
+    TWICE(p, fig_engine_stage(engine, &step));
+    TWICE(p, fig_engine_launch(engine));
+    TWICE(p, fig_engine_launch(engine));
+    TWICE(p, poll(engine));
+    TWICE(p, fig_engine_wait(engine, FIG_GATE_BOUND_US));
+    TWICE(p, fig_engine_read(engine, &to, act));
+    fig_gate_check(x, act, 4);
+
+    TWICE(p, fig_gate_bind(engine, "act", NULL, 0)); /* a launch to patch, memory to give back */
+    TWICE(p, fig_engine_stage(engine, &step));
+    TWICE(p, fig_engine_launch(engine));
+    TWICE(p, fig_gate_bind(engine, "x", x, sizeof x)); /* a call that must be made anew */
+    TWICE(p, fig_engine_prepare(engine));
+    TWICE(p, fig_engine_stage(engine, &step));
+    TWICE(p, fig_engine_launch(engine));
+    TWICE(p, fig_engine_wait(engine, FIG_GATE_BOUND_US));
+    memcpy(act, zeros, sizeof act);
+    TWICE(p, fig_engine_read(engine, &to, act));
+    fig_gate_check(x, act, 4);
+    assert_int_equal(gate.calls, 4);
+    fig_engine_close(engine);
+}
+
+static const fig_bucket decode_buckets[] = {{2, 128}, {4, 64}};
+static const fig_decode_options decode_options = {.dtype = FIG_F16,
+                                                  .layers = 1,
+                                                  .page_size = 16,
+                                                  .batch_limit = 4,
+                                                  .kv_limit = 128,
+                                                  .buckets = decode_buckets,
+                                                  .bucket_count = 2};
+
+/* The standard step, its page table and every kernel. */
+static void run_decode(pass *p, fig_decode *decode, int64_t fail_at_call) {
+    static const int32_t lengths[] = {1, 1, 0};
+    const fig_step step = {.size = sizeof step, .rows = 3, .kv_lengths = lengths};
+    const fig_pages pages = {
+        .size = sizeof pages, .sequence = 1, .count = 8, .pages = decode->page_table + 8};
+    fig_random random = fig_random_seed(3);
+    fig_engine *engine = open_engine(p, decode->graphs, fail_at_call);
+    for (int kind = 0; kind < FIG_DECODE_KIND_COUNT; kind++) {
+        const fig_binding binding = fig_decode_binding(decode, 0, (fig_decode_kind)kind);
+        TWICE(p, fig_engine_bind(engine, &binding));
+    }
+    TWICE(p, fig_engine_set_pages(engine, &pages));
+    const fig_span first_row = {.size = sizeof first_row, .name = "page_table", .bytes = 32};
+    TWICE(p, fig_engine_write(engine, &first_row, decode->page_table));
+    fig_decode_fill(decode, &random);
+    TWICE(p, fig_engine_prepare(engine));
+    TWICE(p, fig_engine_stage(engine, &step));
+    TWICE(p, fig_engine_launch(engine));
+    TWICE(p, fig_engine_wait(engine, FIG_GATE_BOUND_US));
+    fig_decode_check(decode, &step);
+    fig_engine_close(engine);
+}
+
+/* Gives the decode its page table. */
+static void open_decode(fig_decode *decode) {
+    fig_engine *engine;
+    fig_decode_open(decode, &decode_options);
+    assert_int_equal(fig_engine_open(&engine, decode->graphs, NULL), FIG_OK);
+    fig_decode_bind(decode, engine);
+    fig_engine_close(engine);
+}
+
+enum { CALLS_LEAST = 30, TRIES = 1000 };
+
+static void every_device_call_of_a_program_with_calls_may_fail(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_gate_graphs();
+    int64_t n = 0;
+    pass p = {.failures = 1};
+    while (p.failures > 0) {
+        p = (pass){.n = ++n};
+        assert_true(n < TRIES);
+        run_gate(&p, graphs, n);
+        if (p.failures > 0) assert_non_null(strstr(p.sentence, "failed as asked"));
+    }
+    print_message("%" PRId64 " device calls failed\n", n - 1);
+    assert_true(n > CALLS_LEAST);
+    fig_graphs_destroy(graphs);
+}
+
+static void every_device_call_of_a_decode_may_fail(void **state) {
+    (void)state;
+    static fig_decode decode;
+    int64_t n = 0;
+    pass p = {.failures = 1};
+    open_decode(&decode);
+    while (p.failures > 0) {
+        p = (pass){.n = ++n};
+        assert_true(n < TRIES);
+        run_decode(&p, &decode, n);
+        if (p.failures > 0) assert_non_null(strstr(p.sentence, "failed as asked"));
+    }
+    print_message("%" PRId64 " device calls failed\n", n - 1);
+    assert_true(n > CALLS_LEAST);
+    fig_decode_close(&decode);
+}
+
+static void every_allocation_of_a_program_with_calls_may_fail(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_gate_graphs();
+    int64_t n = 0, seen = 1;
+    while (seen >= n) {
+        pass p = {.n = ++n};
+        fig_fault_arm(n);
+        run_gate(&p, graphs, 0);
+        seen = fig_fault_disarm();
+        assert_int_equal(p.failures, seen >= n);
+    }
+    print_message("%" PRId64 " allocations failed\n", n - 1);
+    assert_true(n > CALLS_LEAST);
+    fig_graphs_destroy(graphs);
+}
+
+static void every_allocation_of_a_decode_may_fail(void **state) {
+    (void)state;
+    static fig_decode decode;
+    int64_t n = 0, seen = 1;
+    open_decode(&decode);
+    while (seen >= n) {
+        pass p = {.n = ++n};
+        fig_fault_arm(n);
+        run_decode(&p, &decode, 0);
+        seen = fig_fault_disarm();
+        assert_int_equal(p.failures, seen >= n);
+    }
+    print_message("%" PRId64 " allocations failed\n", n - 1);
+    assert_true(n > CALLS_LEAST);
+    fig_decode_close(&decode);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_device_call_of_a_program_with_calls_may_fail),
+        cmocka_unit_test(every_device_call_of_a_decode_may_fail),
+        cmocka_unit_test(every_allocation_of_a_program_with_calls_may_fail),
+        cmocka_unit_test(every_allocation_of_a_decode_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* test_replay.c: whole decode steps, replayed over ragged growing lengths, against float64. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/decode.h"
+
+enum { ROW_LIMIT = 8, KV_LIMIT = 200, SEQUENCE_LIMIT = ROW_LIMIT + 3, BUCKET_LIMIT = 64 };
+
+static fig_engine *open_engine(const fig_decode *decode, const fig_engine_options *options) {
+    fig_engine *engine;
+    if (fig_engine_open(&engine, decode->graphs, options) != FIG_OK) fail_msg("%s", fig_message());
+    return engine;
+}
+
+/* Which rows a step has, drawn at random: any sequences in any order, some rows idle. */
+typedef struct traffic {
+    int32_t held[SEQUENCE_LIMIT]; /* tokens of each sequence */
+    int32_t lengths[ROW_LIMIT], sequences[ROW_LIMIT], positions[ROW_LIMIT];
+    fig_step step;
+} traffic;
+
+static void traffic_next(traffic *t, const fig_decode *decode, fig_random *random) {
+    int32_t order[SEQUENCE_LIMIT];
+    int32_t rows = fig_random_range(random, 0, ROW_LIMIT);
+    for (int32_t i = 0; i < SEQUENCE_LIMIT; i++) { /* shuffles as it fills */
+        int32_t j = fig_random_range(random, 0, i);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (int32_t row = 0; row < rows; row++) {
+        int32_t *held = &t->held[order[row]];
+        t->sequences[row] = order[row];
+        t->lengths[row] = 0;
+        t->positions[row] = fig_random_range(random, 0, 5000);
+        if (fig_random_range(random, 0, 9) == 0) continue;
+        if (*held == decode->spec.kv_limit) *held = 0; /* another sequence in its place */
+        t->lengths[row] = ++*held;
+    }
+    t->step = (fig_step){
+        .size = sizeof t->step, .rows = rows, .kv_lengths = t->lengths, .sequences = t->sequences};
+    if (fig_random_range(random, 0, 2) == 0) t->step.positions = t->positions;
+}
+
+/* Sequences begin of any length, so that a step's tokens are spread over all buckets. */
+static void traffic_begin(traffic *t, fig_decode *decode, fig_random *random) {
+    memset(t, 0, sizeof *t);
+    for (int32_t s = 0; s < SEQUENCE_LIMIT; s++) {
+        t->held[s] = s % 3 == 0 ? 0 : fig_random_range(random, 0, decode->spec.kv_limit);
+        fig_decode_prefill(decode, s, t->held[s], random);
+    }
+}
+
+static void replay_and_compare(const fig_decode_options *options, int steps, uint64_t shuffle) {
+    static fig_decode decode;
+    traffic t;
+    fig_random random = fig_random_seed((uint64_t)options->dtype * 1000 + 1);
+    int served[BUCKET_LIMIT] = {0}, buckets = 0;
+    fig_decode_open(&decode, options);
+    fig_engine *engine = open_engine(&decode, FIG_OPTIONS(fig_engine_options, .shuffle = shuffle));
+    fig_decode_bind(&decode, engine);
+    traffic_begin(&t, &decode, &random);
+    for (int i = 0; i < steps; i++) {
+        fig_engine_stats stats = {.size = sizeof stats};
+        fig_decode_fill(&decode, &random);
+        traffic_next(&t, &decode, &random);
+        if (fig_engine_step(engine, &t.step) != FIG_OK) fail_msg("%s", fig_message());
+        assert_int_equal(fig_engine_wait(engine, 60000000), FIG_OK);
+        fig_decode_check(&decode, &t.step);
+        fig_engine_read_stats(engine, &stats);
+        assert_in_range(stats.last_bucket, 0, BUCKET_LIMIT - 1);
+        buckets += served[stats.last_bucket]++ == 0;
+    }
+    print_message("%d steps, %d buckets, worst error %.3f of what is tolerated\n", steps, buckets,
+                  decode.worst);
+    assert_true(buckets > 1);
+    assert_true(decode.worst > 0);
+    fig_engine_close(engine);
+    fig_decode_close(&decode);
+}
+
+static void every_step_of_a_paged_decode_is_the_truth(void **state) {
+    (void)state;
+    static const fig_dtype dtypes[] = {FIG_F16, FIG_BF16, FIG_F32};
+    for (int i = 0; i < 3; i++) {
+        const fig_decode_options options = {.dtype = dtypes[i],
+                                            .layers = 2,
+                                            .page_size = 16,
+                                            .batch_limit = ROW_LIMIT,
+                                            .kv_limit = KV_LIMIT};
+        replay_and_compare(&options, 24, 0);
+    }
+}
+
+static void every_step_of_a_dense_decode_is_the_truth(void **state) {
+    (void)state;
+    const fig_decode_options options = {
+        .dtype = FIG_F16, .layers = 1, .batch_limit = ROW_LIMIT, .kv_limit = KV_LIMIT};
+    replay_and_compare(&options, 16, 0);
+}
+
+static void strided_views_of_packed_memory_are_served(void **state) {
+    (void)state;
+    fig_decode_options options = {.dtype = FIG_BF16,
+                                  .layers = 2,
+                                  .page_size = 7,
+                                  .batch_limit = ROW_LIMIT,
+                                  .kv_limit = KV_LIMIT,
+                                  .packed = 1};
+    replay_and_compare(&options, 12, 0);
+    options.page_size = 0;
+    options.dtype = FIG_F32;
+    replay_and_compare(&options, 12, 0);
+}
+
+static void every_step_in_a_shuffled_order_is_the_truth(void **state) {
+    (void)state;
+    const fig_decode_options options = {.dtype = FIG_F16,
+                                        .layers = 2,
+                                        .page_size = 32,
+                                        .batch_limit = ROW_LIMIT,
+                                        .kv_limit = KV_LIMIT};
+    replay_and_compare(&options, 12, 99);
+}
+
+/* What all tensors hold after some steps, `ahead` of them staged before the first is launched. */
+static void replay_ahead(fig_decode *decode, uint64_t shuffle, int ahead) {
+    static const fig_bucket buckets[] = {{2, 128}, {8, 64}, {8, KV_LIMIT}};
+    const fig_decode_options options = {.dtype = FIG_F16,
+                                        .layers = 2,
+                                        .page_size = 16,
+                                        .batch_limit = ROW_LIMIT,
+                                        .kv_limit = KV_LIMIT,
+                                        .buckets = buckets,
+                                        .bucket_count = 3};
+    traffic t;
+    fig_random random = fig_random_seed(5);
+    fig_decode_open(decode, &options);
+    fig_engine *engine =
+        open_engine(decode, FIG_OPTIONS(fig_engine_options, .shuffle = shuffle, .slots = 8));
+    fig_decode_bind(decode, engine);
+    traffic_begin(&t, decode, &random);
+    fig_decode_fill(decode, &random);
+    for (int i = 0; i < 24; i += ahead) {
+        for (int j = 0; j < ahead; j++) {
+            traffic_next(&t, decode, &random);
+            assert_int_equal(fig_engine_stage(engine, &t.step), FIG_OK);
+            memset(t.lengths, 0x7f, sizeof t.lengths); /* read before return */
+            memset(t.sequences, 0x7f, sizeof t.sequences);
+            memset(t.positions, 0x7f, sizeof t.positions);
+        }
+        for (int j = 0; j < ahead; j++)
+            assert_int_equal(fig_engine_launch(engine), FIG_OK);
+        assert_int_equal(fig_engine_wait(engine, 60000000), FIG_OK);
+    }
+    fig_engine_close(engine);
+}
+
+static void check_same_memory(const fig_decode *a, const fig_decode *b) {
+    assert_int_equal(a->memory_bytes, b->memory_bytes);
+    for (size_t i = 0; i < a->memory_bytes; i++)
+        if (a->memory[i] != b->memory[i])
+            fail_msg("byte %zu: 0x%02x and 0x%02x", i, a->memory[i], b->memory[i]);
+}
+
+static void no_order_and_no_staging_ahead_changes_a_bit(void **state) {
+    (void)state;
+    static fig_decode plain, other;
+    replay_ahead(&plain, 0, 1);
+    for (uint64_t shuffle = 0; shuffle < 4; shuffle++) {
+        int ahead = shuffle % 2 == 0 ? 8 : 1;
+        replay_ahead(&other, shuffle, ahead);
+        check_same_memory(&plain, &other);
+        fig_decode_close(&other);
+    }
+    fig_decode_close(&plain);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_step_of_a_paged_decode_is_the_truth),
+        cmocka_unit_test(every_step_of_a_dense_decode_is_the_truth),
+        cmocka_unit_test(strided_views_of_packed_memory_are_served),
+        cmocka_unit_test(every_step_in_a_shuffled_order_is_the_truth),
+        cmocka_unit_test(no_order_and_no_staging_ahead_changes_a_bit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,238 @@
+/* test_ring.c: the plan ring on plain memory, with the fetch twin as the device's end. */
+#include "engine/ring.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "kernels/table.h"
+
+enum { SLOT_LIMIT = 64, SLOT_BYTES = 256, PAYLOAD_WORDS = (SLOT_BYTES - 64) / 8 };
+
+/* A plan whose every word says which one it is. */
+typedef struct test_plan {
+    fig_plan_head head;
+    uint64_t payload[PAYLOAD_WORDS];
+} test_plan;
+static_assert(sizeof(test_plan) == SLOT_BYTES, "a plan fills a slot");
+
+typedef struct bench {
+    fig_ring ring;
+    fig_fetch_words words;
+    test_plan slots[SLOT_LIMIT];
+    test_plan plan; /* the device's */
+    uint64_t cursor;
+    uint64_t torn; /* number of the first plan that a thread found not whole; 0: none */
+    fig_fetch_params fetch;
+} bench;
+
+static bench *bench_open(uint32_t slot_count) {
+    bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    fig_ring_init(&b->ring, (uint8_t *)b->slots, &b->words, slot_count, SLOT_BYTES);
+    b->fetch = (fig_fetch_params){.ring = (uint8_t *)b->slots,
+                                  .plan = (uint8_t *)&b->plan,
+                                  .cursor = &b->cursor,
+                                  .words = &b->words,
+                                  .slot_count = slot_count,
+                                  .slot_bytes = SLOT_BYTES,
+                                  .plan_bytes = SLOT_BYTES};
+    return b;
+}
+
+static void replay(bench *b) {
+    fig_kernel_table[FIG_OP_FETCH].twin(&b->fetch, (uint32_t[3]){0, 0, 0});
+}
+
+/* Writes all of a plan but its number, as fig_plan_write does. */
+static void write_plan(uint8_t *slot, uint64_t number) {
+    test_plan *plan = (test_plan *)(void *)slot;
+    plan->head.bytes = SLOT_BYTES;
+    plan->head.bucket = 0;
+    plan->head.rows = (int32_t)number;
+    for (int i = 0; i < PAYLOAD_WORDS; i++)
+        plan->payload[i] = number;
+}
+
+static void stage(bench *b, int32_t wait_us) {
+    uint8_t *slot;
+    assert_int_equal(fig_ring_claim(&b->ring, wait_us, &slot), FIG_OK);
+    write_plan(slot, b->ring.next);
+    fig_ring_publish(&b->ring, slot);
+}
+
+/* 1: the device's plan is number `number` in every word. */
+static int is_whole(const bench *b, uint64_t number) {
+    if (b->plan.head.sequence != number || b->plan.head.rows != (int32_t)number) return 0;
+    for (int i = 0; i < PAYLOAD_WORDS; i++)
+        if (b->plan.payload[i] != number) return 0;
+    return 1;
+}
+
+static void check_fetched(const bench *b, uint64_t number) {
+    if (is_whole(b, number)) return;
+    fail_msg("plan %llu: head says %llu of %d rows, first word is of plan %llu",
+             (unsigned long long)number, (unsigned long long)b->plan.head.sequence,
+             b->plan.head.rows, (unsigned long long)b->plan.payload[0]);
+}
+
+static int64_t now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void sleep_us(int64_t us) {
+    struct timespec pause = {us / 1000000, us % 1000000 * 1000};
+    nanosleep(&pause, NULL);
+}
+
+static void a_full_ring_refuses_a_claim(void **state) {
+    (void)state;
+    for (uint32_t count = 1; count <= 5; count++) {
+        bench *b = bench_open(count);
+        uint8_t *slot;
+        char sentence[64];
+        for (uint32_t i = 0; i < count; i++)
+            stage(b, 0);
+        assert_int_equal(fig_ring_claim(&b->ring, 0, &slot), FIG_BUSY);
+        assert_null(slot);
+        snprintf(sentence, sizeof sentence, "every one of %u slots is in flight", count);
+        assert_string_equal(fig_message(), sentence);
+        replay(b);
+        assert_int_equal(fig_ring_claim(&b->ring, 0, &slot), FIG_OK);
+        assert_ptr_equal(slot, &b->slots[0]);
+        free(b);
+    }
+}
+
+static void a_plan_in_flight_is_never_overwritten(void **state) {
+    (void)state;
+    bench *b = bench_open(2);
+    uint8_t *slot;
+    stage(b, 0);
+    stage(b, 0);
+    if (fig_ring_claim(&b->ring, 0, &slot) == FIG_OK) write_plan(slot, 3);
+    replay(b);
+    check_fetched(b, 1);
+    replay(b);
+    check_fetched(b, 2);
+    free(b);
+}
+
+static void a_claimed_slot_stays_the_next_until_it_is_published(void **state) {
+    (void)state;
+    bench *b = bench_open(3);
+    uint8_t *first, *again;
+    assert_int_equal(fig_ring_claim(&b->ring, 0, &first), FIG_OK);
+    assert_int_equal(fig_ring_claim(&b->ring, 0, &again), FIG_OK);
+    assert_ptr_equal(first, again);
+    replay(b); /* nothing was published */
+    assert_int_equal(b->plan.head.rows, 0);
+    assert_int_equal(fig_ring_missed(&b->ring), 1);
+    fig_ring_publish(&b->ring, first);
+    assert_int_equal(fig_ring_claim(&b->ring, 0, &again), FIG_OK);
+    assert_ptr_equal(again, &b->slots[1]);
+    free(b);
+}
+
+static void a_replay_without_a_new_plan_runs_no_rows(void **state) {
+    (void)state;
+    bench *b = bench_open(2);
+    for (uint64_t number = 1; number <= 7; number++) {
+        stage(b, 0);
+        replay(b);
+        check_fetched(b, number);
+        replay(b); /* every slot holds an old plan, and the next one's slot too */
+        assert_int_equal(b->plan.head.rows, 0);
+        assert_int_equal(b->plan.head.sequence, 0);
+        assert_int_equal(fig_ring_missed(&b->ring), number);
+        assert_int_equal(fig_ring_consumed(&b->ring), number);
+    }
+    free(b);
+}
+
+static void *replay_after_a_while(void *user) {
+    sleep_us(20000);
+    replay(user);
+    return NULL;
+}
+
+static void a_bounded_wait_ends_when_a_slot_is_free(void **state) {
+    (void)state;
+    bench *b = bench_open(2);
+    pthread_t thread;
+    stage(b, 0);
+    stage(b, 0);
+    assert_int_equal(pthread_create(&thread, NULL, replay_after_a_while, b), 0);
+    stage(b, 60000000);
+    assert_int_equal(fig_ring_consumed(&b->ring), 1);
+    pthread_join(thread, NULL);
+    check_fetched(b, 1);
+    free(b);
+}
+
+static void a_bounded_wait_ends_at_its_bound(void **state) {
+    (void)state;
+    bench *b = bench_open(2);
+    uint8_t *slot;
+    stage(b, 0);
+    stage(b, 0);
+    int64_t start = now_us();
+    assert_int_equal(fig_ring_claim(&b->ring, 30000, &slot), FIG_BUSY);
+    assert_true(now_us() - start >= 30000);
+    assert_null(slot);
+    free(b);
+}
+
+enum { PASSED = 20000 };
+
+/* Does not wait to be asked, so it often comes too early. */
+static void *replay_all(void *user) {
+    bench *b = user;
+    for (uint64_t number = 1; number <= PASSED;) {
+        replay(b);
+        if (b->plan.head.rows == 0) {
+            sched_yield();
+            continue;
+        }
+        if (b->torn == 0 && !is_whole(b, number)) b->torn = number;
+        number++;
+    }
+    return NULL;
+}
+
+static void plans_pass_whole_and_in_order_between_threads(void **state) {
+    (void)state;
+    for (uint32_t count = 1; count <= SLOT_LIMIT; count *= 4) {
+        bench *b = bench_open(count);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, replay_all, b), 0);
+        for (int i = 0; i < PASSED; i++)
+            stage(b, 60000000);
+        pthread_join(thread, NULL);
+        assert_int_equal(b->torn, 0);
+        assert_int_equal(fig_ring_consumed(&b->ring), PASSED);
+        free(b);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_ring_refuses_a_claim),
+        cmocka_unit_test(a_plan_in_flight_is_never_overwritten),
+        cmocka_unit_test(a_claimed_slot_stays_the_next_until_it_is_published),
+        cmocka_unit_test(a_replay_without_a_new_plan_runs_no_rows),
+        cmocka_unit_test(a_bounded_wait_ends_when_a_slot_is_free),
+        cmocka_unit_test(a_bounded_wait_ends_at_its_bound),
+        cmocka_unit_test(plans_pass_whole_and_in_order_between_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
