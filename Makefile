@@ -21,8 +21,8 @@ endif
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wmissing-prototypes -Werror
 FLAGS_release := -O2 -g
 FLAGS_debug := -O0 -g
-# A sanitizer's checks hide from gcc that a variable is set, and the checked calls that some systems
-# ask for (__read_chk) pass by the gates of tests/support; the other variants keep both.
+# A sanitizer's checks hide from gcc that a variable is set, and a sanitizer does not see the
+# checked calls that some systems ask for (__read_chk); the other variants keep both.
 FLAGS_sanitized := -O1 -g -fno-omit-frame-pointer -Wno-maybe-uninitialized -U_FORTIFY_SOURCE
 FLAGS_asan := $(FLAGS_sanitized) -fsanitize=address,undefined -fno-sanitize-recover=all
 FLAGS_tsan := $(FLAGS_sanitized) -fsanitize=thread
@@ -51,7 +51,8 @@ binaries = $(patsubst %,build/$(1)/tests/%,$(if $(filter tsan,$(1)),$(TESTS_tsan
 # What tests/support/fault.c can make fail; a name without its gate there does not link.
 GATES := malloc calloc realloc aligned_alloc posix_memalign strdup open read write pread pwrite \
     lseek fstat fsync ftruncate close rename unlink mkstemp mmap fopen fdopen fread fwrite fflush \
-    fclose pthread_create pthread_mutex_init pthread_cond_init
+    fclose pthread_create pthread_mutex_init pthread_cond_init \
+    __read_chk __pread_chk __open_2 __fread_chk
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 # Setting up comes before anything is looked for or built, hence a second make.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))

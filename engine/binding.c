@@ -216,7 +216,7 @@ static void accept(fig_binding_table *table, fig_bound *bound, const fig_bound_p
                    const fig_block *owned) {
     if (bound->owned.device != bound->held.device) table->api->release(table->dev, &bound->owned);
     bound->owned = *owned;
-    table->version++;
+    table->version += bound->needed; /* no launch knows a tensor that no node names */
     if (bound->called && bound->place.address != place->address) table->calls_version++;
     bound->place = *place;
 }

@@ -156,9 +156,10 @@ static void an_output_that_lies_on_another_tensor_is_refused(void **state) {
     check_message("tensor act.0: lies on tensor gate_up.0, and a node writes the first");
     act.address = own_act;
     assert_int_equal(fig_engine_bind(engine, &act), FIG_OK);
-    v.address = act.address; /* where the read one comes second */
+    v.address = decode.tensors[0][FIG_DECODE_Q].address + 16; /* what is read lies inside */
     assert_int_equal(fig_engine_bind(engine, &v), FIG_OK);
     assert_int_equal(fig_engine_prepare(engine), FIG_INVALID);
+    check_message("tensor v.0: lies on tensor q.0, and a node writes the second");
     v.address = own_v;
     assert_int_equal(fig_engine_bind(engine, &v), FIG_OK);
     assert_int_equal(fig_engine_prepare(engine), FIG_OK);
@@ -191,6 +192,21 @@ static void memory_of_the_engines_is_zeroed_and_counted(void **state) {
     fig_engine_stats stats = fig_gate_stats(g.engine);
     assert_true(stats.workspace_bytes >= FIG_GATE_ROWS * 2 * FIG_GATE_WIDTH * sizeof(float));
     assert_true(stats.pinned_bytes > 0 && stats.uploaded_bytes > 0);
+    fig_gate_close(&g);
+}
+
+static void a_tensor_that_no_node_names_moves_no_launch(void **state) {
+    (void)state;
+    fig_gate g;
+    float number = 1;
+    fig_gate_open(&g, NULL);
+    assert_int_equal(fig_gate_stage(&g, 4), FIG_OK);
+    const fig_span span = {.size = sizeof span, .name = "spare", .bytes = sizeof number};
+    assert_int_equal(fig_engine_read(g.engine, &span, &number), FIG_OK);
+    assert_true(number == 0);
+    assert_int_equal(fig_gate_bind(g.engine, "spare", NULL, 0), FIG_OK);
+    assert_int_equal(fig_gate_stage(&g, 4), FIG_OK);
+    assert_int_equal(fig_gate_stats(g.engine).prepares, 1);
     fig_gate_close(&g);
 }
 
@@ -304,6 +320,7 @@ int main(void) {
         cmocka_unit_test(a_temp_is_nobodys_to_bind_or_read),
         cmocka_unit_test(an_output_that_lies_on_another_tensor_is_refused),
         cmocka_unit_test(memory_of_the_engines_is_zeroed_and_counted),
+        cmocka_unit_test(a_tensor_that_no_node_names_moves_no_launch),
         cmocka_unit_test(a_span_outside_its_tensor_is_refused),
         cmocka_unit_test(pages_are_checked_whole_before_any_is_written),
         cmocka_unit_test(pages_of_a_strided_table_of_the_callers_go_to_their_row),

@@ -123,7 +123,7 @@ static void launch(const host *h, fig_dev_exec *exec) {
 }
 
 static void wait_idle(const host *h) {
-    assert_int_equal(api->stream_wait(h->dev, h->stream, 60000000), FIG_OK);
+    assert_int_equal(api->stream_wait(h->dev, h->stream, 20000000), FIG_OK);
 }
 
 /* A ring of one slot, always with a plan in it for the cursor it stands at. */
@@ -204,6 +204,7 @@ static void a_copy_comes_after_what_was_launched(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, leave_after_a_while, &s), 0);
     copy.rows = 9;
     assert_int_equal(api->copy_in(h.dev, h.stream, &place.plan, &copy, sizeof copy), FIG_OK);
+    wait_idle(&h);
     assert_int_equal(place.plan.rows, 9);
     pthread_join(thread, NULL);
     api->exec_destroy(h.dev, exec);
@@ -392,7 +393,7 @@ static fig_status use_all(int64_t fail_at_call, scene *s, fetch_place *place) {
     if (status == FIG_OK) status = api->exec_create(dev, &exec, graph);
     if (status == FIG_OK) status = api->exec_patch(dev, exec, 0, &params, sizeof params);
     if (status == FIG_OK) status = api->exec_launch(dev, exec, stream);
-    if (status == FIG_OK) status = api->stream_wait(dev, stream, 60000000);
+    if (status == FIG_OK) status = api->stream_wait(dev, stream, 20000000);
     if (status == FIG_OK) status = api->stream_query(dev, stream, &pending, &fault);
     if (dev != NULL) {
         api->stream_close(dev, stream);

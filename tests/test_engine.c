@@ -122,6 +122,48 @@ static void a_step_in_flight_keeps_the_addresses_it_was_launched_with(void **sta
     fig_gate_close(&g);
 }
 
+/* The host ends an exec's launches before it patches it, a GPU's driver does not: so this looks at
+ * the seam for a wait between the last launch and the release. */
+static int launches_since_wait, releases;
+
+static fig_status count_launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *stream) {
+    launches_since_wait++;
+    return fig_device_host.exec_launch(dev, exec, stream);
+}
+
+static fig_status count_wait(fig_dev *dev, fig_dev_stream *stream, int64_t timeout_us) {
+    launches_since_wait = 0;
+    return fig_device_host.stream_wait(dev, stream, timeout_us);
+}
+
+static void check_release(fig_dev *dev, fig_block *block) {
+    if (block->device != NULL) {
+        assert_int_equal(launches_since_wait, 0);
+        releases++;
+    }
+    fig_device_host.release(dev, block);
+}
+
+static void memory_of_steps_in_flight_is_given_back_after_a_wait(void **state) {
+    (void)state;
+    fig_gate g;
+    fig_device_api spy = fig_device_host;
+    spy.exec_launch = count_launch;
+    spy.stream_wait = count_wait;
+    spy.release = check_release;
+    launches_since_wait = releases = 0;
+    fig_gate_open(&g, NULL);
+    g.engine->api = g.engine->bindings.api = &spy;
+    assert_int_equal(fig_gate_bind(g.engine, "act", NULL, 0), FIG_OK);
+    fig_gate_run(&g, 4);
+    assert_int_equal(fig_gate_bind(g.engine, "act", NULL, 0), FIG_OK);
+    assert_int_equal(releases, 0);
+    fig_gate_run(&g, 4);
+    assert_int_equal(releases, 1);
+    fig_gate_wait(&g);
+    fig_gate_close(&g);
+}
+
 static void a_staged_step_is_launched_before_its_tensors_may_move(void **state) {
     (void)state;
     fig_gate g;
@@ -484,6 +526,7 @@ int main(void) {
         cmocka_unit_test(options_out_of_range_are_refused_by_name),
         cmocka_unit_test(a_tensor_bound_again_is_the_next_steps),
         cmocka_unit_test(a_step_in_flight_keeps_the_addresses_it_was_launched_with),
+        cmocka_unit_test(memory_of_steps_in_flight_is_given_back_after_a_wait),
         cmocka_unit_test(a_staged_step_is_launched_before_its_tensors_may_move),
         cmocka_unit_test(a_call_sees_its_step_and_its_tensors),
         cmocka_unit_test(a_failing_call_fails_its_step_once),

@@ -12,6 +12,10 @@ sed -n 's/^FIG_API .*[ *]\(fig_[a-z0-9_]*\)(.*/\1/p' include/figraph.h | sort > 
     echo 'include/figraph.h: FIG_API stands before something that is no function'
     exit 1
 }
+if grep -nE '^[a-z_]+ .*fig_[a-z0-9_]+\(' include/figraph.h; then
+    echo 'include/figraph.h: a function without FIG_API, which nobody could link'
+    exit 1
+fi
 nm -D --defined-only "$library" | awk '{ print $3 }' | sort > "$scratch/exported"
 diff "$scratch/declared" "$scratch/exported" > "$scratch/differences" || {
     sed -n -e 's/^< \(.*\)/\1 is declared FIG_API and not exported/p' \

@@ -68,7 +68,7 @@ static void replay_and_compare(const fig_decode_options *options, int steps, uin
         fig_decode_fill(&decode, &random);
         traffic_next(&t, &decode, &random);
         if (fig_engine_step(engine, &t.step) != FIG_OK) fail_msg("%s", fig_message());
-        assert_int_equal(fig_engine_wait(engine, 60000000), FIG_OK);
+        assert_int_equal(fig_engine_wait(engine, 20000000), FIG_OK);
         fig_decode_check(&decode, &t.step);
         fig_engine_read_stats(engine, &stats);
         assert_in_range(stats.last_bucket, 0, BUCKET_LIMIT - 1);
@@ -154,7 +154,7 @@ static void replay_ahead(fig_decode *decode, uint64_t shuffle, int ahead) {
         }
         for (int j = 0; j < ahead; j++)
             assert_int_equal(fig_engine_launch(engine), FIG_OK);
-        assert_int_equal(fig_engine_wait(engine, 60000000), FIG_OK);
+        assert_int_equal(fig_engine_wait(engine, 20000000), FIG_OK);
     }
     fig_engine_close(engine);
 }

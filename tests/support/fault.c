@@ -5,6 +5,7 @@
  * its failure leaks nothing. Invariant: a disarmed gate only passes on. */
 #include "tests/support/fault.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -231,4 +232,31 @@ GATE(int, pthread_mutex_init, (pthread_mutex_t * mutex, const pthread_mutexattr_
 GATE(int, pthread_cond_init, (pthread_cond_t * condition, const pthread_condattr_t *attributes)) {
     if (fault_is_due()) return ENOMEM;
     return __real_pthread_cond_init(condition, attributes);
+}
+
+/* ---- Checked forms --------------------------------------------------------------------------- */
+
+/* Where a system's compiler checks sizes by default, calls arrive under these names of glibc's. */
+#define CHECKED(type, name, arguments)                                                             \
+    type __wrap_##name arguments;                                                                  \
+    type __wrap_##name arguments
+
+CHECKED(ssize_t, __read_chk, (int file, void *to, size_t bytes, size_t room)) {
+    assert(bytes <= room);
+    return __wrap_read(file, to, bytes);
+}
+
+CHECKED(ssize_t, __pread_chk, (int file, void *to, size_t bytes, off_t offset, size_t room)) {
+    assert(bytes <= room);
+    return __wrap_pread(file, to, bytes, offset);
+}
+
+CHECKED(int, __open_2, (const char *path, int flags)) {
+    assert((flags & O_CREAT) == 0);
+    return __wrap_open(path, flags);
+}
+
+CHECKED(size_t, __fread_chk, (void *to, size_t room, size_t bytes, size_t count, FILE *file)) {
+    assert(count == 0 || bytes <= room / count);
+    return __wrap_fread(to, bytes, count, file);
 }

@@ -3,6 +3,7 @@
  *
  *     up = call "gemm"(x)        tag 5, bytes "scale"; up is FIG_TEMP
  *     act = silu_and_mul(up)
+ *     spare                      FIG_STATE that no node names
  *
  * "gemm" writes up[r][c] = x[r][0] * (c + 1) in f32. Invariant: the callback touches the gate only
  * while a step runs, so a test reads and writes it after a wait, or while a call is held. */
@@ -17,7 +18,7 @@ enum {
     FIG_GATE_ROWS = 4,
     FIG_GATE_WIDTH = 16,
     FIG_GATE_KV = 256,
-    FIG_GATE_BOUND_US = 60000000 /* longer than any wait that ends */
+    FIG_GATE_BOUND_US = 20000000 /* longer than any wait that ends */
 };
 
 typedef float fig_gate_x[FIG_GATE_ROWS * 4];
