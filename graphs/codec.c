@@ -80,7 +80,6 @@ static uint32_t list_kernels(const fig_program_view *view,
 typedef struct contents {
     fig_sections sections;
     fig_file_machine machine;
-    fig_spec spec;
     fig_file_kernel kernels[FIG_OP_KERNEL_COUNT];
     fig_file_bucket *buckets; /* [bucket_count] */
 } contents;
@@ -117,10 +116,8 @@ static fig_status contents_init(contents *c, const fig_graphs *graphs) {
     c->buckets = calloc(graphs->bucket_count, sizeof *c->buckets);
     if (c->buckets == NULL)
         return fig_fail(FIG_NOMEM, "codec: %" PRIu32 " buckets", graphs->bucket_count);
-    c->spec = view->spec;
-    c->spec.size = sizeof c->spec;
     put_machine(c, &graphs->traits);
-    put(c, FIG_SECTION_SPEC, &c->spec, sizeof c->spec);
+    put(c, FIG_SECTION_SPEC, &view->spec, sizeof view->spec);
     put(c, FIG_SECTION_STRS, view->strings, view->string_bytes);
     put(c, FIG_SECTION_TENS, view->tensors, view->tensor_count);
     put(c, FIG_SECTION_NODE, view->nodes, view->node_count);
@@ -281,8 +278,8 @@ static fig_status read_kernels(const fig_sections *sections, parts *p) {
         return fig_fail(FIG_FORMAT, "section KERN: %" PRIu32 " kernels, the program uses %" PRIu32,
                         their_count, count);
     for (uint32_t i = 0; i < count; i++) {
-        if (theirs[i].op != ours[i].op ||
-            memcmp(theirs[i].name, ours[i].name, sizeof ours[i].name) != 0)
+        /* The name is that of the op, or check_operations() would have refused it. */
+        if (memcmp(theirs[i].name, ours[i].name, sizeof ours[i].name) != 0)
             return fig_fail(FIG_FORMAT,
                             "section KERN: kernel %" PRIu32 " is operation %" PRIu32
                             ", the program uses %" PRIu32 " there",

@@ -21,11 +21,7 @@ static void put_bytes(filling *f, const fig_field *field, const void *bytes, siz
 
 static void put_number(filling *f, const fig_field *field, int64_t number) {
     const uint32_t word = (uint32_t)number;
-    if (field->bytes == sizeof number) {
-        put_bytes(f, field, &number, sizeof number);
-        return;
-    }
-    assert(number >= INT32_MIN && number <= UINT32_MAX);
+    assert(number >= 0 && number <= UINT32_MAX);
     put_bytes(f, field, &word, sizeof word);
 }
 
@@ -53,7 +49,7 @@ static void put_tensor_reloc(filling *f, const fig_field *field, fig_reloc_kind 
 
 static void put_dim(filling *f, const fig_field *field) {
     const uint32_t id = operand_of(f, field);
-    if (id == 0) return;
+    assert(id != 0);
     const fig_tensor_record *tensor = &f->source->view->tensors[id - 1];
     assert(field->item > 0 || tensor->symbol == FIG_SYMBOL_NONE);
     put_number(f, field, tensor->dims[field->item] / field->divisor);

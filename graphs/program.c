@@ -354,7 +354,6 @@ static fig_status derive_edges(fig_program *program) {
 }
 
 fig_status fig_program_finish(fig_program *program) {
-    if (program == NULL) return fig_fail(FIG_INVALID, "program: NULL");
     if (!fig_program_recording(program)) return fig_program_ready(program);
     fig_status status = derive_edges(program);
     if (status == FIG_OK) status = fig_program_check(&program->view);

@@ -18,7 +18,7 @@ enum {
     FIG_CALL_TENSOR_LIMIT = 16
 };
 
-/* So that all of them together fit in 64 bits. */
+/* Above any device's memory, and low enough that no sum of sizes wraps. */
 #define FIG_TENSOR_BYTES_LIMIT (UINT64_C(1) << 46)
 
 typedef enum fig_symbol { FIG_SYMBOL_NONE = 0, FIG_SYMBOL_BATCH, FIG_SYMBOL_PAGES } fig_symbol;

@@ -16,12 +16,12 @@ enum { UNIT = 256 };
 
 /* Takes `bytes` off the free end. */
 static fig_status place(uint64_t *end, uint64_t bytes, uint64_t *offset) {
-    size_t after;
     *offset = *end;
-    if (fig_size_add(&after, *end, bytes) || fig_size_add(&after, after, UNIT - 1))
-        return fig_fail(FIG_TOO_LARGE, "workspace: %" PRIu64 " bytes and %" PRIu64 " more", *end,
-                        bytes);
-    *end = after / UNIT * UNIT;
+    if (bytes > FIG_WORKSPACE_BYTES_LIMIT - *end)
+        return fig_fail(FIG_TOO_LARGE,
+                        "workspace: %" PRIu64 " bytes and %" PRIu64 " more, limit %" PRIu64, *end,
+                        bytes, FIG_WORKSPACE_BYTES_LIMIT);
+    *end = fig_size_align(*end + bytes, UNIT);
     return FIG_OK;
 }
 

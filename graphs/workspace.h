@@ -10,6 +10,9 @@
 #include "graphs/classes.h"
 #include "planner/bucket.h"
 
+/* Above any device's memory, and low enough that no sum of sizes wraps. */
+#define FIG_WORKSPACE_BYTES_LIMIT (UINT64_C(1) << 46)
+
 /* Offsets, each a multiple of 256. */
 typedef struct fig_workspace {
     uint64_t counters[FIG_CLASS_LIMIT], partials[FIG_CLASS_LIMIT], sums[FIG_CLASS_LIMIT];
@@ -17,7 +20,7 @@ typedef struct fig_workspace {
     uint64_t bytes;
 } fig_workspace;
 
-/* buckets: shaped. FIG_TOO_LARGE where the bytes do not fit in 64 bits. */
+/* buckets: shaped. FIG_TOO_LARGE: more than FIG_WORKSPACE_BYTES_LIMIT. */
 fig_status fig_workspace_init(fig_workspace *workspace, const fig_program_view *view,
                               const fig_bucket_shape *buckets, uint32_t bucket_count);
 void fig_workspace_finish(fig_workspace *workspace);

@@ -1,7 +1,5 @@
 /* test_graphs.c: graphs are the same whether made here or read from a file, say of themselves what
- * is so, and a failure on the way leaves nothing behind.
- *
- * The dumber truth about a plan counts tiles one by one. */
+ * is so, and a failure on the way leaves nothing behind. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +16,6 @@
 #include "graphs/graphs.h"
 #include "planner/status.h"
 #include "tests/support/fault.h"
-#include "tests/support/random.h"
 #include "tests/support/sample.h"
 
 enum { PATH_BYTES = 256 };
@@ -136,6 +133,11 @@ static void unsound_options_are_refused(void **state) {
         "batch is 7, limits 1 to 6");
     FIG_SAMPLE_REFUSES(lower_with(FIG_OPTIONS(fig_lower_options, .traits = &none)), FIG_INVALID,
                        "traits: sm_count is 0");
+    FIG_SAMPLE_REFUSES(
+        lower_with(FIG_OPTIONS(fig_lower_options, .buckets = wide, .bucket_count = -1)),
+        FIG_INVALID, "bucket_count is -1");
+    FIG_SAMPLE_REFUSES(lower_with(FIG_OPTIONS(fig_lower_options, .traits = &(fig_traits){0})),
+                       FIG_INVALID, "fig_traits: size is 0");
     FIG_SAMPLE_REFUSES(lower_with(&(fig_lower_options){.size = 0}), FIG_INVALID, "size is 0");
     fig_graphs *graphs;
     FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, NULL, NULL), FIG_INVALID, "program: NULL");
@@ -233,6 +235,26 @@ static void launches_unlike_the_makers_are_counted(void **state) {
     assert_string_equal(info_of(again).content_id, info_of(graphs).content_id);
     fig_graphs_destroy(again);
     fig_graphs_destroy(graphs);
+}
+
+static void the_content_id_is_of_spec_program_traits_and_buckets(void **state) {
+    (void)state;
+    static const fig_bucket small[] = {{1, 8}};
+    fig_spec spec = fig_sample_spec();
+    fig_traits traits;
+    assert_int_equal(fig_traits_named(&traits, "h100"), FIG_OK);
+    fig_graphs *graphs[4] = {lower_sample()};
+    graphs[1] = lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits));
+    graphs[2] =
+        lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .buckets = small, .bucket_count = 1));
+    spec.rope.theta = 20000;
+    graphs[3] = lower_spec(&spec, NULL);
+    for (int a = 0; a < 4; a++) {
+        for (int b = 0; b < a; b++)
+            assert_string_not_equal(info_of(graphs[a]).content_id, info_of(graphs[b]).content_id);
+    }
+    for (int i = 0; i < 4; i++)
+        fig_graphs_destroy(graphs[i]);
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -425,108 +447,12 @@ static void outs_are_filled_as_far_as_the_caller_knows_them(void **state) {
     static const uint8_t zeros[8];
     assert_memory_equal(larger.beyond, zeros, sizeof zeros);
     larger.info.size = 0;
-    FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 1, &larger.info), FIG_INVALID, "size is 0");
-    fig_graphs_destroy(graphs);
-}
-
-/* ---- Planning on paper ----------------------------------------------------------------------- */
-
-/* Walks the line tile by tile, and counts who has what of each segment. */
-static void recount(const fig_split_shape *split, const int32_t *lengths, int32_t rows,
-                    int32_t *worker_tiles, int32_t *partials) {
-    int32_t tiles = 0, x = 0;
-    memset(worker_tiles, 0, (size_t)split->workers * sizeof *worker_tiles);
-    for (int32_t row = 0; row < rows; row++)
-        tiles += fig_split_tiles(split, lengths[row]) * split->groups;
-    const int32_t active = tiles < split->workers ? tiles : split->workers;
-    *partials = 0;
-    for (int32_t row = 0; row < rows; row++) {
-        for (int32_t group = 0; group < split->groups; group++) {
-            int32_t pieces = 0, last = -1;
-            for (int32_t tile = 0; tile < fig_split_tiles(split, lengths[row]); tile++, x++) {
-                int32_t owner = 0;
-                while ((int64_t)tiles * (owner + 1) / active <= x)
-                    owner++;
-                worker_tiles[owner]++;
-                pieces += owner != last;
-                last = owner;
-            }
-            if (pieces > 1) *partials += pieces;
-        }
-    }
-}
-
-static void a_report_counts_what_a_step_would_do(void **state) {
-    (void)state;
-    fig_graphs *graphs = lower_sample();
-    fig_random random = fig_random_seed(41);
-    for (int round = 0; round < 2000; round++) {
-        int32_t lengths[6], own[FIG_WORKER_LIMIT], seen[FIG_WORKER_LIMIT], partials;
-        const int32_t rows = fig_random_range(&random, 0, 6);
-        for (int32_t row = 0; row < rows; row++)
-            lengths[row] =
-                fig_random_range(&random, 0, 3) == 0 ? 0 : fig_random_range(&random, 1, 200);
-        fig_plan_report report = {
-            .size = sizeof report, .worker_tiles = seen, .worker_capacity = FIG_WORKER_LIMIT};
-        if (fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = rows, .kv_lengths = lengths),
-                            &report) != FIG_OK)
-            fail_msg("%s", fig_message());
-        const fig_bucket_shape *shape = &graphs->buckets[report.bucket];
-        recount(&shape->plan.splits[0], lengths, rows, own, &partials);
-        int32_t most = 0, least = INT32_MAX, tiles = 0;
-        for (int32_t worker = 0; worker < report.workers; worker++) {
-            assert_int_equal(seen[worker], own[worker]);
-            most = own[worker] > most ? own[worker] : most;
-            least = own[worker] < least ? own[worker] : least;
-            tiles += own[worker];
-        }
-        assert_int_equal(report.tiles_most, most);
-        assert_int_equal(report.tiles_least, least);
-        assert_int_equal(report.tiles, tiles);
-        assert_int_equal(report.partials, partials);
-        assert_true(report.partials <= report.partial_limit);
-        assert_int_equal(report.workers, shape->plan.splits[0].workers);
-        assert_int_equal(report.plan_bytes_limit, shape->plan.layout.bytes);
-        assert_true(report.plan_bytes <= report.plan_bytes_limit && report.plan_bytes >= 64);
-        assert_ptr_equal(report.worker_tiles, seen);
-    }
-    fig_graphs_destroy(graphs);
-}
-
-static void a_report_writes_no_more_workers_than_asked(void **state) {
-    (void)state;
-    static const int32_t lengths[] = {200, 200, 200, 200, 200, 200};
-    fig_graphs *graphs = lower_sample();
-    int32_t tiles[4] = {-1, -1, -1, -1};
-    fig_plan_report report = {.size = sizeof report, .worker_tiles = tiles, .worker_capacity = 3};
-    const fig_step step = {.size = sizeof step, .rows = 6, .kv_lengths = lengths};
-    assert_int_equal(fig_graphs_plan(graphs, &step, &report), FIG_OK);
-    assert_true(report.workers > 3);
-    assert_true(tiles[2] > 0);
-    assert_int_equal(tiles[3], -1);
-    report.worker_tiles = NULL;
-    assert_int_equal(fig_graphs_plan(graphs, &step, &report), FIG_OK);
-    fig_graphs_destroy(graphs);
-}
-
-static void a_step_that_no_bucket_holds_is_refused(void **state) {
-    (void)state;
-    static const fig_bucket small[] = {{2, 100}};
-    static const int32_t lengths[] = {150, 51, 1}, negative[] = {-1};
-    const fig_spec spec = fig_sample_spec();
-    fig_graphs *graphs =
-        lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .buckets = small, .bucket_count = 1));
-    fig_plan_report report = {.size = sizeof report, .tiles = 9};
-    FIG_SAMPLE_REFUSES(
-        fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = 2, .kv_lengths = lengths), &report),
-        FIG_TOO_LARGE, "201 tokens");
-    assert_int_equal(report.tiles, 0);
-    FIG_SAMPLE_REFUSES(
-        fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = lengths), &report),
-        FIG_TOO_LARGE, "rows is 3, the largest bucket takes 2");
-    FIG_SAMPLE_REFUSES(
-        fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = negative), &report),
-        FIG_INVALID, "kv_lengths[0] is -1");
+    FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 1, &larger.info), FIG_INVALID,
+                       "fig_bucket_info: size is 0");
+    FIG_SAMPLE_REFUSES(fig_graphs_tensor(graphs, 1, &(fig_tensor_info){0}), FIG_INVALID,
+                       "fig_tensor_info: size is 0");
+    FIG_SAMPLE_REFUSES(fig_graphs_plan(graphs, NULL, &(fig_plan_report){0}), FIG_INVALID,
+                       "fig_plan_report: size is 0");
     fig_graphs_destroy(graphs);
 }
 
@@ -555,14 +481,12 @@ int main(void) {
         cmocka_unit_test(buckets_of_a_file_are_checked),
         cmocka_unit_test(launches_of_all_buckets_have_a_limit),
         cmocka_unit_test(launches_unlike_the_makers_are_counted),
+        cmocka_unit_test(the_content_id_is_of_spec_program_traits_and_buckets),
         cmocka_unit_test(what_is_saved_is_loaded_and_saved_again_alike),
         cmocka_unit_test(what_cannot_be_loaded_is_named),
         cmocka_unit_test(each_call_that_fails_is_reported),
         cmocka_unit_test(tensors_come_as_recorded_without_the_engines_own),
         cmocka_unit_test(outs_are_filled_as_far_as_the_caller_knows_them),
-        cmocka_unit_test(a_report_counts_what_a_step_would_do),
-        cmocka_unit_test(a_report_writes_no_more_workers_than_asked),
-        cmocka_unit_test(a_step_that_no_bucket_holds_is_refused),
         cmocka_unit_test(presets_lower_for_every_machine),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);

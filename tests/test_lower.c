@@ -171,9 +171,30 @@ static void without_attention_there_is_no_split_and_one_variant(void **state) {
     ground_finish(&g);
     fig_program_destroy(program);
 
+    /* One kv head leaves both variants one head, but tiles of another length. */
+    for (int32_t kv_heads = 1; kv_heads <= 2; kv_heads++) {
+        fig_spec spec = fig_sample_spec();
+        spec.kv_heads = kv_heads;
+        program = fig_sample_step(&spec);
+        assert_int_equal(fig_lower_variant_repeats(fig_program_view_of(program), 1), 0);
+        fig_program_destroy(program);
+    }
+}
+
+static void a_class_too_many_is_not_shaped(void **state) {
+    (void)state;
     const fig_spec spec = fig_sample_spec();
-    program = fig_sample_step(&spec);
-    assert_int_equal(fig_lower_variant_repeats(fig_program_view_of(program), 1), 0);
+    fig_program *program = fig_sample_program(&spec);
+    const fig_traits traits = traits_of("host");
+    fig_bucket_shape shape;
+    char name[16];
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        fig_sample_attention(program, name, &(fig_sample_heads){16, 1 << i, 64});
+    }
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    FIG_SAMPLE_REFUSES(shape_for(program, &traits, &(fig_bucket){1, 1}, 0, &shape), FIG_UNSUPPORTED,
+                       "node 4 (attention): k_cache has 16 heads");
     fig_program_destroy(program);
 }
 
@@ -446,6 +467,7 @@ int main(void) {
         cmocka_unit_test(caps_beyond_the_spec_are_refused),
         cmocka_unit_test(a_line_that_an_int_cannot_count_is_refused),
         cmocka_unit_test(without_attention_there_is_no_split_and_one_variant),
+        cmocka_unit_test(a_class_too_many_is_not_shaped),
         cmocka_unit_test(launches_keep_every_order_asked_for_and_no_other),
         cmocka_unit_test(launches_follow_the_nodes_and_params_the_launches),
         cmocka_unit_test(relocations_are_all_that_binding_changes),

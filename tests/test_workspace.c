@@ -118,6 +118,55 @@ static void one_bucket_needs_no_more_than_all(void **state) {
     fig_program_destroy(program);
 }
 
+static fig_status lay_out(fig_program *program, fig_workspace *workspace) {
+    const fig_bucket_shape none = {.caps = {1, 1}};
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    memset(workspace, 0xff, sizeof *workspace);
+    const fig_status status = fig_workspace_init(workspace, fig_program_view_of(program), &none, 1);
+    fig_program_destroy(program);
+    return status;
+}
+
+/* 2^45 bytes each. */
+static fig_status lay_out_temps(int count, fig_workspace *workspace) {
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    char name[16];
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = name, .dtype = FIG_F32,
+                                                .rank = 1, .dims = {INT64_C(1) << 43}));
+    }
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
+    return lay_out(program, workspace);
+}
+
+static void a_workspace_ends_at_its_limit(void **state) {
+    (void)state;
+    fig_workspace workspace;
+    assert_int_equal(lay_out_temps(2, &workspace), FIG_OK);
+    assert_true(workspace.bytes == FIG_WORKSPACE_BYTES_LIMIT);
+    fig_workspace_finish(&workspace);
+    FIG_SAMPLE_REFUSES(lay_out_temps(3, &workspace), FIG_TOO_LARGE,
+                       "workspace: 70368744177664 bytes and 35184372088832 more, limit "
+                       "70368744177664");
+    assert_null(workspace.temps);
+}
+
+static void a_class_too_many_has_no_workspace(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    fig_workspace workspace;
+    char name[16];
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        fig_sample_attention(program, name, &(fig_sample_heads){16, 1 << i, 64});
+    }
+    FIG_SAMPLE_REFUSES(lay_out(program, &workspace), FIG_UNSUPPORTED, "unlike 4 other classes");
+    assert_null(workspace.temps);
+}
+
 static void a_failed_allocation_leaves_nothing(void **state) {
     (void)state;
     fig_program *program = record();
@@ -137,6 +186,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_apart_aligned_and_large_enough),
         cmocka_unit_test(one_bucket_needs_no_more_than_all),
+        cmocka_unit_test(a_workspace_ends_at_its_limit),
+        cmocka_unit_test(a_class_too_many_has_no_workspace),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

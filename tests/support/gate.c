@@ -67,6 +67,8 @@ fig_graphs *fig_gate_graphs(void) {
     fig_tensor up = fig_program_tensor(program, &info);
     info.name = "act", info.role = FIG_BOUND, info.dims[1] = FIG_GATE_WIDTH;
     fig_tensor act = fig_program_tensor(program, &info);
+    info.name = "spare", info.role = FIG_STATE;
+    fig_program_tensor(program, &info);
     fig_call(program,
              FIG_OPTIONS(fig_call_op, .call = "gemm", .reads = &x, .read_count = 1, .writes = &up,
                          .write_count = 1, .tag = 5, .bytes = "scale", .byte_count = 6));

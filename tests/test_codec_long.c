@@ -1,0 +1,529 @@
+/* test_codec.c: that graphs survive a file, and that no file makes what no recorder could.
+ *
+ * The forged files here are whole: hashes and frames agree, one section alone says something else.
+ * tests/golden/ holds files of earlier versions; each must load for ever. */
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "graphs/codec.h"
+#include "tests/support/capture.h"
+#include "tests/support/fault.h"
+#include "tests/support/image.h"
+#include "tests/support/random.h"
+
+typedef struct file {
+    uint8_t *bytes;
+    size_t count;
+} file;
+
+static file write_graphs(const fig_graphs *graphs) {
+    file written;
+    if (fig_codec_write(graphs, &written.bytes, &written.count) != FIG_OK)
+        fail_msg("%s", fig_message());
+    return written;
+}
+
+static fig_graphs *parse(const uint8_t *bytes, size_t count) {
+    fig_graphs *graphs;
+    if (fig_graphs_parse(&graphs, bytes, count) != FIG_OK) fail_msg("%s", fig_message());
+    return graphs;
+}
+
+static void assert_same_bytes(const file *a, const file *b) {
+    for (size_t i = 0; i < a->count && i < b->count; i++) {
+        if (a->bytes[i] != b->bytes[i])
+            fail_msg("byte %zu is %#x and %#x", i, a->bytes[i], b->bytes[i]);
+    }
+    assert_int_equal(a->count, b->count);
+}
+
+/* Every sample, one call each. */
+static fig_graphs *capture(int i) {
+    switch (i) {
+    case 0: return fig_capture_preset("tutorial", 1, "host");
+    case 1: return fig_capture_preset("llama-3.1-8b", 32, "h200");
+    case 2: return fig_capture_preset("llama-3.1-8b", 1, "a100");
+    case 3: return fig_capture_mixed();
+    }
+    return NULL;
+}
+
+/* ---- Round trips */
+
+static void what_was_saved_and_loaded_saves_as_the_same_bytes(void **state) {
+    (void)state;
+    fig_graphs *made;
+    for (int i = 0; (made = capture(i)) != NULL; i++) {
+        file first = write_graphs(made);
+        fig_graphs *loaded = parse(first.bytes, first.count);
+        file second = write_graphs(loaded);
+        assert_same_bytes(&first, &second);
+        assert_memory_equal(made->content_id, loaded->content_id, 32);
+        assert_memory_equal(made->digests, loaded->made_digests, 8 * made->bucket_count);
+        assert_int_equal(loaded->changed_kernels, 0);
+        free(first.bytes);
+        free(second.bytes);
+        fig_graphs_destroy(made);
+        fig_graphs_destroy(loaded);
+    }
+}
+
+static void two_captures_of_one_spec_are_one_file(void **state) {
+    (void)state;
+    fig_graphs *once, *again;
+    for (int i = 0; (once = capture(i)) != NULL; i++) {
+        /* Memory that is used anew holds other bytes; none of them may show. */
+        void *dirt = malloc(100000);
+        memset(dirt, 0xa5, 100000);
+        free(dirt);
+        again = capture(i);
+        file first = write_graphs(once), second = write_graphs(again);
+        assert_same_bytes(&first, &second);
+        free(first.bytes);
+        free(second.bytes);
+        fig_graphs_destroy(once);
+        fig_graphs_destroy(again);
+    }
+}
+
+static void other_graphs_have_another_content_id(void **state) {
+    (void)state;
+    fig_graphs *graphs[4];
+    for (int i = 0; i < 4; i++) {
+        graphs[i] = capture(i);
+        for (int before = 0; before < i; before++)
+            assert_memory_not_equal(graphs[i]->content_id, graphs[before]->content_id, 32);
+    }
+    for (int i = 0; i < 4; i++)
+        fig_graphs_destroy(graphs[i]);
+}
+
+static void a_content_id_holds_whatever_compressed_the_file(void **state) {
+    (void)state;
+    static const int levels[] = {-20, 1, 9, 19};
+    fig_graphs *made;
+    for (int i = 0; (made = capture(i)) != NULL; i++) {
+        fig_image image;
+        file original = write_graphs(made);
+        fig_image_open(&image, original.bytes, original.count);
+        for (size_t n = 0; n < sizeof levels / sizeof levels[0]; n++) {
+            file other;
+            other.bytes = fig_image_write(&image, levels[n], &other.count);
+            fig_graphs *loaded = parse(other.bytes, other.count);
+            file saved = write_graphs(loaded);
+            assert_memory_equal(loaded->content_id, made->content_id, 32);
+            assert_same_bytes(&saved, &original);
+            free(other.bytes);
+            free(saved.bytes);
+            fig_graphs_destroy(loaded);
+        }
+        fig_image_close(&image);
+        free(original.bytes);
+        fig_graphs_destroy(made);
+    }
+}
+
+static void what_a_caller_leaves_behind_a_name_reaches_no_file(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_mixed();
+    file clean = write_graphs(graphs);
+    memset(graphs->traits.name + 5, 0xee, sizeof graphs->traits.name - 5);
+    graphs->traits.size = 1;
+    file dirty = write_graphs(graphs);
+    assert_same_bytes(&clean, &dirty);
+    free(clean.bytes);
+    free(dirty.bytes);
+    fig_graphs_destroy(graphs);
+}
+
+/* ---- Files that are sound but for one section */
+
+typedef struct forgery {
+    const char *what;
+    fig_section section;
+    size_t at, width;
+    uint64_t value;
+    fig_status status;
+    const char *said;
+} forgery;
+
+#define OF(type, item, field)                                                                      \
+    (item) * sizeof(type) + offsetof(type, field), sizeof(((type *)0)->field)
+#define MACHINE(field) FIG_SECTION_ENVR, OF(fig_file_machine, 0, field)
+#define SPEC(field) FIG_SECTION_SPEC, OF(fig_spec, 0, field)
+#define TENSOR(item, field) FIG_SECTION_TENS, OF(fig_tensor_record, item, field)
+#define NODE(item, field) FIG_SECTION_NODE, OF(fig_node, item, field)
+#define OPERAND(item) FIG_SECTION_OPND, 4 * (item), 4
+#define BUCKET(item, field) FIG_SECTION_BUCK, OF(fig_file_bucket, item, field)
+#define KERNEL(item, field) FIG_SECTION_KERN, OF(fig_file_kernel, item, field)
+
+/* Of the mixed sample: node 0 is a call, 1 silu_and_mul, 2 rope, 3 append_kv, 4 attention. */
+static const forgery forgeries[] = {
+    {"traits reserved", MACHINE(reserved), 1, FIG_FORMAT, "section ENVR: reserved is 1"},
+    {"no SMs", MACHINE(sm_count), 0, FIG_FORMAT, "section ENVR: traits: sm_count is 0"},
+    {"SMs", MACHINE(sm_count), 1 << 30, FIG_FORMAT, "sm_count is 1073741824"},
+    {"traits name", MACHINE(name), 0x0a3b3b, FIG_FORMAT, "section ENVR: traits: name"},
+    {"spec size", SPEC(size), 72, FIG_FORMAT, "section SPEC: size is 72, the section has 76"},
+    {"spec dtype", SPEC(dtype), 99, FIG_FORMAT, "section SPEC: spec: dtype is 99"},
+    {"spec heads", SPEC(kv_heads), 3, FIG_FORMAT, "section SPEC: spec: q_heads is 8"},
+    {"spec rope", SPEC(rope.theta), 0x7f800000, FIG_FORMAT, "section SPEC: rope: theta is inf"},
+    {"spec limit", SPEC(batch_limit), 1 << 20, FIG_FORMAT, "batch_limit is 1048576"},
+    {"tensor name", TENSOR(0, name), 0xffffffff, FIG_FORMAT, "no name begins at byte 4294967295"},
+    {"tensor name inside another", TENSOR(1, name), 4, FIG_FORMAT, "no name begins at byte 4 "},
+    {"tensor name of another", TENSOR(1, name), 1, FIG_FORMAT, "name x is taken by tensor 1"},
+    {"tensor role", TENSOR(0, role), 3, FIG_FORMAT, "role is 3"},
+    {"tensor dtype", TENSOR(0, dtype), 0, FIG_FORMAT, "dtype is 0"},
+    {"tensor rank", TENSOR(0, rank), 5, FIG_FORMAT, "rank is 5"},
+    {"tensor symbol", TENSOR(0, symbol), 3, FIG_FORMAT, "symbol is 3"},
+    {"tensor dims", TENSOR(0, dims[1]), UINT64_C(1) << 62, FIG_FORMAT,
+     "more than 70368744177664 bytes"},
+    {"tensor negative", TENSOR(0, dims[1]), UINT64_MAX, FIG_FORMAT, "dims[1] is -1"},
+    {"node op", NODE(1, op), 33, FIG_FORMAT, "op is 33"},
+    {"node fetch", NODE(1, op), FIG_OP_FETCH, FIG_FORMAT, "op is 0"},
+    {"node of another op", NODE(1, op), FIG_OP_ROPE, FIG_FORMAT, "2 operands, it must be 5"},
+    {"node layer", NODE(1, layer), 2, FIG_FORMAT, "layer"},
+    {"node operand", NODE(1, operand), 0xfffffff0, FIG_FORMAT, "2 operands from 4294967280"},
+    {"node operand count", NODE(1, operand_count), 0x7fffffff, FIG_FORMAT, "2147483647 operands"},
+    {"node attribute", NODE(2, attribute), 0x7ffffff8, FIG_FORMAT, "attributes from 2147483640"},
+    {"node attribute unaligned", NODE(2, attribute), 4, FIG_FORMAT, "attributes from 4"},
+    {"node attribute bytes", NODE(2, attribute_bytes), 1 << 20, FIG_FORMAT,
+     "1048576 bytes of attributes"},
+    {"call reads", FIG_SECTION_ATTR, 12, 4, 17, FIG_FORMAT, "read_count is 17"},
+    {"call bytes", FIG_SECTION_ATTR, 16, 4, 257, FIG_FORMAT, "byte_count is 257"},
+    {"call name", FIG_SECTION_ATTR, 8, 4, 1 << 20, FIG_FORMAT, "no name begins at byte 1048576"},
+    {"operand", OPERAND(0), 22, FIG_FORMAT, "tensor 22, the program has 21"},
+    {"operand absent", OPERAND(2), 0, FIG_FORMAT, "operand 0, is absent"},
+    {"operand of another shape", OPERAND(2), 1, FIG_FORMAT, "dims[1] is 64, it must be 128"},
+    {"strings", FIG_SECTION_STRS, 0, 1, 'x', FIG_FORMAT, "byte 0 is not NUL"},
+    {"name", FIG_SECTION_STRS, 1, 1, '/', FIG_FORMAT, "name \"/\" is not"},
+    {"bucket batch", BUCKET(3, batch), 5, FIG_FORMAT, "batch is 5"},
+    {"bucket empty", BUCKET(0, batch), 0, FIG_FORMAT, "batch is 0"},
+    {"bucket kv", BUCKET(3, kv), 129, FIG_FORMAT, "kv is 129"},
+    {"bucket order", BUCKET(0, batch), 4, FIG_FORMAT,
+     "bucket 1: 1 x 128, variant 1 does not come after"},
+    {"bucket twice", BUCKET(1, variant), 0, FIG_FORMAT, "does not come after"},
+    {"bucket variant", BUCKET(3, variant), 9, FIG_STALE, "variant is 9, this library has 2"},
+    {"bucket reserved", BUCKET(1, reserved), 9, FIG_FORMAT, "reserved is 9"},
+    {"kernel op", KERNEL(1, op), 7, FIG_STALE, "operation 7 is \"silu_and_mul\""},
+    {"kernel name", KERNEL(1, name), 0x6d726f6e, FIG_STALE, "operation 1 is \"norm"},
+    {"kernel order", KERNEL(0, op), 4, FIG_STALE, "operation 4 is \"fetch\""},
+};
+
+static void a_section_that_says_something_else_is_refused(void **state) {
+    (void)state;
+    fig_graphs *made = fig_capture_mixed();
+    file sound = write_graphs(made);
+    for (size_t i = 0; i < sizeof forgeries / sizeof forgeries[0]; i++) {
+        const forgery *f = &forgeries[i];
+        fig_image image;
+        fig_graphs *graphs;
+        size_t count;
+        fig_image_open(&image, sound.bytes, sound.count);
+        const size_t width = f->width < 8 ? f->width : 8;
+        memcpy(image.sections[f->section].raw + f->at, &f->value, width);
+        uint8_t *bytes = fig_image_write(&image, 1, &count);
+        const fig_status status = fig_graphs_parse(&graphs, bytes, count);
+        if (status != f->status)
+            fail_msg("%s: %s, not %s (%s)", f->what, fig_status_name(status),
+                     fig_status_name(f->status), fig_message());
+        if (status != FIG_OK && strstr(fig_message(), f->said) == NULL)
+            fail_msg("%s: \"%s\" does not say \"%s\"", f->what, fig_message(), f->said);
+        assert_true(status == FIG_OK || strlen(fig_message()) > 0);
+        fig_graphs_destroy(graphs);
+        free(bytes);
+        fig_image_close(&image);
+    }
+    free(sound.bytes);
+    fig_graphs_destroy(made);
+}
+
+/* ---- Files of other versions */
+
+static fig_status parse_image(const fig_image *image, fig_graphs **graphs) {
+    size_t count;
+    uint8_t *bytes = fig_image_write(image, 1, &count);
+    const fig_status status = fig_graphs_parse(graphs, bytes, count);
+    free(bytes);
+    return status;
+}
+
+static void a_longer_spec_is_read_while_its_surplus_is_zero(void **state) {
+    (void)state;
+    fig_graphs *made = fig_capture_mixed(), *loaded;
+    file sound = write_graphs(made);
+    fig_image image;
+    const uint32_t longer = sizeof(fig_spec) + 12;
+    fig_image_open(&image, sound.bytes, sound.count);
+    fig_image_resize(&image, FIG_SECTION_SPEC, longer);
+    memcpy(image.sections[FIG_SECTION_SPEC].raw, &longer, sizeof longer);
+    assert_int_equal(parse_image(&image, &loaded), FIG_OK);
+    file saved = write_graphs(loaded);
+    assert_same_bytes(&saved, &sound);
+    fig_graphs_destroy(loaded);
+    image.maker = 20000;
+    image.sections[FIG_SECTION_SPEC].raw[longer - 1] = 1;
+    assert_int_equal(parse_image(&image, &loaded), FIG_STALE);
+    assert_null(loaded);
+    assert_non_null(strstr(fig_message(), "byte 87 is set"));
+    assert_non_null(strstr(fig_message(), "version 20000"));
+    fig_image_close(&image);
+    free(saved.bytes);
+    free(sound.bytes);
+    fig_graphs_destroy(made);
+}
+
+static void a_shorter_spec_is_read_with_defaults_for_the_rest(void **state) {
+    (void)state;
+    fig_graphs *made = fig_capture_preset("tutorial", 1, "host"), *loaded;
+    file sound = write_graphs(made);
+    fig_image image;
+    const uint32_t shorter = offsetof(fig_spec, rope);
+    fig_image_open(&image, sound.bytes, sound.count);
+    fig_image_resize(&image, FIG_SECTION_SPEC, shorter);
+    memcpy(image.sections[FIG_SECTION_SPEC].raw, &shorter, sizeof shorter);
+    assert_int_equal(parse_image(&image, &loaded), FIG_OK);
+    assert_true(fig_program_view_of(loaded->program)->spec.rope.theta == 10000.0f);
+    /* The tutorial's rope is the default one, so nothing is lost on the way. */
+    file saved = write_graphs(loaded);
+    assert_same_bytes(&saved, &sound);
+    fig_graphs_destroy(loaded);
+    fig_image_resize(&image, FIG_SECTION_SPEC, 3);
+    assert_int_equal(parse_image(&image, &loaded), FIG_FORMAT);
+    fig_image_close(&image);
+    free(saved.bytes);
+    free(sound.bytes);
+    fig_graphs_destroy(made);
+}
+
+static void a_bucket_lowered_otherwise_is_counted_and_saved_anew(void **state) {
+    (void)state;
+    fig_graphs *made = fig_capture_mixed(), *loaded;
+    file sound = write_graphs(made);
+    fig_image image;
+    fig_graphs_info info = {.size = sizeof info};
+    fig_image_open(&image, sound.bytes, sound.count);
+    image.sections[FIG_SECTION_BUCK]
+        .raw[2 * sizeof(fig_file_bucket) + offsetof(fig_file_bucket, digest)] ^= 1;
+    assert_int_equal(parse_image(&image, &loaded), FIG_OK);
+    fig_graphs_read_info(loaded, &info);
+    assert_int_equal(info.relowered_count, 1);
+    assert_int_not_equal(loaded->digests[2], loaded->made_digests[2]);
+    file saved = write_graphs(loaded);
+    assert_same_bytes(&saved, &sound);
+    fig_image_close(&image);
+    fig_graphs_destroy(loaded);
+    free(saved.bytes);
+    free(sound.bytes);
+    fig_graphs_destroy(made);
+}
+
+static void a_kernel_of_another_abi_is_noted_and_no_fault(void **state) {
+    (void)state;
+    fig_graphs *made = fig_capture_mixed(), *loaded;
+    file sound = write_graphs(made);
+    fig_image image;
+    fig_image_open(&image, sound.bytes, sound.count);
+    fig_file_kernel *kernels = (void *)image.sections[FIG_SECTION_KERN].raw;
+    assert_int_equal(image.sections[FIG_SECTION_KERN].raw_bytes, 5 * sizeof *kernels);
+    kernels[2].abi[31] ^= 0x10;
+    kernels[4].params_bytes += 8;
+    assert_int_equal(parse_image(&image, &loaded), FIG_OK);
+    assert_int_equal(loaded->changed_kernels, 1u << FIG_OP_ROPE | 1u << FIG_OP_ATTENTION);
+    assert_memory_equal(loaded->content_id, made->content_id, 32);
+    fig_graphs_destroy(loaded);
+
+    fig_image_resize(&image, FIG_SECTION_KERN, 4 * sizeof *kernels);
+    assert_int_equal(parse_image(&image, &loaded), FIG_FORMAT);
+    assert_non_null(strstr(fig_message(), "section KERN: 4 kernels, the program uses 5"));
+    fig_image_resize(&image, FIG_SECTION_KERN, 5 * sizeof *kernels);
+    kernels = (void *)image.sections[FIG_SECTION_KERN].raw;
+    kernels[4] = kernels[3];
+    assert_int_equal(parse_image(&image, &loaded), FIG_FORMAT);
+    assert_non_null(strstr(fig_message(), "kernel 4 is operation 3, the program uses 4 there"));
+    fig_image_close(&image);
+    free(sound.bytes);
+    fig_graphs_destroy(made);
+}
+
+/* ---- Anything at all, hashes agreeing */
+
+static void mutate(fig_random *random, fig_image_section *section) {
+    static const uint32_t words[] = {0, 1, 2, 0x7f, 0xff, 0xffff, 0x7fffffff, 0x80000000, ~0u, ~7u};
+    const int32_t last = (int32_t)section->raw_bytes - 1;
+    for (int32_t n = fig_random_range(random, 1, 4); n > 0 && last >= 0; n--) {
+        const int32_t at = fig_random_range(random, 0, last);
+        if (n % 2 == 0 || at + 4 > last) {
+            section->raw[at] = (uint8_t)fig_random_range(random, 0, 255);
+        } else {
+            memcpy(section->raw + at / 4 * 4, &words[fig_random_range(random, 0, 9)], 4);
+        }
+    }
+}
+
+static void swallow(void *user, const char *bytes, size_t count) {
+    size_t *sum = user;
+    for (size_t i = 0; i < count; i++)
+        *sum += (uint8_t)bytes[i];
+}
+
+/* Whatever was accepted can be shown, and saved to what loads again as the same. */
+static void assert_usable(const fig_graphs *graphs) {
+    size_t sum = 0;
+    for (int32_t bucket = 0; bucket <= 1; bucket++) {
+        for (int format = FIG_TEXT; format <= FIG_JSON; format++)
+            assert_int_equal(fig_graphs_print(graphs,
+                                              FIG_OPTIONS(fig_print_options, .bucket = bucket,
+                                                          .format = (fig_format)format),
+                                              swallow, &sum),
+                             FIG_OK);
+    }
+    file saved = write_graphs(graphs);
+    fig_graphs *again = parse(saved.bytes, saved.count);
+    assert_memory_equal(again->content_id, graphs->content_id, 32);
+    fig_graphs_destroy(again);
+    free(saved.bytes);
+}
+
+static void forged_arrays_are_refused_or_usable(void **state) {
+    (void)state;
+    const uint64_t seed = 77;
+    fig_random random = fig_random_seed(seed);
+    fig_graphs *made = fig_capture_mixed();
+    file sound = write_graphs(made);
+    int accepted = 0;
+    for (int i = 0; i < 250000; i++) {
+        fig_image image;
+        fig_graphs *graphs;
+        fig_image_open(&image, sound.bytes, sound.count);
+        for (int32_t n = fig_random_range(&random, 1, 2); n > 0; n--) {
+            const uint32_t s = (uint32_t)fig_random_range(&random, 0, FIG_SECTION_COUNT - 1);
+            fig_image_section *section = &image.sections[s];
+            const size_t item = section->entry.item_bytes;
+            if (fig_random_range(&random, 0, 7) == 0)
+                fig_image_resize(&image, s,
+                                 item * (size_t)fig_random_range(
+                                            &random, 0, (int32_t)(section->raw_bytes / item) + 2));
+            mutate(&random, section);
+        }
+        const fig_status status = parse_image(&image, &graphs);
+        fig_image_close(&image);
+        if (status == FIG_OK) {
+            accepted++;
+            assert_usable(graphs);
+        } else if (status != FIG_FORMAT && status != FIG_STALE) {
+            fail_msg("seed %llu, round %d: %s (%s)", (unsigned long long)seed, i,
+                     fig_status_name(status), fig_message());
+        }
+        assert_true(status == FIG_OK || strlen(fig_message()) > 0);
+        fig_graphs_destroy(graphs);
+    }
+    /* Some bytes mean nothing that can be wrong: a call's tag, a digest. */
+    printf("accepted %d\n", accepted);
+    free(sound.bytes);
+    fig_graphs_destroy(made);
+}
+
+/* ---- Memory that runs out */
+
+static void writing_survives_every_failed_allocation(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_mixed();
+    for (int64_t n = 1;; n++) {
+        file written;
+        uint8_t content_id[32];
+        fig_fault_arm(n);
+        fig_status status = fig_codec_write(graphs, &written.bytes, &written.count);
+        if (status == FIG_OK) status = fig_codec_content_id(graphs, content_id);
+        const int64_t seen = fig_fault_disarm();
+        free(written.bytes);
+        if (seen < n) {
+            assert_int_equal(status, FIG_OK);
+            assert_true(n > 3);
+            break;
+        }
+        assert_int_equal(status, FIG_NOMEM);
+        assert_true(strlen(fig_message()) > 0);
+    }
+    fig_graphs_destroy(graphs);
+}
+
+static void reading_survives_every_failed_allocation(void **state) {
+    (void)state;
+    fig_graphs *made = fig_capture_mixed();
+    file sound = write_graphs(made);
+    for (int64_t n = 1;; n++) {
+        fig_graphs *graphs;
+        fig_fault_arm(n);
+        const fig_status status = fig_codec_read(&graphs, sound.bytes, sound.count);
+        const int64_t seen = fig_fault_disarm();
+        fig_graphs_destroy(graphs);
+        if (seen < n) {
+            assert_int_equal(status, FIG_OK);
+            assert_true(n > 11);
+            break;
+        }
+        assert_int_equal(status, FIG_NOMEM);
+        assert_null(graphs);
+        assert_true(strlen(fig_message()) > 0);
+    }
+    free(sound.bytes);
+    fig_graphs_destroy(made);
+}
+
+/* ---- Files of earlier versions */
+
+static const struct golden {
+    const char *path, *content_id;
+    int32_t layers, tensors, nodes, buckets;
+} golden[] = {
+    {"tests/golden/mixed.fig", "43dc0be7e218f5f3fe9ac8c5c1f3ab5d289849eac7145eeec2a9a1bbfb7803c0",
+     2, 17, 13, 4},
+    {"tests/golden/llama-3.1-8b.fig",
+     "34511ddf0f5e88cef2e55345c16cb0ac103920f5eed3670c12f804892bebaddd", 32, 257, 128, 198},
+};
+
+/* While nothing that it is lowered by has changed, the id is the file's own; after that the file
+ * must still load, and say what has changed. */
+static void golden_files_load_for_ever(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++) {
+        const struct golden *g = &golden[i];
+        fig_graphs *graphs;
+        fig_graphs_info info = {.size = sizeof info};
+        if (fig_graphs_load(&graphs, g->path) != FIG_OK) fail_msg("%s", fig_message());
+        fig_graphs_read_info(graphs, &info);
+        assert_int_equal(info.spec->layers, g->layers);
+        assert_int_equal(info.tensor_count, g->tensors);
+        assert_int_equal(info.node_count, g->nodes);
+        assert_int_equal(info.bucket_count, g->buckets);
+        if (info.relowered_count == 0 && graphs->changed_kernels == 0)
+            assert_string_equal(info.content_id, g->content_id);
+        assert_usable(graphs);
+        fig_graphs_destroy(graphs);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_saved_and_loaded_saves_as_the_same_bytes),
+        cmocka_unit_test(two_captures_of_one_spec_are_one_file),
+        cmocka_unit_test(other_graphs_have_another_content_id),
+        cmocka_unit_test(a_content_id_holds_whatever_compressed_the_file),
+        cmocka_unit_test(what_a_caller_leaves_behind_a_name_reaches_no_file),
+        cmocka_unit_test(a_section_that_says_something_else_is_refused),
+        cmocka_unit_test(a_longer_spec_is_read_while_its_surplus_is_zero),
+        cmocka_unit_test(a_shorter_spec_is_read_with_defaults_for_the_rest),
+        cmocka_unit_test(a_bucket_lowered_otherwise_is_counted_and_saved_anew),
+        cmocka_unit_test(a_kernel_of_another_abi_is_noted_and_no_fault),
+        cmocka_unit_test(forged_arrays_are_refused_or_usable),
+        cmocka_unit_test(writing_survives_every_failed_allocation),
+        cmocka_unit_test(reading_survives_every_failed_allocation),
+        cmocka_unit_test(golden_files_load_for_ever),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
