@@ -365,8 +365,8 @@ static int edges_match(const fig_lowered *lowered, uint32_t a, uint32_t b) {
     return 1;
 }
 
-/* 1: the blocks of `count` nodes at a and b, and their launches, differ in their layers alone. Params
- * follow from operands and attributes, so only edges are left to compare. */
+/* 1: the blocks of `count` nodes at a and b, and their launches, differ in their layers alone.
+ * Params follow from operands and attributes, so only edges are left to compare. */
 static int blocks_match(const fig_inspect_bucket *bucket, uint32_t a, uint32_t b, uint32_t count) {
     if (!fig_fold_matches(bucket->view, a, b, count)) return 0;
     for (uint32_t i = 0; i < count; i++) {

@@ -116,8 +116,8 @@ static void each_call_that_fails_leaves_the_old_file_or_the_new(void **state) {
         free(bytes);
         assert_int_equal(count_files(), 1);
     }
-    /* Of malloc, open, write, fsync, close and rename of the file, and malloc, open, fsync and close
-     * of its directory, all but the last, which loses nothing. */
+    /* Of malloc, open, write, fsync, close and rename of the file, and malloc, open, fsync and
+     * close of its directory, all but the last, which loses nothing. */
     assert_int_equal(n - 1, 10);
     assert_int_equal(refused, 9);
     assert_int_equal(out_of_memory, 2);

@@ -104,13 +104,18 @@ static void rows_without_a_sequence_of_their_own_are_idle(void **state) {
                        FIG_INVALID, "row 2 is a sequence beyond the limit of 2");
 }
 
-/* One step after another names the same sequences, and when the stamps run out none of old is taken
- * for one of this step. */
+/* One step after another names the same sequences, and when the numbers begin again no stamp of old
+ * is taken for one of this step. */
 static void stamps_last_over_their_wrap(void **state) {
     (void)state;
     static const int32_t ones[] = {1, 1, 1}, sequences[] = {4, 5, 6}, twice[] = {4, 5, 4};
     memset(stamp_words, 0, sizeof stamp_words);
     stamps.last = 0;
+    static const int32_t rare[] = {7};
+    assert_int_equal(STEP(.rows = 1, .kv_lengths = ones, .sequences = rare), FIG_OK);
+    assert_int_equal(stamp_words[7], 1);
+    stamps.last = UINT32_MAX;
+    assert_int_equal(STEP(.rows = 1, .kv_lengths = ones, .sequences = rare), FIG_OK);
     for (uint32_t round = 0; round < 8; round++) {
         if (round == 3) stamps.last = UINT32_MAX - 2;
         assert_int_equal(STEP(.rows = 3, .kv_lengths = ones, .sequences = sequences), FIG_OK);
