@@ -40,7 +40,8 @@ OUT := $(if $(filter release,$(VARIANT)),build,$(BUILD))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(wildcard planner/*.c kernels/*.c graphs/*.c engine/*.c))
 PROGRAM := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/figraph/*.c))
 # The program's float64 reference is the tests' second truth as well.
-SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c tools/figraph/truth.c))
+SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c tools/figraph/truth*.c))
+GRID := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/grid/*.c))
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 SCRIPTS := $(wildcard tests/test_*.sh)
@@ -60,7 +61,7 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     print int(v / 10000) "." int(v / 100) % 100 "." v % 100 }' include/figraph.h)
 
 # ---- Rules ---------------------------------------------------------------------------------------
-.PHONY: all binaries clean demo format help install setup suite test tidy uninstall
+.PHONY: all binaries clean demo format help install setup suite test test-grid tidy uninstall
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -87,7 +88,12 @@ $(OUT)/figraph: $(PROGRAM) $(OUT)/libfigraph.a
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(SUPPORT) $(OUT)/libfigraph.a
 	@echo "link $@"
-	@$(LINK) $(GATES:%=-Wl,--wrap=%) $^ -lcmocka $(LIBS) -o $@
+	@$(LINK) $(GATES:%=-Wl,--wrap=%) $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(LIBS) -o $@
+$(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them, grid all
+
+$(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o,$(SUPPORT)) $(OUT)/libfigraph.a
+	@echo "link $@"
+	@$(LINK) $^ $(LIBS) -o $@
 
 binaries: $(call binaries,$(VARIANT))
 
@@ -104,6 +110,9 @@ test: setup ## tidy and all tests, again under asan and ubsan, those with thread
 
 suite: binaries ## the tests of one VARIANT; TESTS="test_ring test_plan" runs those alone
 	@tests/run -j$(JOBS) $(call binaries,$(VARIANT))
+
+test-grid: setup ## every shape of tests/grid; hours, goes on where it was; GRID_OPTIONS="--restart"
+	@$(SUBMAKE) $(BUILD)/grid && $(BUILD)/grid --jobs $(JOBS) $(GRID_OPTIONS)
 
 demo: setup ## capture, save, restore and replay two models, and compare every step
 	@$(SUBMAKE) all
@@ -138,4 +147,4 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo; echo "VARIANT is one of $(VARIANTS); it is $(VARIANT). JOBS is $(JOBS), PREFIX $(PREFIX)."
 
--include $(wildcard $(patsubst %.o,%.d,$(LIBRARY) $(PROGRAM) $(SUPPORT)) $(BUILD)/tests/*.d)
+-include $(wildcard $(patsubst %.o,%.d,$(LIBRARY) $(PROGRAM) $(SUPPORT) $(GRID)) $(BUILD)/tests/*.d)

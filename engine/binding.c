@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/overlap.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
@@ -63,17 +64,20 @@ static void list_calls(fig_binding_table *table) {
 
 /* ---- Places -------------------------------------------------------------------------------- */
 
-/* dims[0] as any step may reach it; of pages, one. */
+/* dims[0] as any step may reach it; of pages, one page's. */
 static int64_t least_extent(const fig_program_view *program, const fig_tensor_record *record) {
-    if (record->symbol == FIG_SYMBOL_BATCH) return program->spec.batch_limit;
-    return record->symbol == FIG_SYMBOL_PAGES ? 1 : record->dims[0];
+    int64_t count = record->symbol == FIG_SYMBOL_PAGES ? 1 : program->spec.batch_limit;
+    return fig_program_extent(record, count);
 }
 
-static void row_major_strides(const fig_tensor_record *record, int64_t strides[4]) {
+/* Without gaps, in the order that the tensor's layout gives its dims. */
+static void default_strides(const fig_tensor_record *record, int64_t strides[4]) {
+    const int heads_first = record->layout == FIG_HND;
+    const int order[4] = {0, heads_first ? 2 : 1, heads_first ? 1 : 2, 3};
     int64_t stride = 1;
     for (int i = 3; i >= 0; i--) {
-        strides[i] = stride;
-        if (i > 0) stride *= record->dims[i];
+        strides[order[i]] = stride;
+        if (i > 0) stride *= record->dims[order[i]];
     }
 }
 
@@ -109,8 +113,7 @@ static fig_status measure_span(const fig_tensor_record *record, const char *name
 static fig_status read_strides(const fig_tensor_record *record, const char *name,
                                const int64_t given[4], fig_bound_place *place) {
     int any = 0;
-    row_major_strides(record, place->strides);
-    place->row_major = 1;
+    default_strides(record, place->strides);
     for (int i = 0; i < record->rank; i++)
         any |= given[i] != 0;
     if (!any) return FIG_OK;
@@ -119,7 +122,6 @@ static fig_status read_strides(const fig_tensor_record *record, const char *name
             return fig_fail(FIG_INVALID,
                             "tensor %s: strides[%d] is %" PRId64 ", it must be positive", name, i,
                             given[i]);
-        if (given[i] != place->strides[i]) place->row_major = 0;
         place->strides[i] = given[i];
     }
     if (place->strides[record->rank - 1] == 1) return FIG_OK;
@@ -127,35 +129,65 @@ static fig_status read_strides(const fig_tensor_record *record, const char *name
                     record->rank - 1, place->strides[record->rank - 1]);
 }
 
-/* As many as the bytes hold. */
-static fig_status count_pages(const char *name, size_t elements, size_t span, int64_t least,
-                              fig_bound_place *place) {
-    size_t stride = (size_t)place->strides[0];
-    if (stride < span)
-        return fig_fail(FIG_INVALID, "tensor %s: strides[0] is %zu, it must step over %zu elements",
-                        name, stride, span);
-    place->extent = elements < span ? 0 : (int64_t)((elements - span) / stride) + 1;
-    if (place->extent >= least) return FIG_OK;
-    return fig_fail(FIG_INVALID,
-                    "tensor %s: bytes is %zu, which holds %" PRId64 " of %" PRId64 " pages", name,
-                    place->bytes, place->extent, least);
+/* Of the dims inside a page: what those reach that step less than a page does, and the least step
+ * of the others, which pages must not pass. */
+typedef struct page_room {
+    size_t below, above; /* elements; above: SIZE_MAX where pages step furthest */
+} page_room;
+
+static page_room room_of(const fig_tensor_record *record, const int64_t strides[4]) {
+    page_room room = {1, SIZE_MAX};
+    for (int i = 1; i < record->rank; i++) {
+        size_t stride = (size_t)strides[i];
+        if (record->dims[i] == 1) continue;
+        if (strides[i] < strides[0]) {
+            room.below += stride * ((size_t)record->dims[i] - 1);
+        } else if (stride < room.above) {
+            room.above = stride;
+        }
+    }
+    return room;
 }
 
-/* Fills strides, extent and, where it is 0 and may be, bytes. */
+/* As many whole pages as the bytes hold, and as lie between the steps of a dim that steps further
+ * than a page, as heads do in [heads][pages][page_size][head_dim]. `span` is one page's. */
+static fig_status count_pages(const fig_tensor_record *record, const char *name, size_t span,
+                              int64_t least, fig_bound_place *place) {
+    size_t elements = place->bytes / fig_program_dtype_bytes(record->dtype);
+    size_t stride = (size_t)place->strides[0], one = (size_t)fig_program_extent(record, 1);
+    const page_room room = room_of(record, place->strides);
+    if (stride < room.below)
+        return fig_fail(FIG_INVALID, "tensor %s: strides[0] is %zu, it must step over %zu elements",
+                        name, stride, room.below);
+    size_t extent = elements < span ? 0 : (elements - span) / stride + one;
+    if (room.above != SIZE_MAX && extent > (room.above - room.below) / stride + 1)
+        extent = (room.above - room.below) / stride + 1;
+    place->extent = (int64_t)(extent - extent % one);
+    if (place->extent / (int64_t)one >= least) return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "tensor %s: bytes is %zu, which holds %" PRId64 " of %" PRId64 " pages", name,
+                    place->bytes, place->extent / (int64_t)one, least);
+}
+
+/* Fills strides, extent, span and, where it is 0 and may be, bytes. */
 static fig_status measure_place(const fig_binding_table *table, uint32_t tensor,
                                 const fig_binding *binding, fig_bound_place *place) {
     const fig_tensor_record *record = &table->program->tensors[tensor - 1];
     const char *name = fig_program_tensor_name(table->program, tensor);
-    size_t item = fig_program_dtype_bytes(record->dtype), span, needed;
+    size_t item = fig_program_dtype_bytes(record->dtype), needed;
     *place = (fig_bound_place){.address = binding->address, .bytes = binding->bytes};
     FIG_TRY(read_strides(record, name, binding->strides, place));
     place->extent = least_extent(table->program, record);
-    FIG_TRY(measure_span(record, name, place->extent, place->strides, &span));
-    if (record->symbol == FIG_SYMBOL_PAGES)
-        return count_pages(name, place->bytes / item, span, table->tensors[tensor - 1].pages_least,
-                           place);
-    if (fig_size_multiply(&needed, span, item))
-        return fig_fail(FIG_INVALID, "tensor %s: %zu elements, more than memory holds", name, span);
+    FIG_TRY(measure_span(record, name, place->extent, place->strides, &place->span));
+    if (record->symbol == FIG_SYMBOL_PAGES) {
+        FIG_TRY(
+            count_pages(record, name, place->span, table->tensors[tensor - 1].pages_least, place));
+        if (place->extent == 0) return FIG_OK;
+        return measure_span(record, name, place->extent, place->strides, &place->span);
+    }
+    if (fig_size_multiply(&needed, place->span, item))
+        return fig_fail(FIG_INVALID, "tensor %s: %zu elements, more than memory holds", name,
+                        place->span);
     if (place->address == NULL && place->bytes == 0) place->bytes = needed;
     if (place->bytes >= needed) return FIG_OK;
     return fig_fail(FIG_INVALID, "tensor %s: bytes is %zu, it must be %zu or more", name,
@@ -171,8 +203,7 @@ static void place_temps(fig_binding_table *table, uint8_t *workspace) {
         fig_bound_place *place = &table->tensors[i].place;
         place->address = workspace + table->graphs->workspace.temps[i];
         place->extent = least_extent(table->program, record);
-        row_major_strides(record, place->strides);
-        place->row_major = 1;
+        default_strides(record, place->strides);
     }
 }
 
@@ -317,41 +348,53 @@ static int compare_ranges(const void *a, const void *b) {
     return (left->begin > right->begin) - (left->begin < right->begin);
 }
 
-/* Strided tensors are left out: views of one allocation, q inside packed qkv or K and V in one
- * pool, interleave without sharing an element, and what shares one cannot be told from the
- * ranges. */
 static uint32_t list_ranges(const fig_binding_table *table) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < table->program->tensor_count; i++) {
         const fig_bound *bound = &table->tensors[i];
         const fig_tensor_record *record = &table->program->tensors[i];
-        if (!bound->needed || !bound->place.row_major || record->role == FIG_TEMP) continue;
-        size_t elements = (size_t)bound->place.extent * (size_t)bound->place.strides[0];
+        if (!bound->needed || record->role == FIG_TEMP) continue;
         uintptr_t begin = (uintptr_t)bound->place.address;
-        uintptr_t end = begin + elements * fig_program_dtype_bytes(record->dtype);
+        uintptr_t end = begin + bound->place.span * fig_program_dtype_bytes(record->dtype);
         table->ranges[count++] = (fig_bound_range){begin, end, i + 1, bound->written};
     }
     return count;
 }
 
-/* Sorted by address, so a range meets an earlier one exactly where it meets the earlier one that
- * reaches furthest; a range that is only read minds only those that are written. */
+static fig_overlap_array array_of(const fig_binding_table *table, uint32_t tensor) {
+    const fig_tensor_record *record = &table->program->tensors[tensor - 1];
+    const fig_bound_place *place = &table->tensors[tensor - 1].place;
+    fig_overlap_array array = {.address = (uintptr_t)place->address,
+                               .item_bytes = fig_program_dtype_bytes(record->dtype),
+                               .rank = record->rank};
+    memcpy(array.dims, record->dims, sizeof array.dims);
+    memcpy(array.strides, place->strides, sizeof array.strides);
+    array.dims[0] = place->extent;
+    return array;
+}
+
+/* 1: they share a byte, and one of the two is written. */
+static int ranges_clash(const fig_binding_table *table, const fig_bound_range *a,
+                        const fig_bound_range *b) {
+    if (!a->written && !b->written) return 0;
+    const fig_overlap_array first = array_of(table, a->tensor), second = array_of(table, b->tensor);
+    return fig_overlap_meets(&first, &second);
+}
+
+/* Sorted by address, so a range is compared with those alone that begin before it ends. */
 static fig_status check_overlap(fig_binding_table *table) {
     uint32_t count = list_ranges(table);
-    const fig_bound_range *furthest = NULL, *furthest_written = NULL;
     qsort(table->ranges, count, sizeof *table->ranges, compare_ranges);
     for (uint32_t i = 0; i < count; i++) {
-        const fig_bound_range *range = &table->ranges[i];
-        const fig_bound_range *other = range->written ? furthest : furthest_written;
-        if (other != NULL && other->end > range->begin)
+        const fig_bound_range *first = &table->ranges[i];
+        for (uint32_t j = i + 1; j < count && table->ranges[j].begin < first->end; j++) {
+            const fig_bound_range *range = &table->ranges[j];
+            if (!ranges_clash(table, first, range)) continue;
             return fig_fail(FIG_INVALID, "tensor %s: lies on tensor %s, and a node writes %s",
                             fig_program_tensor_name(table->program, range->tensor),
-                            fig_program_tensor_name(table->program, other->tensor),
+                            fig_program_tensor_name(table->program, first->tensor),
                             range->written ? "the first" : "the second");
-        if (furthest == NULL || range->end > furthest->end) furthest = range;
-        if (!range->written) continue;
-        if (furthest_written == NULL || range->end > furthest_written->end)
-            furthest_written = range;
+        }
     }
     return FIG_OK;
 }

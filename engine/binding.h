@@ -17,8 +17,8 @@ typedef struct fig_bound_place {
     uint8_t *address; /* NULL: nowhere yet */
     size_t bytes;
     int64_t strides[4]; /* in elements */
-    int64_t extent;     /* rows or whole pages along dims[0] */
-    int row_major;
+    int64_t extent;     /* along dims[0]: of all rows, or of whole pages */
+    size_t span;        /* elements from the first to behind the last */
 } fig_bound_place;
 
 typedef struct fig_bound {

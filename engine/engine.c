@@ -234,5 +234,11 @@ fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {
     uint64_t missed = fig_ring_missed(&engine->ring) - engine->missed;
     if (missed == 0) return FIG_OK;
     engine->missed += missed;
-    return fig_fail(FIG_DRIVER, "%" PRIu64 " replays found no plan staged and ran no rows", missed);
+    if (fig_program_reads_lengths(engine->program))
+        return fig_fail(fig_engine_miss_status(engine),
+                        "%" PRIu64 " steps ran no rows: their lengths on the device are more than "
+                        "their bucket holds, or nothing was staged for them",
+                        missed);
+    return fig_fail(fig_engine_miss_status(engine),
+                    "%" PRIu64 " replays found no plan staged and ran no rows", missed);
 }

@@ -12,8 +12,6 @@
 #include "engine/ring.h"
 #include "graphs/step.h"
 
-enum { FIG_SLOT_LEAST = 2, FIG_SLOT_LIMIT = 64, FIG_SLOT_DEFAULT = 4 };
-
 struct fig_engine {
     const fig_graphs *graphs;        /* the caller's, shared */
     const fig_program_view *program; /* theirs */
@@ -35,5 +33,10 @@ struct fig_engine {
     int32_t last_bucket;
     uint64_t missed; /* misses that were reported */
 };
+
+/* What a step that ran no rows is: too large, where only the device knew its lengths. */
+static inline fig_status fig_engine_miss_status(const fig_engine *engine) {
+    return fig_program_reads_lengths(engine->program) ? FIG_TOO_LARGE : FIG_DRIVER;
+}
 
 #endif

@@ -15,15 +15,14 @@ fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
     fig_plan_step planned;
     uint8_t *slot;
     int32_t index;
-    FIG_TRY(fig_step_check(&engine->program->spec, step, &engine->stamps, &planned));
+    FIG_TRY(fig_step_check(engine->program, step, &engine->stamps, &planned));
     if (!fig_execs_ready(&engine->execs)) FIG_TRY(fig_engine_prepare(engine));
     FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &planned, &index));
     fig_status status = fig_ring_claim(&engine->ring, engine->busy_us, &slot);
     engine->busy_count += status == FIG_BUSY;
     FIG_TRY(status);
 
-    fig_plan_write(&graphs->buckets[index].plan, &planned, slot);
-    engine->uploaded_bytes += ((const fig_plan_head *)(const void *)slot)->bytes;
+    engine->uploaded_bytes += fig_plan_write(&graphs->buckets[index].plan, &planned, slot);
     fig_ring_publish(&engine->ring, slot);
     engine->staged_buckets[engine->staged % FIG_SLOT_LIMIT] = (uint32_t)index;
     engine->staged++;
@@ -41,10 +40,19 @@ fig_status fig_engine_launch(fig_engine *engine) {
     return FIG_OK;
 }
 
-/* Where the launch fails the step stays staged, and a later fig_engine_launch() is its. */
+/* Where the launch fails nothing is staged by it either, so that a caller who tries again is not a
+ * plan behind for ever after. */
 fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
+    const int64_t uploaded_bytes = engine->uploaded_bytes;
+    const int32_t last_bucket = engine->last_bucket;
     FIG_TRY(fig_engine_stage(engine, step));
-    return fig_engine_launch(engine);
+    fig_status status = fig_engine_launch(engine);
+    if (status == FIG_OK) return FIG_OK;
+    fig_ring_take_back(&engine->ring);
+    engine->staged--;
+    engine->uploaded_bytes = uploaded_bytes;
+    engine->last_bucket = last_bucket;
+    return status;
 }
 
 /* What the caller's header knows of a struct of ours, and zeros where it knows more. */
@@ -63,7 +71,7 @@ fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
         engine->api->stream_query(engine->dev, engine->stream, &pending, &ours.fault);
     if (status == FIG_OK) ours.completed = ours.launched - pending;
     if (ours.fault == FIG_OK && fig_ring_missed(&engine->ring) != engine->missed)
-        ours.fault = FIG_DRIVER;
+        ours.fault = fig_engine_miss_status(engine);
     give(progress, progress->size, &ours, sizeof ours);
     return status;
 }

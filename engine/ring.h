@@ -41,6 +41,16 @@ static inline void fig_ring_publish(fig_ring *ring, uint8_t *slot) {
     ring->next++;
 }
 
+/* Unpublishes the newest plan, for which nothing was or will be launched: its slot is claimed next,
+ * and no replay finds it there. Partner: the acquire in fig_fetch_twin. */
+static inline void fig_ring_take_back(fig_ring *ring) {
+    assert(ring->next > fig_ring_consumed(ring) + 1);
+    ring->next--;
+    uint64_t index = (ring->next - 1) % ring->slot_count;
+    fig_plan_head *head = (fig_plan_head *)(void *)(ring->slots + index * ring->slot_bytes);
+    __atomic_store_n(&head->sequence, 0, __ATOMIC_RELEASE);
+}
+
 /* slots and words: zeroed memory that outlives the ring. */
 void fig_ring_init(fig_ring *ring, uint8_t *slots, const fig_fetch_words *words,
                    uint32_t slot_count, uint32_t slot_bytes);

@@ -1,11 +1,12 @@
 /* classes.c: which nodes of a program are split alike.
  *
  * The only reader of an attention node's operands beside its check: what is split is its cache, so
- * its kv heads decide. Invariant: nodes of one class that differ in q heads, head_dim or dtype are
- * served by the most of each. */
+ * kv heads and the tokens that are seen decide. Invariant: nodes of one class that differ in q
+ * heads, head_dim or dtype are served by the most of each. */
 #include "graphs/classes.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "planner/size.h"
 #include "planner/status.h"
@@ -24,8 +25,18 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
     const uint32_t *ids = view->operands + node->operand;
     const fig_tensor_record *q = &view->tensors[ids[FIG_ATTENTION_Q] - 1];
     const fig_tensor_record *cache = &view->tensors[ids[FIG_ATTENTION_K_CACHE] - 1];
-    return (fig_split_class){(int32_t)cache->dims[2], (int32_t)q->dims[1], (int32_t)q->dims[2],
-                             (int32_t)fig_program_dtype_bytes(cache->dtype)};
+    fig_attention_attributes attributes;
+    memcpy(&attributes, view->attributes + node->attribute, sizeof attributes);
+    return (fig_split_class){.kv_heads = (int32_t)cache->dims[2],
+                             .window = attributes.window,
+                             .row_tokens = (int32_t)q->dims[0],
+                             .q_heads = (int32_t)q->dims[1],
+                             .head_dim = (int32_t)q->dims[2],
+                             .value_bytes = (int32_t)fig_program_dtype_bytes(cache->dtype)};
+}
+
+static int same_class(const fig_split_class *a, const fig_split_class *b) {
+    return a->kv_heads == b->kv_heads && a->window == b->window && a->row_tokens == b->row_tokens;
 }
 
 uint32_t fig_classes_index(const fig_classes *classes, const fig_program_view *view,
@@ -33,7 +44,7 @@ uint32_t fig_classes_index(const fig_classes *classes, const fig_program_view *v
     if (!is_split(node)) return UINT32_MAX;
     const fig_split_class needs = needs_of(view, node);
     for (int32_t i = 0; i < classes->count; i++) {
-        if (classes->of[i].kv_heads == needs.kv_heads) return (uint32_t)i;
+        if (same_class(&classes->of[i], &needs)) return (uint32_t)i;
     }
     return UINT32_MAX;
 }
@@ -48,9 +59,11 @@ fig_status fig_classes_find(const fig_program_view *view, fig_classes *classes) 
         if (index == UINT32_MAX) {
             if (classes->count == FIG_CLASS_LIMIT)
                 return fig_fail(FIG_UNSUPPORTED,
-                                "node %u (%s): k_cache has %" PRId32
-                                " heads, unlike %d other classes, the limit of a program",
-                                n, fig_table_op_name(node->op), needs.kv_heads, FIG_CLASS_LIMIT);
+                                "node %u (%s): %" PRId32 " kv heads, window %" PRId32
+                                " and %" PRId32
+                                " tokens of a row, unlike %d other classes, the limit of a program",
+                                n, fig_table_op_name(node->op), needs.kv_heads, needs.window,
+                                needs.row_tokens, FIG_CLASS_LIMIT);
             classes->of[classes->count++] = needs;
             continue;
         }

@@ -1,8 +1,8 @@
 /* classes.h: which nodes of a program are split alike.
  *
- * Attention nodes of as many kv heads form a class: one split and one workspace serve all of them.
- * Owns what a class needs at most and the heads that a variant reads of it. Invariant: classes are
- * numbered by their first node. */
+ * Attention nodes of as many kv heads, one window and as many query tokens of a row form a class:
+ * one split and one workspace serve all of them. Owns what a class needs at most and the heads that
+ * a variant reads of it. Invariant: classes are numbered by their first node. */
 #ifndef FIG_GRAPHS_CLASSES_H
 #define FIG_GRAPHS_CLASSES_H
 
@@ -10,7 +10,7 @@
 #include "planner/split.h"
 
 typedef struct fig_split_class {
-    int32_t kv_heads;
+    int32_t kv_heads, window, row_tokens;   /* its key */
     int32_t q_heads, head_dim, value_bytes; /* the most of any of its nodes */
 } fig_split_class;
 

@@ -8,19 +8,36 @@
 #include "graphs/program.h"
 #include "planner/spec.h"
 
-/* "q", 7: q.7. The caller's, of the spec's dtype and 0 ended dims. */
+/* "q", 7: q.7, the caller's. The rank follows from the dims. */
 static fig_tensor layer_tensor(fig_program *program, const char *name, int32_t layer,
-                               const int64_t dims[4]) {
+                               fig_tensor_info info) {
     char full_name[FIG_NAME_LIMIT + 1];
-    fig_tensor_info info = {.size = sizeof info, .name = full_name, .role = FIG_BOUND};
     snprintf(full_name, sizeof full_name, "%s.%" PRId32, name, layer);
-    info.dtype = fig_program_view_of(program)->spec.dtype;
-    for (; info.rank < 4 && dims[info.rank] != 0; info.rank++)
-        info.dims[info.rank] = dims[info.rank];
+    info.size = sizeof info;
+    info.name = full_name;
+    info.role = FIG_BOUND;
+    while (info.rank < 4 && info.dims[info.rank] != 0)
+        info.rank++;
     return fig_program_tensor(program, &info);
 }
 
-static fig_tensor page_table(fig_program *program, const fig_spec *spec) {
+/* [rows][heads][head_dim] or, where head_dim is 0, [rows][heads]. */
+static fig_tensor rows(fig_program *program, const char *name, int32_t layer, int64_t heads,
+                       int64_t head_dim) {
+    const fig_spec *spec = &fig_program_view_of(program)->spec;
+    return layer_tensor(program, name, layer,
+                        (fig_tensor_info){.dtype = spec->dtype,
+                                          .dims = {FIG_DIM_BATCH, heads, head_dim},
+                                          .multiple = spec->row_tokens});
+}
+
+static fig_tensor vector(fig_program *program, const char *name, int32_t layer, fig_dtype dtype,
+                         int64_t count) {
+    return layer_tensor(program, name, layer, (fig_tensor_info){.dtype = dtype, .dims = {count}});
+}
+
+static fig_tensor page_table(fig_program *program) {
+    const fig_spec *spec = &fig_program_view_of(program)->spec;
     if (spec->page_size == 0) return (fig_tensor){0};
     return fig_program_tensor(
         program,
@@ -28,33 +45,63 @@ static fig_tensor page_table(fig_program *program, const fig_spec *spec) {
                     .rank = 2, .dims = {spec->sequence_limit, fig_spec_sequence_pages(spec)}));
 }
 
+static fig_cache layer_cache(fig_program *program, int32_t layer, fig_tensor table) {
+    const fig_spec *spec = &fig_program_view_of(program)->spec;
+    const fig_tensor_info pages = {
+        .dtype = spec->kv_dtype,
+        .dims = {FIG_DIM_PAGES, fig_spec_page_tokens(spec), spec->kv_heads, spec->head_dim},
+        .layout = spec->kv_layout};
+    const int64_t scales = spec->kv_scales ? spec->kv_heads : 1;
+    fig_cache cache = {.page_table = table};
+    cache.k = layer_tensor(program, "k_cache", layer, pages);
+    cache.v = layer_tensor(program, "v_cache", layer, pages);
+    if (spec->kv_dtype == FIG_E4M3 || spec->kv_dtype == FIG_E5M2) {
+        cache.k_scale = vector(program, "k_scale", layer, FIG_F32, scales);
+        cache.v_scale = vector(program, "v_scale", layer, FIG_F32, scales);
+    }
+    return cache;
+}
+
+static void record_activation(fig_program *program, int32_t layer) {
+    const fig_spec *spec = &fig_program_view_of(program)->spec;
+    if (spec->ffn_width == 0) return;
+    const fig_tensor gate_up = rows(program, "gate_up", layer, 2 * (int64_t)spec->ffn_width, 0);
+    const fig_tensor act = rows(program, "act", layer, spec->ffn_width, 0);
+    const fig_gated_op *op = FIG_OPTIONS(fig_gated_op, .in = gate_up, .out = act);
+    switch (spec->activation) {
+    case FIG_SILU: fig_silu_and_mul(program, op); return;
+    case FIG_GELU: fig_gelu_and_mul(program, op); return;
+    case FIG_GELU_TANH: fig_gelu_tanh_and_mul(program, op); return;
+    }
+}
+
+static void record_rope(fig_program *program, int32_t layer, fig_tensor q, fig_tensor k) {
+    const fig_spec *spec = &fig_program_view_of(program)->spec;
+    fig_rope_op op = {.size = sizeof op, .q = q, .k = k};
+    if (spec->qk_norm_epsilon > 0.0f) {
+        op.q_norm = vector(program, "q_norm", layer, spec->dtype, spec->head_dim);
+        op.k_norm = vector(program, "k_norm", layer, spec->dtype, spec->head_dim);
+    }
+    fig_rope(program, &op);
+}
+
 void fig_program_decode_step(fig_program *program) {
     if (!fig_program_recording(program)) return;
-    const fig_spec spec = fig_program_view_of(program)->spec;
-    const int64_t gate_up_dims[4] = {FIG_DIM_BATCH, 2 * (int64_t)spec.ffn_width};
-    const int64_t act_dims[4] = {FIG_DIM_BATCH, spec.ffn_width};
-    const int64_t q_dims[4] = {FIG_DIM_BATCH, spec.q_heads, spec.head_dim};
-    const int64_t kv_dims[4] = {FIG_DIM_BATCH, spec.kv_heads, spec.head_dim};
-    const int64_t cache_dims[4] = {FIG_DIM_PAGES, fig_spec_page_tokens(&spec), spec.kv_heads,
-                                   spec.head_dim};
-    fig_cache cache = {.page_table = page_table(program, &spec)};
-
-    for (int32_t layer = 0; layer < spec.layers; layer++) {
+    const fig_spec *spec = &fig_program_view_of(program)->spec;
+    const fig_tensor table = page_table(program);
+    for (int32_t layer = 0; layer < spec->layers; layer++) {
         fig_program_layer(program, layer);
-        if (spec.ffn_width > 0) {
-            fig_tensor gate_up = layer_tensor(program, "gate_up", layer, gate_up_dims);
-            fig_tensor act = layer_tensor(program, "act", layer, act_dims);
-            fig_silu_and_mul(program, FIG_OPTIONS(fig_silu_and_mul_op, .in = gate_up, .out = act));
-        }
-        fig_tensor q = layer_tensor(program, "q", layer, q_dims);
-        fig_tensor k = layer_tensor(program, "k", layer, kv_dims);
-        fig_tensor v = layer_tensor(program, "v", layer, kv_dims);
-        fig_tensor out = layer_tensor(program, "out", layer, q_dims);
-        cache.k = layer_tensor(program, "k_cache", layer, cache_dims);
-        cache.v = layer_tensor(program, "v_cache", layer, cache_dims);
-        fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k));
+        record_activation(program, layer);
+        const fig_tensor q = rows(program, "q", layer, spec->q_heads, spec->head_dim);
+        const fig_tensor k = rows(program, "k", layer, spec->kv_heads, spec->head_dim);
+        const fig_tensor v = rows(program, "v", layer, spec->kv_heads, spec->head_dim);
+        const fig_tensor out = rows(program, "out", layer, spec->q_heads, spec->head_dim);
+        const fig_cache cache = layer_cache(program, layer, table);
+        record_rope(program, layer, q, k);
         fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
-        fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache));
+        fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache,
+                                           .window = fig_spec_layer_window(spec, layer),
+                                           .soft_cap = spec->soft_cap));
     }
     fig_program_layer(program, -1);
 }

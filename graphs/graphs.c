@@ -1,6 +1,7 @@
 /* graphs.c: a program lowered for each bucket, and what may be asked of it.
  *
- * Leaves bytes to codec.c, files to file.c and printing to inspect.c. Invariant: graphs made here
+ * Leaves bytes to codec.c, files to file.c, printing to inspect.c, and what a step would do to
+ * paper.c. Invariant: graphs made here
  * and graphs read from a file come from one function, so a file holds nothing that lowering would
  * not make. */
 #include "graphs/graphs.h"
@@ -12,12 +13,9 @@
 
 #include "graphs/codec.h"
 #include "graphs/file.h"
-#include "graphs/step.h"
 #include "planner/status.h"
 
-/* Copies a struct of ours out to one that a caller compiled against another header may know less or
- * more of. Its first field is the caller's size. */
-static fig_status give(void *theirs, const void *ours, size_t ours_bytes, const char *name) {
+fig_status fig_graphs_give(void *theirs, const void *ours, size_t ours_bytes, const char *name) {
     uint32_t size = 0;
     const size_t skip = sizeof size;
     memcpy(&size, theirs, sizeof size);
@@ -49,7 +47,10 @@ static fig_status check_parts(const fig_graphs_parts *parts) {
                             " does not come after the one before",
                             i, shape->caps.batch, shape->caps.kv, shape->variant);
     }
-    return fig_traits_check(parts->traits);
+    if (parts->target->deterministic != 0 && parts->target->deterministic != 1)
+        return fig_fail(FIG_INVALID, "graphs: deterministic is %" PRId32 ", it must be 0 or 1",
+                        parts->target->deterministic);
+    return fig_traits_check(&parts->target->traits);
 }
 
 static fig_status make_shapes(fig_graphs *graphs, const fig_bucket_shape *given) {
@@ -67,7 +68,7 @@ static fig_status make_shapes(fig_graphs *graphs, const fig_bucket_shape *given)
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         fig_bucket_shape *shape = &graphs->buckets[i];
         *shape = given[i];
-        FIG_TRY(fig_lower_shape(view, &graphs->traits, i, shape));
+        FIG_TRY(fig_lower_shape(view, &graphs->target, i, shape));
         if (shape->plan.layout.bytes > graphs->plan_bytes)
             graphs->plan_bytes = shape->plan.layout.bytes;
     }
@@ -102,9 +103,12 @@ fig_status fig_graphs_assemble(fig_graphs **out, const fig_graphs_parts *parts) 
     FIG_TRY(check_parts(parts));
     fig_graphs *graphs = calloc(1, sizeof *graphs);
     if (graphs == NULL) return fig_fail(FIG_NOMEM, "graphs: %zu bytes", sizeof *graphs);
-    graphs->traits = copy_traits(parts->traits);
+    graphs->target.traits = copy_traits(&parts->target->traits);
+    graphs->target.deterministic = parts->target->deterministic;
     graphs->bucket_count = parts->bucket_count;
     if ((status = fig_program_clone(&graphs->program, parts->program)) != FIG_OK) goto fail;
+    graphs->maker = parts->maker != NULL ? *parts->maker
+                                         : fig_codec_maker(fig_program_view_of(graphs->program));
     if ((status = make_shapes(graphs, parts->buckets)) != FIG_OK) goto fail;
     if ((status = make_digests(graphs, parts->made_digests)) != FIG_OK) goto fail;
     if ((status = fig_codec_content_id(graphs, graphs->content_id)) != FIG_OK) goto fail;
@@ -142,12 +146,12 @@ static fig_status take_buckets(const fig_spec *spec, const fig_lower_options *op
 }
 
 /* Every bucket in every variant that is worth having. *shapes is to be freed. */
-static fig_status multiply_buckets(const fig_program_view *view, const fig_bucket *buckets,
-                                   int32_t count, fig_bucket_shape **shapes,
-                                   uint32_t *shape_count) {
+static fig_status multiply_buckets(const fig_program_view *view, const fig_lower_target *target,
+                                   const fig_bucket *buckets, int32_t count,
+                                   fig_bucket_shape **shapes, uint32_t *shape_count) {
     int32_t variants[FIG_VARIANT_COUNT], variant_count = 0;
     for (int32_t variant = 0; variant < FIG_VARIANT_COUNT; variant++) {
-        if (!fig_lower_variant_repeats(view, variant)) variants[variant_count++] = variant;
+        if (fig_lower_variant_serves(view, target, variant)) variants[variant_count++] = variant;
     }
     const uint32_t limit = (uint32_t)count * (uint32_t)variant_count;
     *shape_count = 0;
@@ -172,7 +176,7 @@ static fig_status take_traits(const fig_traits *given, fig_traits *traits) {
 fig_status fig_graphs_lower(fig_graphs **graphs, const fig_program *program,
                             const fig_lower_options *options) {
     fig_lower_options ours;
-    fig_traits traits;
+    fig_lower_target target;
     fig_bucket *buckets = NULL;
     fig_bucket_shape *shapes = NULL;
     uint32_t shape_count = 0;
@@ -181,10 +185,13 @@ fig_status fig_graphs_lower(fig_graphs **graphs, const fig_program *program,
     FIG_TRY(fig_program_ready(program));
     const fig_program_view *view = fig_program_view_of(program);
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_lower_options"));
-    FIG_TRY(take_traits(ours.traits, &traits));
+    FIG_TRY(take_traits(ours.traits, &target.traits));
+    target.deterministic = ours.deterministic;
     fig_status status = take_buckets(&view->spec, &ours, &buckets, &count);
-    if (status == FIG_OK) status = multiply_buckets(view, buckets, count, &shapes, &shape_count);
-    const fig_graphs_parts parts = {program, &traits, shapes, shape_count, NULL};
+    if (status == FIG_OK)
+        status = multiply_buckets(view, &target, buckets, count, &shapes, &shape_count);
+    const fig_graphs_parts parts = {
+        .program = program, .target = &target, .buckets = shapes, .bucket_count = shape_count};
     if (status == FIG_OK) status = fig_graphs_assemble(graphs, &parts);
     free(buckets);
     free(shapes);
@@ -236,7 +243,7 @@ fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count
 void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     fig_graphs_info ours = {.spec = &view->spec,
-                            .traits = &graphs->traits,
+                            .traits = &graphs->target.traits,
                             .bucket_count = (int32_t)graphs->bucket_count,
                             .node_count = (int32_t)view->node_count};
     for (uint32_t i = 0; i < view->tensor_count; i++)
@@ -247,7 +254,7 @@ void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
         const uint8_t byte = graphs->content_id[i / 2];
         ours.content_id[i] = "0123456789abcdef"[i % 2 == 0 ? byte >> 4 : byte & 15];
     }
-    give(info, &ours, sizeof ours, "fig_graphs_info");
+    fig_graphs_give(info, &ours, sizeof ours, "fig_graphs_info");
 }
 
 static fig_status fill_bucket(const fig_graphs *graphs, int32_t index, fig_bucket_info *info) {
@@ -277,7 +284,7 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t index, fig_bucke
 fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t index, fig_bucket_info *info) {
     fig_bucket_info ours = {.size = sizeof ours};
     const fig_status status = fill_bucket(graphs, index, &ours);
-    FIG_TRY(give(info, &ours, sizeof ours, "fig_bucket_info"));
+    FIG_TRY(fig_graphs_give(info, &ours, sizeof ours, "fig_bucket_info"));
     return status;
 }
 
@@ -293,6 +300,8 @@ static fig_status fill_tensor(const fig_program_view *view, int32_t index, fig_t
         memcpy(info->dims, record->dims, sizeof info->dims);
         if (record->symbol == FIG_SYMBOL_BATCH) info->dims[0] = FIG_DIM_BATCH;
         if (record->symbol == FIG_SYMBOL_PAGES) info->dims[0] = FIG_DIM_PAGES;
+        info->multiple = record->symbol != FIG_SYMBOL_NONE ? (int32_t)record->dims[0] : 1;
+        info->layout = (fig_kv_layout)record->layout;
         return FIG_OK;
     }
     return fig_fail(FIG_INVALID, "tensor: index is %" PRId32 ", limits 0 to %" PRId32, index,
@@ -302,87 +311,6 @@ static fig_status fill_tensor(const fig_program_view *view, int32_t index, fig_t
 fig_status fig_graphs_tensor(const fig_graphs *graphs, int32_t index, fig_tensor_info *info) {
     fig_tensor_info ours = {.size = sizeof ours};
     const fig_status status = fill_tensor(fig_program_view_of(graphs->program), index, &ours);
-    FIG_TRY(give(info, &ours, sizeof ours, "fig_tensor_info"));
-    return status;
-}
-
-/* ---- Planning on paper ----------------------------------------------------------------------- */
-
-/* Partials that a step leaves: the pieces of segments that more than one worker has. */
-static int32_t count_partials(const fig_split_shape *split, const fig_split_line *line,
-                              const fig_split_start *starts) {
-    int32_t partials = 0;
-    for (int32_t worker = 0; worker < line->active; worker++) {
-        fig_split_start start = starts[worker];
-        while (start.count > 0) {
-            const fig_split_piece piece = fig_split_take(split, line, &start);
-            partials += piece.first_worker != piece.last_worker;
-        }
-    }
-    return partials;
-}
-
-/* Of the first class of a plan that has been written. */
-static void report_split(const fig_bucket_shape *shape, const uint8_t *plan, int32_t rows,
-                         fig_plan_report *report) {
-    const fig_split_shape *split = &shape->plan.splits[0];
-    const void *prefix = plan + shape->plan.layout.prefix[0];
-    const fig_split_start *starts = (const void *)(plan + shape->plan.layout.starts[0]);
-    const fig_split_line line = fig_split_line_of(split, prefix, rows);
-    report->workers = split->workers;
-    report->tile_tokens = split->tile_tokens;
-    report->tiles = line.tiles;
-    report->tiles_least = INT32_MAX;
-    for (int32_t worker = 0; worker < split->workers; worker++) {
-        const int32_t tiles = starts[worker].count;
-        if (tiles > report->tiles_most) report->tiles_most = tiles;
-        if (tiles < report->tiles_least) report->tiles_least = tiles;
-        if (report->worker_tiles != NULL && worker < report->worker_capacity)
-            report->worker_tiles[worker] = tiles;
-    }
-    report->partials = count_partials(split, &line, starts);
-    report->partial_limit = fig_split_partial_limit(split);
-}
-
-static fig_status report_plan(const fig_graphs *graphs, const fig_plan_step *step,
-                              fig_plan_report *report) {
-    const fig_program_view *view = fig_program_view_of(graphs->program);
-    fig_classes classes;
-    fig_plan_head head;
-    int32_t index;
-    FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, step, &index));
-    FIG_TRY(fig_classes_find(view, &classes));
-    const fig_bucket_shape *shape = &graphs->buckets[index];
-    uint8_t *plan = calloc(1, shape->plan.layout.bytes);
-    if (plan == NULL) return fig_fail(FIG_NOMEM, "plan: %u bytes", shape->plan.layout.bytes);
-    fig_plan_write(&shape->plan, step, plan);
-    memcpy(&head, plan, sizeof head);
-    report->bucket = index;
-    report->plan_bytes = head.bytes;
-    report->plan_bytes_limit = shape->plan.layout.bytes;
-    if (classes.count > 0) {
-        report->heads = fig_classes_heads(&classes.of[0], shape->variant);
-        report_split(shape, plan, step->rows, report);
-    }
-    free(plan);
-    return FIG_OK;
-}
-
-fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *step,
-                           fig_plan_report *report) {
-    const fig_spec *spec = &fig_program_view_of(graphs->program)->spec;
-    fig_plan_report given, ours = {.size = sizeof ours};
-    fig_plan_step checked;
-    FIG_TRY(fig_status_take_options(&given, sizeof given, report, "fig_plan_report"));
-    ours.worker_tiles = given.worker_tiles;
-    ours.worker_capacity = given.worker_capacity;
-    fig_step_stamps stamps = {calloc((size_t)spec->sequence_limit, sizeof *stamps.of), 0};
-    fig_status status = FIG_OK;
-    if (stamps.of == NULL)
-        status = fig_fail(FIG_NOMEM, "plan: %" PRId32 " stamps", spec->sequence_limit);
-    if (status == FIG_OK) status = fig_step_check(spec, step, &stamps, &checked);
-    if (status == FIG_OK) status = report_plan(graphs, &checked, &ours);
-    free(stamps.of);
-    FIG_TRY(give(report, &ours, sizeof ours, "fig_plan_report"));
+    FIG_TRY(fig_graphs_give(info, &ours, sizeof ours, "fig_tensor_info"));
     return status;
 }

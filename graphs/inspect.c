@@ -28,12 +28,26 @@ float fig_inspect_f32(const uint8_t *bytes) {
     return value;
 }
 
+fig_split_shape fig_inspect_split(const uint8_t *bytes) {
+    fig_split_shape value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+fig_plan_shape fig_inspect_plan(const uint8_t *bytes) {
+    fig_plan_shape value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
 const char *fig_inspect_dtype(uint32_t dtype) {
     switch (dtype) {
     case 0: return "none";
     case FIG_F32: return "f32";
     case FIG_F16: return "f16";
     case FIG_BF16: return "bf16";
+    case FIG_E4M3: return "e4m3";
+    case FIG_E5M2: return "e5m2";
     case FIG_I32: return "i32";
     case FIG_I64: return "i64";
     }
@@ -47,6 +61,19 @@ const char *fig_inspect_role(uint32_t role) {
     case FIG_STATE: return "state";
     }
     return "unknown";
+}
+
+const char *fig_inspect_activation(uint32_t activation) {
+    switch (activation) {
+    case FIG_SILU: return "silu";
+    case FIG_GELU: return "gelu";
+    case FIG_GELU_TANH: return "gelu_tanh";
+    }
+    return "unknown";
+}
+
+const char *fig_inspect_layout(uint32_t layout) {
+    return layout == FIG_HND ? "hnd" : "nhd";
 }
 
 const char *fig_inspect_symbol(const fig_tensor_record *record) {
@@ -101,6 +128,7 @@ fig_inspect_value fig_inspect_value_of(const fig_inspect_bucket *bucket, const f
 
 static fig_status prepare_summary(fig_inspect_summary *summary) {
     const fig_graphs *graphs = summary->graphs;
+    FIG_TRY(fig_classes_find(summary->view, &summary->classes));
     summary->infos = calloc(graphs->bucket_count, sizeof *summary->infos);
     if (summary->infos == NULL)
         return fig_fail(FIG_NOMEM, "print: %" PRIu32 " buckets", graphs->bucket_count);

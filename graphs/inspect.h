@@ -13,6 +13,7 @@
 typedef struct fig_inspect_summary {
     const fig_graphs *graphs;
     const fig_program_view *view;
+    fig_classes classes;
     fig_bucket_info *infos;   /* [graphs->bucket_count] */
     fig_fold_tensors *groups; /* [group_count] */
     uint32_t group_count;
@@ -39,9 +40,13 @@ fig_inspect_value fig_inspect_value_of(const fig_inspect_bucket *bucket, const f
 int32_t fig_inspect_i32(const uint8_t *bytes);
 int64_t fig_inspect_i64(const uint8_t *bytes);
 float fig_inspect_f32(const uint8_t *bytes);
+fig_split_shape fig_inspect_split(const uint8_t *bytes);
+fig_plan_shape fig_inspect_plan(const uint8_t *bytes);
 
-const char *fig_inspect_dtype(uint32_t dtype); /* "bf16"; "none" for 0 */
-const char *fig_inspect_role(uint32_t role);   /* "bound" */
+const char *fig_inspect_dtype(uint32_t dtype);           /* "bf16"; "none" for 0 */
+const char *fig_inspect_role(uint32_t role);             /* "bound" */
+const char *fig_inspect_activation(uint32_t activation); /* "gelu_tanh" */
+const char *fig_inspect_layout(uint32_t layout);         /* "hnd" */
 /* "batch" or "pages"; NULL where dims[0] is a number. */
 const char *fig_inspect_symbol(const fig_tensor_record *record);
 

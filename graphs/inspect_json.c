@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+#include "planner/spec.h"
+
 /* ---- Parts of the summary */
 
 static void print_version(fig_print *print) {
@@ -18,6 +20,7 @@ static void print_version(fig_print *print) {
 static void print_rope(fig_print *print, const fig_rope_spec *rope) {
     fig_print_open(print, "rope", '{');
     fig_print_integer(print, "interleaved", rope->interleaved);
+    fig_print_integer(print, "rotary_dim", rope->rotary_dim);
     fig_print_real(print, "theta", rope->theta);
     fig_print_real(print, "scale", rope->scale);
     fig_print_real(print, "llama3_factor", rope->llama3_factor);
@@ -27,19 +30,37 @@ static void print_rope(fig_print *print, const fig_rope_spec *rope) {
     fig_print_close(print, '}');
 }
 
+/* The layers that have the window. */
+static void print_window_layers(fig_print *print, const fig_spec *spec) {
+    fig_print_open(print, "window_layers", '[');
+    for (int32_t layer = 0; layer < spec->layers; layer++) {
+        if (fig_spec_layer_window(spec, layer) > 0) fig_print_integer(print, NULL, layer);
+    }
+    fig_print_close(print, ']');
+}
+
 static void print_spec(fig_print *print, const fig_spec *spec) {
     fig_print_open(print, "spec", '{');
     fig_print_string(print, "dtype", fig_inspect_dtype(spec->dtype));
+    fig_print_string(print, "kv_dtype", fig_inspect_dtype(spec->kv_dtype));
     fig_print_integer(print, "layers", spec->layers);
     fig_print_integer(print, "q_heads", spec->q_heads);
     fig_print_integer(print, "kv_heads", spec->kv_heads);
     fig_print_integer(print, "head_dim", spec->head_dim);
     fig_print_integer(print, "ffn_width", spec->ffn_width);
+    fig_print_string(print, "activation", fig_inspect_activation(spec->activation));
     fig_print_integer(print, "page_size", spec->page_size);
+    fig_print_string(print, "kv_layout", fig_inspect_layout(spec->kv_layout));
+    fig_print_integer(print, "kv_scales", spec->kv_scales);
     fig_print_integer(print, "batch_limit", spec->batch_limit);
     fig_print_integer(print, "kv_limit", spec->kv_limit);
     fig_print_integer(print, "sequence_limit", spec->sequence_limit);
+    fig_print_integer(print, "row_tokens", spec->row_tokens);
+    fig_print_real(print, "soft_cap", spec->soft_cap);
+    fig_print_integer(print, "window", spec->window);
+    print_window_layers(print, spec);
     fig_print_real(print, "sm_scale", spec->sm_scale);
+    fig_print_real(print, "qk_norm_epsilon", spec->qk_norm_epsilon);
     print_rope(print, &spec->rope);
     fig_print_close(print, '}');
 }
@@ -81,6 +102,8 @@ static void print_tensors(fig_print *print, const fig_program_view *view) {
             }
         }
         fig_print_close(print, ']');
+        if (symbol != NULL) fig_print_integer(print, "multiple", record->dims[0]);
+        fig_print_string(print, "layout", fig_inspect_layout(record->layout));
         fig_print_close(print, '}');
     }
     fig_print_close(print, ']');
@@ -160,6 +183,27 @@ static void print_nodes(fig_print *print, const fig_program_view *view) {
     fig_print_close(print, ']');
 }
 
+/* ---- Classes */
+
+static void print_class(fig_print *print, const fig_inspect_summary *summary, int32_t index) {
+    const fig_program_view *view = summary->view;
+    const fig_split_class *own = &summary->classes.of[index];
+    fig_print_open(print, NULL, '{');
+    fig_print_integer(print, "kv_heads", own->kv_heads);
+    fig_print_integer(print, "window", own->window);
+    fig_print_integer(print, "row_tokens", own->row_tokens);
+    fig_print_integer(print, "q_heads", own->q_heads);
+    fig_print_integer(print, "head_dim", own->head_dim);
+    fig_print_integer(print, "value_bytes", own->value_bytes);
+    fig_print_open(print, "nodes", '[');
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        if (fig_classes_index(&summary->classes, view, &view->nodes[n]) == (uint32_t)index)
+            fig_print_integer(print, NULL, n);
+    }
+    fig_print_close(print, ']');
+    fig_print_close(print, '}');
+}
+
 /* ---- Buckets */
 
 static void print_bucket_fields(fig_print *print, const fig_graphs *graphs, uint32_t index,
@@ -184,12 +228,17 @@ void fig_inspect_json_summary(fig_print *print, const fig_inspect_summary *summa
     print_version(print);
     fig_print_hex(print, "content_id", graphs->content_id, sizeof graphs->content_id);
     print_spec(print, &summary->view->spec);
-    print_traits(print, &graphs->traits);
+    print_traits(print, &graphs->target.traits);
     print_changes(print, summary);
+    fig_print_integer(print, "deterministic", graphs->target.deterministic);
     fig_print_integer(print, "workspace_bytes", (int64_t)graphs->workspace.bytes);
     fig_print_integer(print, "plan_bytes", (int64_t)graphs->plan_bytes);
     print_tensors(print, summary->view);
     print_nodes(print, summary->view);
+    fig_print_open(print, "classes", '[');
+    for (int32_t i = 0; i < summary->classes.count; i++)
+        print_class(print, summary, i);
+    fig_print_close(print, ']');
     fig_print_open(print, "buckets", '[');
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         fig_print_open(print, NULL, '{');
@@ -226,12 +275,37 @@ static void print_reloc(fig_print *print, const char *key, const fig_inspect_val
     fig_print_close(print, '}');
 }
 
-static void print_split(fig_print *print, const char *key, const uint8_t *bytes) {
+static void print_split(fig_print *print, const char *key, const fig_split_shape *split) {
     fig_print_open(print, key, '{');
-    fig_print_integer(print, "row_limit", fig_inspect_i32(bytes));
-    fig_print_integer(print, "groups", fig_inspect_i32(bytes + 4));
-    fig_print_integer(print, "tile_tokens", fig_inspect_i32(bytes + 8));
-    fig_print_integer(print, "workers", fig_inspect_i32(bytes + 12));
+    fig_print_integer(print, "row_limit", split->row_limit);
+    fig_print_integer(print, "groups", split->groups);
+    fig_print_integer(print, "tile_tokens", split->tile_tokens);
+    fig_print_integer(print, "workers", split->workers);
+    fig_print_integer(print, "window", split->window);
+    fig_print_integer(print, "row_tokens", split->row_tokens);
+    fig_print_integer(print, "fixed", split->fixed);
+    fig_print_integer(print, "tile_limit", split->tile_limit);
+    fig_print_close(print, '}');
+}
+
+static void print_plan_shape(fig_print *print, const char *key, const fig_plan_shape *plan) {
+    const fig_plan_layout *layout = &plan->layout;
+    fig_print_open(print, key, '{');
+    fig_print_integer(print, "bucket", plan->bucket);
+    fig_print_integer(print, "row_limit", plan->row_limit);
+    fig_print_integer(print, "lengths_offset", layout->lengths);
+    fig_print_integer(print, "positions_offset", layout->positions);
+    fig_print_integer(print, "sequences_offset", layout->sequences);
+    fig_print_integer(print, "bytes", layout->bytes);
+    fig_print_open(print, "classes", '[');
+    for (int32_t i = 0; i < plan->class_count; i++) {
+        fig_print_open(print, NULL, '{');
+        print_split(print, "split", &plan->splits[i]);
+        fig_print_integer(print, "prefix_offset", layout->prefix[i]);
+        fig_print_integer(print, "starts_offset", layout->starts[i]);
+        fig_print_close(print, '}');
+    }
+    fig_print_close(print, ']');
     fig_print_close(print, '}');
 }
 
@@ -253,7 +327,16 @@ static void print_param(fig_print *print, const fig_field *field, const fig_insp
         fig_print_integer(print, field->name, (uint32_t)fig_inspect_i32(value->bytes));
         break;
     case FIG_TYPE_F32: fig_print_real(print, field->name, fig_inspect_f32(value->bytes)); break;
-    case FIG_TYPE_SPLIT: print_split(print, field->name, value->bytes); break;
+    case FIG_TYPE_SPLIT: {
+        const fig_split_shape split = fig_inspect_split(value->bytes);
+        print_split(print, field->name, &split);
+        break;
+    }
+    case FIG_TYPE_PLAN_SHAPE: {
+        const fig_plan_shape plan = fig_inspect_plan(value->bytes);
+        print_plan_shape(print, field->name, &plan);
+        break;
+    }
     }
 }
 

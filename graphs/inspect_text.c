@@ -22,10 +22,13 @@ static void begin_row(fig_print *print, const char *label) {
 
 /* ---- Spec */
 
-static void print_rope(fig_print *print, const fig_rope_spec *rope) {
+static void print_rope(fig_print *print, const fig_spec *spec) {
+    const fig_rope_spec *rope = &spec->rope;
     char text[FIG_PRINT_NUMBER];
     begin_row(print, "rope");
     fig_print_text(print, "%s", rope->interleaved ? "interleaved" : "NeoX");
+    if (rope->rotary_dim != spec->head_dim)
+        fig_print_text(print, ", %" PRId32 " of head_dim", rope->rotary_dim);
     fig_print_text(print, ", theta %s", fig_print_float(text, rope->theta));
     if (rope->scale != 1.0f)
         fig_print_text(print, ", scale %s", fig_print_float(text, rope->scale));
@@ -36,30 +39,64 @@ static void print_rope(fig_print *print, const fig_rope_spec *rope) {
     fig_print_text(print, ", context %" PRId32, rope->llama3_context);
 }
 
-static void print_spec(fig_print *print, const fig_spec *spec) {
+/* What a standard step may do and most do not. */
+static void print_logits(fig_print *print, const fig_spec *spec) {
     char text[FIG_PRINT_NUMBER];
-    begin_row(print, "step");
-    fig_print_text(print, "%" PRId32 " layer%s, %s, at most %" PRId32 " rows", spec->layers,
-                   spec->layers == 1 ? "" : "s", fig_inspect_dtype(spec->dtype), spec->batch_limit);
-    begin_row(print, "attention");
-    fig_print_text(print, "%" PRId32 " q heads, %" PRId32 " kv heads, head_dim %" PRId32,
-                   spec->q_heads, spec->kv_heads, spec->head_dim);
-    fig_print_text(print, ", sm_scale %s", fig_print_float(text, spec->sm_scale));
-    begin_row(print, "activation");
-    if (spec->ffn_width > 0) fig_print_text(print, "width %" PRId32, spec->ffn_width);
-    if (spec->ffn_width == 0) fig_print_text(print, "none");
-    print_rope(print, &spec->rope);
+    if (spec->window == 0 && spec->soft_cap == 0.0f && spec->qk_norm_epsilon == 0.0f) return;
+    begin_row(print, "logits");
+    const char *before = "";
+    if (spec->window > 0) {
+        fig_print_text(print, "window %" PRId32, spec->window);
+        before = ", ";
+    }
+    if (spec->soft_cap > 0.0f) {
+        fig_print_text(print, "%ssoft cap %s", before, fig_print_float(text, spec->soft_cap));
+        before = ", ";
+    }
+    if (spec->qk_norm_epsilon > 0.0f)
+        fig_print_text(print, "%sq and k normalised, epsilon %s", before,
+                       fig_print_float(text, spec->qk_norm_epsilon));
+}
+
+static void print_cache(fig_print *print, const fig_spec *spec) {
     begin_row(print, "cache");
     if (spec->page_size > 0)
         fig_print_text(print, "pages of %" PRId32 " tokens, ", spec->page_size);
     if (spec->page_size == 0) fig_print_text(print, "dense, ");
     fig_print_text(print, "%" PRId32 " sequences of at most %" PRId32 " tokens",
                    spec->sequence_limit, spec->kv_limit);
+    if (spec->kv_dtype == spec->dtype && spec->kv_layout == FIG_NHD) return;
+    begin_row(print, "stored");
+    fig_print_text(print, "%s, %s", fig_inspect_dtype(spec->kv_dtype),
+                   fig_inspect_layout(spec->kv_layout));
+    if (spec->kv_dtype != spec->dtype)
+        fig_print_text(print, ", a scale for each %s", spec->kv_scales ? "kv head" : "tensor");
+}
+
+static void print_spec(fig_print *print, const fig_spec *spec) {
+    char text[FIG_PRINT_NUMBER];
+    begin_row(print, "step");
+    fig_print_text(print, "%" PRId32 " layer%s, %s, at most %" PRId32 " rows", spec->layers,
+                   spec->layers == 1 ? "" : "s", fig_inspect_dtype(spec->dtype), spec->batch_limit);
+    if (spec->row_tokens > 1)
+        fig_print_text(print, " of %" PRId32 " query tokens", spec->row_tokens);
+    begin_row(print, "attention");
+    fig_print_text(print, "%" PRId32 " q heads, %" PRId32 " kv heads, head_dim %" PRId32,
+                   spec->q_heads, spec->kv_heads, spec->head_dim);
+    fig_print_text(print, ", sm_scale %s", fig_print_float(text, spec->sm_scale));
+    begin_row(print, "activation");
+    if (spec->ffn_width > 0)
+        fig_print_text(print, "%s, width %" PRId32, fig_inspect_activation(spec->activation),
+                       spec->ffn_width);
+    if (spec->ffn_width == 0) fig_print_text(print, "none");
+    print_rope(print, spec);
+    print_logits(print, spec);
+    print_cache(print, spec);
 }
 
 static void print_made_for(fig_print *print, const fig_inspect_summary *summary) {
     const fig_graphs *graphs = summary->graphs;
-    const fig_traits *traits = &graphs->traits;
+    const fig_traits *traits = &graphs->target.traits;
     char workspace[FIG_PRINT_NUMBER], plan[FIG_PRINT_NUMBER];
     begin_row(print, "machine");
     fig_print_text(print, "%s: ", traits->name);
@@ -67,6 +104,10 @@ static void print_made_for(fig_print *print, const fig_inspect_summary *summary)
         fig_print_text(print, "compute capability %" PRId32 ", ", traits->compute_capability);
     fig_print_text(print, "%" PRId32 " SMs, %" PRId32 " shared bytes of a block", traits->sm_count,
                    traits->shared_bytes);
+    if (graphs->target.deterministic) {
+        begin_row(print, "split");
+        fig_print_text(print, "deterministic: a row's bits depend on its own length alone");
+    }
     begin_row(print, "memory");
     fig_print_text(print, "workspace %s, plan %s",
                    fig_print_bytes(workspace, graphs->workspace.bytes),
@@ -104,11 +145,12 @@ static void print_group(fig_print *print, const fig_program_view *view,
         if (i > 0) fig_print_text(print, ", ");
         if (i == 0 && symbol != NULL) {
             fig_print_text(print, "%s", symbol);
+            if (record->dims[0] > 1) fig_print_text(print, " x %" PRId64, record->dims[0]);
         } else {
             fig_print_text(print, "%" PRId64, record->dims[i]);
         }
     }
-    fig_print_text(print, "]\n");
+    fig_print_text(print, "]%s\n", record->layout == FIG_HND ? " hnd" : "");
 }
 
 static void print_tensors(fig_print *print, const fig_inspect_summary *summary) {
@@ -172,8 +214,10 @@ static void operation_name(const fig_program_view *view, const fig_node *node, c
 static void print_node(fig_print *print, const node_words *words) {
     char name[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
     operation_name(words->view, &words->view->nodes[words->node], name, sizeof name);
-    fig_print_text(print, "    %-*s", OPERATION - INDENT - 1, name);
-    fig_print_text(print, " ");
+    const int length = (int)strlen(name), column = OPERATION - INDENT;
+    const int pad = length < column ? column - length : 1;
+    fig_print_text(print, "    %s", name);
+    if (words->view->nodes[words->node].operand_count > 0) fig_print_text(print, "%*s", pad, "");
     print_operands(print, words, FIG_ACCESS_READ);
     print_operands(print, words, FIG_ACCESS_WRITE);
     fig_print_end_line(print);
@@ -196,6 +240,49 @@ static void print_program(fig_print *print, const fig_program_view *view) {
         for (uint32_t i = n; i < n + count; i++)
             print_node(print, &(node_words){view, i, layers > 1, INDENT + OPERATION});
         n = end;
+    }
+}
+
+/* ---- Classes */
+
+/* "0..2, 5": the layers of the class's nodes, as far as they have one. */
+static void print_layers(fig_print *print, const fig_inspect_summary *summary, uint32_t index) {
+    const fig_program_view *view = summary->view;
+    int32_t first = -1, last = -1; /* of the run that is being counted */
+    const char *before = " layers ";
+    for (uint32_t n = 0; n <= view->node_count; n++) {
+        const int ended = n == view->node_count;
+        if (!ended && fig_classes_index(&summary->classes, view, &view->nodes[n]) != index)
+            continue;
+        const int32_t layer = ended ? -1 : view->nodes[n].layer;
+        if (layer >= 0 && first >= 0 && (layer == last || layer == last + 1)) {
+            last = layer;
+            continue;
+        }
+        if (first >= 0) {
+            char word[FIG_PRINT_NUMBER];
+            int used = snprintf(word, sizeof word, "%s%" PRId32, before, first);
+            if (last > first) snprintf(word + used, sizeof word - (size_t)used, "..%" PRId32, last);
+            fig_print_word(print, LABEL, word);
+            before = ", ";
+        }
+        first = last = layer;
+    }
+}
+
+static void print_classes(fig_print *print, const fig_inspect_summary *summary) {
+    fig_print_text(print, "\nattention classes: %" PRId32 "\n", summary->classes.count);
+    for (int32_t i = 0; i < summary->classes.count; i++) {
+        const fig_split_class *own = &summary->classes.of[i];
+        fig_print_text(print, "  %" PRId32 " kv heads for %" PRId32 " q heads of %" PRId32,
+                       own->kv_heads, own->q_heads, own->head_dim);
+        if (own->window > 0) fig_print_text(print, ", window %" PRId32, own->window);
+        if (own->window == 0) fig_print_text(print, ", all tokens");
+        if (own->row_tokens > 1)
+            fig_print_text(print, ", %" PRId32 " queries a row", own->row_tokens);
+        fig_print_text(print, ":");
+        print_layers(print, summary, (uint32_t)i);
+        fig_print_end_line(print);
     }
 }
 
@@ -228,6 +315,7 @@ void fig_inspect_text_summary(fig_print *print, const fig_inspect_summary *summa
     fig_print_end_line(print);
     print_tensors(print, summary);
     print_program(print, summary->view);
+    print_classes(print, summary);
     print_buckets(print, summary);
 }
 
@@ -280,12 +368,13 @@ static void describe_value(char text[VALUE_BYTES], const fig_field *field,
     case FIG_TYPE_F32:
         snprintf(text, VALUE_BYTES, "%s", fig_print_float(number, fig_inspect_f32(bytes)));
         break;
-    case FIG_TYPE_SPLIT:
-        snprintf(text, VALUE_BYTES,
-                 "%" PRId32 " rows x %" PRId32 " groups, tiles of %" PRId32 ", %" PRId32 " workers",
-                 fig_inspect_i32(bytes), fig_inspect_i32(bytes + 4), fig_inspect_i32(bytes + 8),
-                 fig_inspect_i32(bytes + 12));
+    case FIG_TYPE_SPLIT: break; /* print_split() */
+    case FIG_TYPE_PLAN_SHAPE: {
+        const fig_plan_shape plan = fig_inspect_plan(bytes);
+        snprintf(text, VALUE_BYTES, "%" PRId32 " rows, %" PRId32 " classes, %" PRIu32 " bytes",
+                 plan.row_limit, plan.class_count, plan.layout.bytes);
         break;
+    }
     }
 }
 
@@ -307,6 +396,28 @@ static void print_after(fig_print *print, const fig_lowered *lowered, uint32_t l
     fig_print_end_line(print);
 }
 
+/* A cell for each number: a line of all would be too long. */
+static void print_split(fig_print *print, uint32_t columns, const char *name,
+                        const fig_split_shape *split) {
+    const struct {
+        const char *name;
+        int32_t value;
+    } members[] = {{"row_limit", split->row_limit},
+                   {"groups", split->groups},
+                   {"tile_tokens", split->tile_tokens},
+                   {"workers", split->workers},
+                   {"window", split->window},
+                   {"row_tokens", split->row_tokens},
+                   {"fixed", split->fixed},
+                   {"tile_limit", split->tile_limit}};
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        char full_name[VALUE_BYTES], value[FIG_PRINT_NUMBER];
+        snprintf(full_name, sizeof full_name, "%s.%s", name, members[i].name);
+        snprintf(value, sizeof value, "%" PRId32, members[i].value);
+        fig_print_cell(print, columns, full_name, value);
+    }
+}
+
 static void print_params(fig_print *print, const fig_inspect_bucket *bucket,
                          const fig_launch *launch) {
     const fig_kernel *kernel = &fig_kernel_table[launch->op];
@@ -320,6 +431,11 @@ static void print_params(fig_print *print, const fig_inspect_bucket *bucket,
         char text[VALUE_BYTES];
         if (field->kind == FIG_FIELD_ZERO) continue;
         const fig_inspect_value value = fig_inspect_value_of(bucket, launch, field);
+        if (field->type == FIG_TYPE_SPLIT) {
+            const fig_split_shape split = fig_inspect_split(value.bytes);
+            print_split(print, columns, field->name, &split);
+            continue;
+        }
         describe_value(text, field, &value);
         fig_print_cell(print, columns, field->name, text);
     }
@@ -381,7 +497,7 @@ void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket)
     const fig_bucket_info *info = &bucket->info;
     char plan[FIG_PRINT_NUMBER], workspace[FIG_PRINT_NUMBER];
     fig_print_text(print, "bucket %" PRIu32 " of %" PRIu32 ", lowered for %s\n", bucket->index + 1,
-                   bucket->graphs->bucket_count, bucket->graphs->traits.name);
+                   bucket->graphs->bucket_count, bucket->graphs->target.traits.name);
     fig_print_text(
         print, "  serves      batch %" PRId32 ", kv %" PRId32 ": %" PRId64 " tokens in all\n",
         info->bucket.batch, info->bucket.kv, (int64_t)info->bucket.batch * info->bucket.kv);

@@ -49,10 +49,23 @@ static void put_tensor_reloc(filling *f, const fig_field *field, fig_reloc_kind 
 
 static void put_dim(filling *f, const fig_field *field) {
     const uint32_t id = operand_of(f, field);
-    assert(id != 0);
+    if (id == 0) return;
     const fig_tensor_record *tensor = &f->source->view->tensors[id - 1];
     assert(field->item > 0 || tensor->symbol == FIG_SYMBOL_NONE);
     put_number(f, field, tensor->dims[field->item] / field->divisor);
+}
+
+/* The tensor's rows in the bucket, so many for each row of the batch. */
+static void put_rows(filling *f, const fig_field *field) {
+    const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
+    assert(tensor->symbol == FIG_SYMBOL_BATCH);
+    put_number(f, field, fig_program_extent(tensor, f->source->shape->caps.batch));
+}
+
+static void put_multiple(filling *f, const fig_field *field) {
+    const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
+    assert(tensor->symbol == FIG_SYMBOL_BATCH);
+    put_number(f, field, tensor->dims[0]);
 }
 
 static void put_dtype(filling *f, const fig_field *field) {
@@ -116,10 +129,13 @@ static void put_field(filling *f, const fig_field *field) {
     case FIG_FIELD_DIM: put_dim(f, field); return;
     case FIG_FIELD_DTYPE: put_dtype(f, field); return;
     case FIG_FIELD_ATTRIBUTE: put_attribute(f, field); return;
-    case FIG_FIELD_BATCH: put_number(f, field, shape->caps.batch); return;
+    case FIG_FIELD_ROWS: put_rows(f, field); return;
+    case FIG_FIELD_MULTIPLE: put_multiple(f, field); return;
+    case FIG_FIELD_KV_LIMIT: put_number(f, field, f->source->view->spec.kv_limit); return;
     case FIG_FIELD_BUCKET: put_number(f, field, shape->plan.bucket); return;
     case FIG_FIELD_PLAN: put_symbol(f, field, FIG_RELOC_PLAN); return;
     case FIG_FIELD_PLAN_BYTES: put_number(f, field, shape->plan.layout.bytes); return;
+    case FIG_FIELD_PLAN_SHAPE: put_bytes(f, field, &shape->plan, sizeof shape->plan); return;
     case FIG_FIELD_PLAN_SECTION: put_plan_section(f, field); return;
     case FIG_FIELD_SPLIT: put_split(f, field); return;
     case FIG_FIELD_HEADS: put_heads(f, field); return;

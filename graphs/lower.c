@@ -18,7 +18,8 @@ enum { PARAMS_UNIT = 16 };
 
 /* ---- Shape ----------------------------------------------------------------------------------- */
 
-static fig_status check_caps(const fig_spec *spec, const fig_bucket_shape *shape) {
+static fig_status check_caps(const fig_spec *spec, const fig_lower_target *target,
+                             const fig_bucket_shape *shape) {
     const fig_bucket *caps = &shape->caps;
     if (caps->batch < 1 || caps->batch > spec->batch_limit)
         return fig_fail(FIG_INVALID, "bucket: batch is %" PRId32 ", limits 1 to %" PRId32,
@@ -29,49 +30,62 @@ static fig_status check_caps(const fig_spec *spec, const fig_bucket_shape *shape
     if (shape->variant < 0 || shape->variant >= FIG_VARIANT_COUNT)
         return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %d",
                         shape->variant, FIG_VARIANT_COUNT - 1);
+    if (target->deterministic && shape->variant != 0)
+        return fig_fail(FIG_INVALID,
+                        "bucket: variant is %" PRId32 ", it must be 0 where splits are fixed",
+                        shape->variant);
     return FIG_OK;
+}
+
+/* What a variant decides: the heads of a worker and the tiles. */
+static void shape_tiles(const fig_split_class *split_class, const fig_lower_target *target,
+                        const fig_bucket_shape *bucket, fig_split_shape *split) {
+    split->row_limit = bucket->caps.batch;
+    split->groups = split_class->kv_heads / fig_classes_heads(split_class, bucket->variant);
+    split->tile_tokens = fig_variant_table[bucket->variant].tile_tokens;
+    split->window = split_class->window;
+    split->row_tokens = split_class->row_tokens;
+    split->fixed = target->deterministic;
+    if (split->fixed) split->tile_tokens = FIG_FIXED_TILE_TOKENS;
 }
 
 /* One worker for each place of the machine, but no more than the fullest step has tiles. */
-static fig_status shape_split(const fig_traits *traits, int32_t kv_limit, int32_t kv_heads,
-                              int32_t heads, const fig_bucket_shape *bucket,
-                              fig_split_shape *split) {
-    const fig_variant *variant = &fig_variant_table[bucket->variant];
+static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit,
+                                const fig_bucket_shape *bucket, fig_split_shape *split) {
     const fig_bucket *caps = &bucket->caps;
     const int64_t tokens = (int64_t)caps->batch * caps->kv;
-    split->row_limit = caps->batch;
-    split->groups = kv_heads / heads;
-    split->tile_tokens = variant->tile_tokens;
-    int64_t tiles = fig_bounds_tiles(caps->batch, tokens, kv_limit, variant->tile_tokens);
-    tiles *= split->groups;
+    const int64_t tiles = fig_bounds_tiles(split, tokens, kv_limit) * split->groups;
     if (tiles > INT32_MAX)
         return fig_fail(FIG_TOO_LARGE,
-                        "bucket %" PRId32 " x %" PRId32 ": %" PRId64 " tiles for %" PRId32
-                        " kv heads, limit %" PRId32,
-                        caps->batch, caps->kv, tiles, kv_heads, INT32_MAX);
-    int64_t workers = (int64_t)traits->sm_count * variant->workers_per_sm;
+                        "bucket %" PRId32 " x %" PRId32 ": %" PRId64 " tiles in %" PRId32
+                        " head groups, limit %" PRId32,
+                        caps->batch, caps->kv, tiles, split->groups, INT32_MAX);
+    int64_t workers =
+        (int64_t)target->traits.sm_count * fig_variant_table[bucket->variant].workers_per_sm;
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
     if (workers > tiles) workers = tiles;
-    split->workers = (int32_t)workers;
-    assert(split->workers >= 1);
+    /* A bucket too small for one row of row_tokens has no tile, but its grid has a block. */
+    split->workers = workers > 0 ? (int32_t)workers : 1;
+    split->tile_limit = (int32_t)tiles;
     return FIG_OK;
 }
 
-fig_status fig_lower_shape(const fig_program_view *view, const fig_traits *traits, uint32_t index,
-                           fig_bucket_shape *shape) {
+fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
+                           uint32_t index, fig_bucket_shape *shape) {
     fig_classes classes;
     const fig_bucket_shape given = *shape;
     memset(shape, 0, sizeof *shape);
     shape->caps = given.caps;
     shape->variant = given.variant;
-    FIG_TRY(check_caps(&view->spec, shape));
+    FIG_TRY(check_caps(&view->spec, target, shape));
     FIG_TRY(fig_classes_find(view, &classes));
     for (int32_t i = 0; i < classes.count; i++) {
         const fig_split_class *own = &classes.of[i];
-        const int32_t heads = fig_classes_heads(own, shape->variant);
-        shape->token_bytes[i] = 2 * heads * own->head_dim * own->value_bytes;
-        FIG_TRY(shape_split(traits, view->spec.kv_limit, own->kv_heads, heads, shape,
-                            &shape->plan.splits[i]));
+        fig_split_shape *split = &shape->plan.splits[i];
+        shape_tiles(own, target, shape, split);
+        shape->token_bytes[i] =
+            2 * own->kv_heads / split->groups * own->head_dim * own->value_bytes;
+        FIG_TRY(shape_workers(target, view->spec.kv_limit, shape, split));
     }
     shape->plan.bucket = index;
     shape->plan.row_limit = shape->caps.batch;
@@ -90,14 +104,16 @@ static int reads_alike(const fig_classes *classes, int32_t a, int32_t b) {
     return 1;
 }
 
-int fig_lower_variant_repeats(const fig_program_view *view, int32_t variant) {
+int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
+                             int32_t variant) {
     fig_classes classes;
     assert(variant >= 0 && variant < FIG_VARIANT_COUNT);
-    if (fig_classes_find(view, &classes) != FIG_OK) return 0;
+    if (target->deterministic) return variant == 0;
+    if (fig_classes_find(view, &classes) != FIG_OK) return 1;
     for (int32_t smaller = 0; smaller < variant; smaller++) {
-        if (reads_alike(&classes, variant, smaller)) return 1;
+        if (reads_alike(&classes, variant, smaller)) return 0;
     }
-    return 0;
+    return 1;
 }
 
 /* ---- Launches -------------------------------------------------------------------------------- */
@@ -160,11 +176,13 @@ static void fill_launches(const fig_launch_source *source, fig_lowered *lowered)
     }
 }
 
-/* The nodes' edges; the fetch before all, since all read the plan; and, because the launches of a
- * split class share partials and counters, each of them after the one before. */
+/* The nodes' edges; what fetches and what makes the plan before all, since all read it; and,
+ * because the launches of a split class share partials and counters, each of them after the one
+ * before. */
 static fig_status make_edges(const fig_program_view *view, fig_lowered *lowered) {
     uint32_t last[FIG_CLASS_LIMIT] = {0}, count = 0;
-    const size_t limit = (size_t)view->edge_count + 2 * (size_t)view->node_count;
+    const int makes_plan = fig_program_reads_lengths(view);
+    const size_t limit = (size_t)view->edge_count + 3 * (size_t)view->node_count;
     fig_edge *edges = calloc(limit, sizeof *edges);
     if (edges == NULL)
         return fig_fail(FIG_NOMEM, "bucket: %zu edges of %zu bytes", limit, sizeof *edges);
@@ -174,6 +192,7 @@ static fig_status make_edges(const fig_program_view *view, fig_lowered *lowered)
     for (uint32_t to = 1; to < lowered->launch_count; to++) {
         const uint32_t split_class = lowered->launches[to].split_class;
         edges[count++] = (fig_edge){0, to};
+        if (makes_plan && to > 1) edges[count++] = (fig_edge){1, to};
         if (split_class == UINT32_MAX) continue;
         if (last[split_class] != 0) edges[count++] = (fig_edge){last[split_class], to};
         last[split_class] = to;

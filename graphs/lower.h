@@ -2,7 +2,7 @@
  *
  * Pure: the same input gives the same bytes on every machine, which is why a file stores no launch
  * but a digest of them. Invariant: launch 0 fetches the plan, launch n + 1 does node n, and every
- * other launch comes after launch 0. */
+ * other launch comes after launch 0 and, where node 0 makes the plan, after launch 1. */
 #ifndef FIG_GRAPHS_LOWER_H
 #define FIG_GRAPHS_LOWER_H
 
@@ -16,12 +16,19 @@ typedef struct fig_lowered {
     uint32_t launch_count, edge_count, reloc_count, params_bytes;
 } fig_lowered;
 
+/* What a program is lowered for. */
+typedef struct fig_lower_target {
+    fig_traits traits;
+    int32_t deterministic; /* 1: splits are fixed, see planner/split.h; variant 0 alone */
+} fig_lower_target;
+
 /* Fills all of a bucket whose caps and variant are given. FIG_TOO_LARGE: its line would have more
  * tiles than an int32 counts. */
-fig_status fig_lower_shape(const fig_program_view *view, const fig_traits *traits, uint32_t index,
-                           fig_bucket_shape *shape);
-/* 1: the variant reads what a smaller-numbered one reads for this program; not worth a bucket. */
-int fig_lower_variant_repeats(const fig_program_view *view, int32_t variant);
+fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
+                           uint32_t index, fig_bucket_shape *shape);
+/* 1: the variant is worth a bucket: it reads what no smaller-numbered one does of this program. */
+int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
+                             int32_t variant);
 
 /* shape: filled; workspace: of a set of buckets that holds it. */
 fig_status fig_lower_bucket(const fig_program_view *view, const fig_workspace *workspace,

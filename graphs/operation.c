@@ -1,464 +1,465 @@
-/* operation.c: the recorder's call of each operation, and what it demands of its tensors.
+/* operation.c: what each operation demands of its tensors and its attributes.
  *
  * The kernel table says which operands an operation has; dims and attributes are said here, so the
- * twins and a GPU's kernels need check nothing. Invariant: the recorder stores resolved values
- * alone, and the check refuses any other, so that nothing downstream knows a default. */
+ * twins and a GPU's kernels need check nothing. Invariant: attributes that pass are resolved, so
+ * that nothing downstream knows a default. */
 #include "graphs/operation.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "graphs/operand.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
-/* A node as the checks read it. */
-typedef struct operation {
-    const fig_program_view *view;
-    const fig_node *node;
-    const fig_operand *operands; /* [operand_count] of the table; NULL for a call */
-    uint32_t index;
-} operation;
-
-enum { ANY = 0 }; /* an extent that is free */
-
-__attribute__((format(printf, 3, 4))) static fig_status
-refuse(const operation *o, fig_status status, const char *format, ...) {
-    char text[384];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    const char *name = fig_table_op_name(o->node->op);
-    return fig_fail(status, "node %u (%s): %s", o->index, name != NULL ? name : "?", text);
-}
-
-static uint32_t id_of(const operation *o, uint32_t operand) {
-    return o->view->operands[o->node->operand + operand];
-}
-
-/* NULL where absent. */
-static const fig_tensor_record *tensor_of(const operation *o, uint32_t operand) {
-    uint32_t id = id_of(o, operand);
-    return id == 0 ? NULL : &o->view->tensors[id - 1];
-}
-
-static int is_activation(uint32_t dtype) {
-    return dtype == FIG_F32 || dtype == FIG_F16 || dtype == FIG_BF16;
-}
+enum { ANY = FIG_OPERAND_ANY, HEAD_DIM_LIMIT = 256 };
 
 /* ---- What holds for every kernel ------------------------------------------------------------- */
 
-static fig_status check_present(const operation *o) {
-    for (uint32_t i = 0; i < o->node->operand_count; i++) {
-        uint32_t id = id_of(o, i);
-        const char *name = o->operands == NULL ? "tensor" : o->operands[i].name;
-        if (id > o->view->tensor_count)
-            return refuse(o, FIG_INVALID, "%s is tensor %u, the program has %u", name, id,
-                          o->view->tensor_count);
-        if (id == 0 && (o->operands == NULL || !o->operands[i].optional))
-            return refuse(o, FIG_INVALID, "%s, operand %u, is absent", name, i);
+/* A kernel's blocks run in any order, so what one writes no other may read: only those that read
+ * just what they are about to write may work in place. */
+static int may_share(uint16_t op, uint32_t a, uint32_t b) {
+    switch (op) {
+    case FIG_OP_ROPE:
+        return (a == FIG_ROPE_Q && b == FIG_ROPE_Q_OUT) || (a == FIG_ROPE_K && b == FIG_ROPE_K_OUT);
+    case FIG_OP_RMS_NORM: return a == FIG_RMS_NORM_IN && b == FIG_RMS_NORM_OUT;
     }
-    return FIG_OK;
+    return 0;
 }
 
-/* A kernel's blocks run in any order, so what one writes no other may read: only RoPE, which reads
- * just what it is about to write, may work in place. */
-static int may_share(const operation *o, uint32_t a, uint32_t b) {
-    if (o->node->op != FIG_OP_ROPE) return 0;
-    return (a == FIG_ROPE_Q && b == FIG_ROPE_Q_OUT) || (a == FIG_ROPE_K && b == FIG_ROPE_K_OUT);
-}
-
-static fig_status check_aliases(const operation *o) {
+static fig_status check_aliases(const fig_operand_node *o) {
     for (uint32_t b = 0; b < o->node->operand_count; b++) {
-        if (id_of(o, b) == 0) continue;
+        const uint32_t id = fig_operand_id(o, b);
+        if (id == 0) continue;
         for (uint32_t a = 0; a < b; a++) {
-            uint32_t access = o->operands[a].access | o->operands[b].access;
-            if (id_of(o, a) != id_of(o, b) || !(access & FIG_ACCESS_WRITE)) continue;
-            if (may_share(o, a, b)) continue;
-            return refuse(o, FIG_INVALID, "%s and %s are both %s, one of them is written",
-                          o->operands[a].name, o->operands[b].name,
-                          fig_program_tensor_name(o->view, id_of(o, a)));
+            const uint32_t access = o->operands[a].access | o->operands[b].access;
+            if (fig_operand_id(o, a) != id || !(access & FIG_ACCESS_WRITE)) continue;
+            if (may_share(o->node->op, a, b)) continue;
+            return fig_operand_refuse(
+                o, FIG_INVALID, "%s and %s are both %s, one of them is written",
+                o->operands[a].name, o->operands[b].name, fig_program_tensor_name(o->view, id));
         }
     }
     return FIG_OK;
 }
 
-/* ---- Extents --------------------------------------------------------------------------------- */
+static void read_attributes(const fig_operand_node *o, void *attributes) {
+    memcpy(attributes, o->view->attributes + o->node->attribute, o->node->attribute_bytes);
+}
 
-/* What an operand must be: extents as a recorder would give them, ANY where they are free.
- * FIG_DIM_PAGES also takes a fixed number of pages. */
-typedef struct form {
-    int32_t rank;
-    int64_t dims[4];
-} form;
+/* ---- What several share ---------------------------------------------------------------------- */
 
-static fig_status check_form(const operation *o, uint32_t operand, const form *must) {
-    const fig_tensor_record *tensor = tensor_of(o, operand);
-    const char *name = o->operands[operand].name;
-    if (tensor == NULL) return FIG_OK;
-    if (tensor->rank != must->rank)
-        return refuse(o, FIG_INVALID, "%s has rank %d, it must be %" PRId32, name, tensor->rank,
-                      must->rank);
-    if (must->dims[0] == FIG_DIM_BATCH && tensor->symbol != FIG_SYMBOL_BATCH)
-        return refuse(o, FIG_INVALID, "%s: dims[0] must be FIG_DIM_BATCH", name);
-    if (must->dims[0] == FIG_DIM_PAGES && tensor->symbol == FIG_SYMBOL_BATCH)
-        return refuse(o, FIG_INVALID, "%s: dims[0] must be FIG_DIM_PAGES or a number", name);
-    if (must->dims[0] >= 0 && tensor->symbol != FIG_SYMBOL_NONE)
-        return refuse(o, FIG_INVALID, "%s: dims[0] must be a number", name);
-    for (int i = must->dims[0] < 0; i < must->rank; i++) {
-        if (must->dims[i] == ANY || must->dims[i] == tensor->dims[i]) continue;
-        return refuse(o, FIG_INVALID, "%s: dims[%d] is %" PRId64 ", it must be %" PRId64, name, i,
-                      tensor->dims[i], must->dims[i]);
+/* What is written has the form and dtype of what is read. */
+static fig_status check_like(const fig_operand_node *o, uint32_t operand,
+                             const fig_operand_form *form, uint32_t dtype) {
+    FIG_TRY(fig_operand_check_form(o, operand, form));
+    return fig_operand_check_dtype(o, operand, dtype);
+}
+
+/* f32 [heads] */
+static fig_status check_head_words(const fig_operand_node *o, uint32_t operand, int64_t heads) {
+    const fig_operand_form form = {1, {heads}, ANY};
+    return check_like(o, operand, &form, FIG_F32);
+}
+
+/* A weight for each of `width` values. */
+static fig_status check_weight(const fig_operand_node *o, uint32_t operand, int64_t width,
+                               uint32_t dtype) {
+    const fig_operand_form form = {1, {width}, ANY};
+    return check_like(o, operand, &form, dtype);
+}
+
+static fig_status check_cache_head_dim(const fig_operand_node *o, uint32_t operand) {
+    switch (fig_operand_tensor(o, operand)->dims[2]) {
+    case 64:
+    case 80:
+    case 96:
+    case 128:
+    case 256: return FIG_OK;
     }
-    return FIG_OK;
+    return fig_operand_refuse(
+        o, FIG_UNSUPPORTED, "%s has head_dim %" PRId64 ", this library has 64, 80, 96, 128 and 256",
+        fig_operand_name(o, operand), fig_operand_tensor(o, operand)->dims[2]);
 }
 
-static fig_status check_dtype(const operation *o, uint32_t operand, uint32_t dtype) {
-    const fig_tensor_record *tensor = tensor_of(o, operand);
-    if (tensor == NULL || tensor->dtype == dtype) return FIG_OK;
-    return refuse(o, FIG_INVALID, "%s has dtype %d, it must be %u", o->operands[operand].name,
-                  tensor->dtype, dtype);
+static fig_status check_positive(const fig_operand_node *o, const char *name, float value) {
+    if (isfinite(value) && value > 0.0f) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "%s is %g, it must be finite and above 0", name,
+                              (double)value);
 }
 
-/* An activation decides the dtype of the others. */
-static fig_status check_activation(const operation *o, uint32_t operand) {
-    const fig_tensor_record *tensor = tensor_of(o, operand);
-    if (is_activation(tensor->dtype)) return FIG_OK;
-    return refuse(o, FIG_INVALID, "%s has dtype %d, it must be FIG_F32, FIG_F16 or FIG_BF16",
-                  o->operands[operand].name, tensor->dtype);
+/* A row that is not idle has row_tokens tokens, so that its first query has one to stand at. */
+static fig_status check_row_tokens(const fig_operand_node *o, uint32_t operand) {
+    const int64_t multiple = fig_operand_tensor(o, operand)->dims[0];
+    if (multiple <= o->view->spec.row_tokens) return FIG_OK;
+    return fig_operand_refuse(
+        o, FIG_INVALID, "%s: multiple is %" PRId64 ", limit %" PRId32 ", the spec's row_tokens",
+        fig_operand_name(o, operand), multiple, o->view->spec.row_tokens);
 }
 
-/* [rows][heads][head_dim], of heads and a head_dim that kernels have. */
-static fig_status check_heads(const operation *o, uint32_t operand) {
-    static const form rows = {3, {FIG_DIM_BATCH, ANY, ANY}};
-    const fig_tensor_record *tensor = tensor_of(o, operand);
-    const char *name = o->operands[operand].name;
-    FIG_TRY(check_form(o, operand, &rows));
-    if (tensor->dims[1] > FIG_HEAD_LIMIT)
-        return refuse(o, FIG_INVALID, "%s has %" PRId64 " heads, limit %d", name, tensor->dims[1],
-                      FIG_HEAD_LIMIT);
-    if (tensor->dims[2] != 64 && tensor->dims[2] != 128)
-        return refuse(o, FIG_UNSUPPORTED,
-                      "%s has head_dim %" PRId64 ", this library has 64 and 128", name,
-                      tensor->dims[2]);
-    return FIG_OK;
-}
+/* ---- Caches ---------------------------------------------------------------------------------- */
 
 /* Each sequence must find a row in the table, and each token below kv_limit a page in its row;
  * where there is no table, its own page. */
-static fig_status check_pages(const operation *o, uint32_t table, int64_t page_size) {
-    static const form rows = {2, {ANY, ANY}};
+static fig_status check_pages(const fig_operand_node *o, uint32_t table, int64_t page_size) {
+    static const fig_operand_form rows = {2, {ANY, ANY}, ANY};
     const fig_spec *spec = &o->view->spec;
-    const fig_tensor_record *tensor = tensor_of(o, table);
-    const char *name = o->operands[table].name;
+    const fig_tensor_record *tensor = fig_operand_tensor(o, table);
+    const char *name = fig_operand_name(o, table);
     if (tensor == NULL) {
         if (page_size == spec->kv_limit) return FIG_OK;
-        return refuse(o, FIG_INVALID,
-                      "%s is absent, so pages must hold kv_limit tokens, %" PRId32
-                      ", and hold %" PRId64,
-                      name, spec->kv_limit, page_size);
+        return fig_operand_refuse(o, FIG_INVALID,
+                                  "%s is absent, so pages must hold kv_limit tokens, %" PRId32
+                                  ", and hold %" PRId64,
+                                  name, spec->kv_limit, page_size);
     }
-    FIG_TRY(check_form(o, table, &rows));
-    FIG_TRY(check_dtype(o, table, FIG_I32));
+    FIG_TRY(check_like(o, table, &rows, FIG_I32));
     if (page_size > FIG_PAGE_SIZE_LIMIT)
-        return refuse(o, FIG_INVALID, "a page has %" PRId64 " tokens, limit %d", page_size,
-                      FIG_PAGE_SIZE_LIMIT);
+        return fig_operand_refuse(o, FIG_INVALID, "a page has %" PRId64 " tokens, limit %d",
+                                  page_size, FIG_PAGE_SIZE_LIMIT);
     if (tensor->dims[0] < spec->sequence_limit)
-        return refuse(o, FIG_INVALID, "%s has %" PRId64 " rows for %" PRId32 " sequences", name,
-                      tensor->dims[0], spec->sequence_limit);
+        return fig_operand_refuse(o, FIG_INVALID,
+                                  "%s has %" PRId64 " rows for %" PRId32 " sequences", name,
+                                  tensor->dims[0], spec->sequence_limit);
     if (tensor->dims[1] < (spec->kv_limit + page_size - 1) / page_size)
-        return refuse(o, FIG_INVALID,
-                      "%s has %" PRId64 " pages of %" PRId64 " tokens for a kv_limit of %" PRId32,
-                      name, tensor->dims[1], page_size, spec->kv_limit);
+        return fig_operand_refuse(o, FIG_INVALID,
+                                  "%s has %" PRId64 " pages of %" PRId64
+                                  " tokens for a kv_limit of %" PRId32,
+                                  name, tensor->dims[1], page_size, spec->kv_limit);
     return FIG_OK;
 }
 
-/* Two caches of one form, and their table. */
+static int is_fp8(uint32_t dtype) {
+    return dtype == FIG_E4M3 || dtype == FIG_E5M2;
+}
+
+/* As the activations, or fp8 under those of 16 bits. */
+static fig_status check_cache_dtype(const fig_operand_node *o, uint32_t cache, uint32_t dtype) {
+    if (is_fp8(fig_operand_tensor(o, cache)->dtype) && dtype != FIG_F32) return FIG_OK;
+    return fig_operand_check_dtype(o, cache, dtype);
+}
+
+static fig_status check_scale(const fig_operand_node *o, uint32_t scale, uint32_t cache) {
+    static const fig_operand_form form = {1, {ANY}, ANY};
+    const fig_tensor_record *tensor = fig_operand_tensor(o, scale);
+    const fig_tensor_record *scaled = fig_operand_tensor(o, cache);
+    if (tensor == NULL) return FIG_OK;
+    FIG_TRY(check_like(o, scale, &form, FIG_F32));
+    if (!is_fp8(scaled->dtype))
+        return fig_operand_refuse(o, FIG_INVALID, "%s is there, but %s has dtype %d and no scale",
+                                  fig_operand_name(o, scale), fig_operand_name(o, cache),
+                                  scaled->dtype);
+    if (tensor->dims[0] == 1 || tensor->dims[0] == scaled->dims[2]) return FIG_OK;
+    return fig_operand_refuse(
+        o, FIG_INVALID, "%s: dims[0] is %" PRId64 ", it must be 1 or the %" PRId64 " heads of %s",
+        fig_operand_name(o, scale), tensor->dims[0], scaled->dims[2], fig_operand_name(o, cache));
+}
+
+/* Two caches of one form, their table and scales. */
 typedef struct cache_operands {
-    uint32_t k, v, table;
+    uint32_t k, v, table, k_scale, v_scale;
     int64_t head_dim;
-    uint32_t dtype;
+    uint32_t dtype; /* of the activations */
 } cache_operands;
 
-static fig_status check_cache(const operation *o, const cache_operands *cache) {
-    const form pages = {4, {FIG_DIM_PAGES, ANY, ANY, cache->head_dim}};
-    FIG_TRY(check_form(o, cache->k, &pages));
-    const fig_tensor_record *k = tensor_of(o, cache->k);
-    const form same = {4, {FIG_DIM_PAGES, k->dims[1], k->dims[2], cache->head_dim}};
-    FIG_TRY(check_form(o, cache->v, &same));
-    FIG_TRY(check_dtype(o, cache->k, cache->dtype));
-    FIG_TRY(check_dtype(o, cache->v, cache->dtype));
+static fig_status check_cache(const fig_operand_node *o, const cache_operands *cache) {
+    const fig_operand_form pages = {4, {FIG_DIM_PAGES, ANY, ANY, cache->head_dim}, 1};
+    FIG_TRY(fig_operand_check_form(o, cache->k, &pages));
+    const fig_tensor_record *k = fig_operand_tensor(o, cache->k);
+    const fig_operand_form same = {4, {FIG_DIM_PAGES, k->dims[1], k->dims[2], cache->head_dim}, 1};
+    FIG_TRY(check_cache_dtype(o, cache->k, cache->dtype));
+    FIG_TRY(check_like(o, cache->v, &same, k->dtype));
+    FIG_TRY(check_scale(o, cache->k_scale, cache->k));
+    FIG_TRY(check_scale(o, cache->v_scale, cache->v));
     return check_pages(o, cache->table, k->dims[1]);
 }
 
 /* ---- What each demands ----------------------------------------------------------------------- */
 
-static fig_status check_silu_and_mul(const operation *o) {
-    static const form rows = {2, {FIG_DIM_BATCH, ANY}};
-    FIG_TRY(check_form(o, FIG_SILU_OUT, &rows));
-    const fig_tensor_record *out = tensor_of(o, FIG_SILU_OUT);
+/* A plan is made once, and before anything reads it. */
+static fig_status check_plan(const fig_operand_node *o) {
+    static const fig_operand_form rows = {1, {FIG_DIM_BATCH}, 1};
+    if (o->index != 0)
+        return fig_operand_refuse(o, FIG_INVALID, "it must be the first node, and the only one");
+    FIG_TRY(check_like(o, FIG_PLAN_IN_LENGTHS, &rows, FIG_I32));
+    return check_like(o, FIG_PLAN_IN_POSITIONS, &rows, FIG_I32);
+}
+
+static fig_status check_gated(const fig_operand_node *o) {
+    static const fig_operand_form rows = {2, {FIG_DIM_BATCH, ANY}, ANY};
+    fig_gated_attributes attributes;
+    FIG_TRY(fig_operand_check_form(o, FIG_GATED_OUT, &rows));
+    const fig_tensor_record *out = fig_operand_tensor(o, FIG_GATED_OUT);
     if (out->dims[1] % 8 != 0 || out->dims[1] > FIG_WIDTH_LIMIT)
-        return refuse(o, FIG_INVALID,
-                      "out has width %" PRId64 ", it must be a multiple of 8, limit %d",
-                      out->dims[1], FIG_WIDTH_LIMIT);
-    const form twice = {2, {FIG_DIM_BATCH, 2 * out->dims[1]}};
-    FIG_TRY(check_form(o, FIG_SILU_IN, &twice));
-    FIG_TRY(check_activation(o, FIG_SILU_OUT));
-    return check_dtype(o, FIG_SILU_IN, out->dtype);
+        return fig_operand_refuse(o, FIG_INVALID,
+                                  "out has width %" PRId64 ", it must be a multiple of 8, limit %d",
+                                  out->dims[1], FIG_WIDTH_LIMIT);
+    const fig_operand_form twice = {2, {FIG_DIM_BATCH, 2 * out->dims[1]}, out->dims[0]};
+    FIG_TRY(fig_operand_check_activation(o, FIG_GATED_OUT));
+    FIG_TRY(check_like(o, FIG_GATED_IN, &twice, out->dtype));
+    read_attributes(o, &attributes);
+    if (attributes.activation >= FIG_SILU && attributes.activation <= FIG_GELU_TANH) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "activation is %" PRId32 ", limits %d to %d",
+                              attributes.activation, FIG_SILU, FIG_GELU_TANH);
 }
 
-static fig_status check_positions(const operation *o) {
-    static const form rows = {1, {FIG_DIM_BATCH}};
-    const fig_tensor_record *positions = tensor_of(o, FIG_ROPE_POSITIONS);
-    if (positions == NULL) return FIG_OK;
-    FIG_TRY(check_form(o, FIG_ROPE_POSITIONS, &rows));
-    if (positions->dtype == FIG_I32 || positions->dtype == FIG_I64) return FIG_OK;
-    return refuse(o, FIG_INVALID, "positions has dtype %d, it must be FIG_I32 or FIG_I64",
-                  positions->dtype);
+static fig_status check_rms_norm(const fig_operand_node *o) {
+    static const fig_operand_form rows = {2, {FIG_DIM_BATCH, ANY}, ANY};
+    fig_rms_norm_attributes attributes;
+    FIG_TRY(fig_operand_check_form(o, FIG_RMS_NORM_IN, &rows));
+    FIG_TRY(fig_operand_check_activation(o, FIG_RMS_NORM_IN));
+    const fig_tensor_record *in = fig_operand_tensor(o, FIG_RMS_NORM_IN);
+    const fig_operand_form same = {2, {FIG_DIM_BATCH, in->dims[1]}, in->dims[0]};
+    if (in->dims[1] > FIG_WIDTH_LIMIT)
+        return fig_operand_refuse(o, FIG_INVALID, "in has width %" PRId64 ", limit %d", in->dims[1],
+                                  FIG_WIDTH_LIMIT);
+    FIG_TRY(check_weight(o, FIG_RMS_NORM_WEIGHT, in->dims[1], in->dtype));
+    FIG_TRY(check_like(o, FIG_RMS_NORM_RESIDUAL, &same, in->dtype));
+    FIG_TRY(check_like(o, FIG_RMS_NORM_OUT, &same, in->dtype));
+    read_attributes(o, &attributes);
+    FIG_TRY(check_positive(o, "epsilon", attributes.epsilon));
+    if (isfinite(attributes.weight_offset)) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "weight_offset is %g, it must be finite",
+                              (double)attributes.weight_offset);
 }
 
-static fig_status check_rope(const operation *o) {
+/* One of three: a position for each row, packed segments, or the step's. */
+static fig_status check_positions(const fig_operand_node *o, int64_t multiple) {
+    const fig_operand_form rows = {1, {FIG_DIM_BATCH}, multiple};
+    static const fig_operand_form any = {1, {ANY}, ANY};
+    const fig_tensor_record *positions = fig_operand_tensor(o, FIG_ROPE_POSITIONS);
+    const fig_tensor_record *indptr = fig_operand_tensor(o, FIG_ROPE_INDPTR);
+    const fig_tensor_record *offsets = fig_operand_tensor(o, FIG_ROPE_OFFSETS);
+    FIG_TRY(fig_operand_check_form(o, FIG_ROPE_POSITIONS, &rows));
+    if (positions != NULL && positions->dtype != FIG_I32 && positions->dtype != FIG_I64)
+        return fig_operand_refuse(o, FIG_INVALID,
+                                  "positions has dtype %d, it must be FIG_I32 or FIG_I64",
+                                  positions->dtype);
+    if ((indptr == NULL) != (offsets == NULL))
+        return fig_operand_refuse(o, FIG_INVALID, "%s is there, but not %s",
+                                  indptr != NULL ? "indptr" : "offsets",
+                                  indptr != NULL ? "offsets" : "indptr");
+    if (offsets == NULL) return positions != NULL ? FIG_OK : check_row_tokens(o, FIG_ROPE_Q);
+    if (positions != NULL)
+        return fig_operand_refuse(o, FIG_INVALID, "positions and indptr are both there");
+    FIG_TRY(check_like(o, FIG_ROPE_OFFSETS, &any, FIG_I32));
+    if (offsets->dims[0] > FIG_SEQUENCE_LIMIT)
+        return fig_operand_refuse(o, FIG_INVALID, "offsets has %" PRId64 " segments, limit %d",
+                                  offsets->dims[0], FIG_SEQUENCE_LIMIT);
+    const fig_operand_form ends = {1, {offsets->dims[0] + 1}, ANY};
+    return check_like(o, FIG_ROPE_INDPTR, &ends, FIG_I32);
+}
+
+/* A row for each position that the step may give; positions that the caller gives are its own. */
+static fig_status check_cos_sin(const fig_operand_node *o, int32_t rotary_dim) {
+    const fig_operand_form form = {2, {ANY, rotary_dim}, ANY};
+    const fig_tensor_record *cos_sin = fig_operand_tensor(o, FIG_ROPE_COS_SIN);
+    if (cos_sin == NULL) return FIG_OK;
+    FIG_TRY(check_like(o, FIG_ROPE_COS_SIN, &form, FIG_F32));
+    if (cos_sin->dims[0] > INT32_MAX)
+        return fig_operand_refuse(o, FIG_INVALID, "cos_sin has %" PRId64 " rows, limit %d",
+                                  cos_sin->dims[0], INT32_MAX);
+    const int own =
+        fig_operand_id(o, FIG_ROPE_POSITIONS) != 0 || fig_operand_id(o, FIG_ROPE_OFFSETS) != 0;
+    if (own || cos_sin->dims[0] >= o->view->spec.kv_limit) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID,
+                              "cos_sin has %" PRId64 " rows for a kv_limit of %" PRId32,
+                              cos_sin->dims[0], o->view->spec.kv_limit);
+}
+
+static fig_status check_head_norms(const fig_operand_node *o, int64_t head_dim, uint32_t dtype,
+                                   float epsilon) {
+    const int q = fig_operand_id(o, FIG_ROPE_Q_NORM) != 0;
+    const int k = fig_operand_id(o, FIG_ROPE_K_NORM) != 0;
+    if (q != k)
+        return fig_operand_refuse(o, FIG_INVALID, "%s is there, but not %s",
+                                  q ? "q_norm" : "k_norm", q ? "k_norm" : "q_norm");
+    if (!q && epsilon != 0.0f)
+        return fig_operand_refuse(o, FIG_INVALID, "norm_epsilon is %g, but there is no q_norm",
+                                  (double)epsilon);
+    if (!q) return FIG_OK;
+    FIG_TRY(check_weight(o, FIG_ROPE_Q_NORM, head_dim, dtype));
+    FIG_TRY(check_weight(o, FIG_ROPE_K_NORM, head_dim, dtype));
+    return check_positive(o, "norm_epsilon", epsilon);
+}
+
+static fig_status check_rope(const fig_operand_node *o) {
     fig_rope_attributes attributes;
     fig_rope_spec resolved;
-    FIG_TRY(check_heads(o, FIG_ROPE_Q));
-    FIG_TRY(check_heads(o, FIG_ROPE_K));
-    const fig_tensor_record *q = tensor_of(o, FIG_ROPE_Q), *k = tensor_of(o, FIG_ROPE_K);
-    const form q_form = {3, {FIG_DIM_BATCH, q->dims[1], q->dims[2]}};
-    const form k_form = {3, {FIG_DIM_BATCH, k->dims[1], q->dims[2]}};
-    FIG_TRY(check_form(o, FIG_ROPE_K, &k_form));
-    FIG_TRY(check_form(o, FIG_ROPE_Q_OUT, &q_form));
-    FIG_TRY(check_form(o, FIG_ROPE_K_OUT, &k_form));
-    FIG_TRY(check_activation(o, FIG_ROPE_Q));
-    FIG_TRY(check_dtype(o, FIG_ROPE_K, q->dtype));
-    FIG_TRY(check_dtype(o, FIG_ROPE_Q_OUT, q->dtype));
-    FIG_TRY(check_dtype(o, FIG_ROPE_K_OUT, q->dtype));
-    FIG_TRY(check_positions(o));
-    memcpy(&attributes, o->view->attributes + o->node->attribute, sizeof attributes);
-    fig_status status = fig_spec_resolve_rope(&attributes.rope, &resolved);
-    if (status != FIG_OK) return refuse(o, status, "%s", fig_message());
+    FIG_TRY(fig_operand_check_heads(o, FIG_ROPE_Q));
+    FIG_TRY(fig_operand_check_heads(o, FIG_ROPE_K));
+    const fig_tensor_record *q = fig_operand_tensor(o, FIG_ROPE_Q);
+    const fig_tensor_record *k = fig_operand_tensor(o, FIG_ROPE_K);
+    const int64_t head_dim = q->dims[2];
+    const fig_operand_form q_form = {3, {FIG_DIM_BATCH, q->dims[1], head_dim}, q->dims[0]};
+    const fig_operand_form k_form = {3, {FIG_DIM_BATCH, k->dims[1], head_dim}, q->dims[0]};
+    if (head_dim % 2 != 0 || head_dim > HEAD_DIM_LIMIT)
+        return fig_operand_refuse(o, FIG_UNSUPPORTED,
+                                  "q has head_dim %" PRId64 ", it must be even, limit %d", head_dim,
+                                  HEAD_DIM_LIMIT);
+    FIG_TRY(fig_operand_check_activation(o, FIG_ROPE_Q));
+    FIG_TRY(check_like(o, FIG_ROPE_K, &k_form, q->dtype));
+    FIG_TRY(check_like(o, FIG_ROPE_Q_OUT, &q_form, q->dtype));
+    FIG_TRY(check_like(o, FIG_ROPE_K_OUT, &k_form, q->dtype));
+    FIG_TRY(check_positions(o, q->dims[0]));
+    read_attributes(o, &attributes);
+    fig_status status = fig_spec_resolve_rope(&attributes.rope, (int32_t)head_dim, &resolved);
+    if (status != FIG_OK) return fig_operand_refuse(o, status, "%s", fig_message());
     if (memcmp(&attributes.rope, &resolved, sizeof resolved) != 0)
-        return refuse(o, FIG_INVALID, "rope holds a default that is not filled in");
-    return FIG_OK;
+        return fig_operand_refuse(o, FIG_INVALID, "rope holds a default that is not filled in");
+    FIG_TRY(check_cos_sin(o, attributes.rope.rotary_dim));
+    return check_head_norms(o, head_dim, q->dtype, attributes.norm_epsilon);
 }
 
-static fig_status check_append_kv(const operation *o) {
-    FIG_TRY(check_heads(o, FIG_APPEND_K));
-    FIG_TRY(check_activation(o, FIG_APPEND_K));
-    const fig_tensor_record *k = tensor_of(o, FIG_APPEND_K);
-    const form rows = {3, {FIG_DIM_BATCH, k->dims[1], k->dims[2]}};
-    FIG_TRY(check_form(o, FIG_APPEND_V, &rows));
-    FIG_TRY(check_dtype(o, FIG_APPEND_V, k->dtype));
-    const cache_operands cache = {FIG_APPEND_K_CACHE, FIG_APPEND_V_CACHE, FIG_APPEND_TABLE,
-                                  k->dims[2], k->dtype};
+static fig_status check_append_kv(const fig_operand_node *o) {
+    FIG_TRY(fig_operand_check_heads(o, FIG_APPEND_K));
+    FIG_TRY(check_cache_head_dim(o, FIG_APPEND_K));
+    FIG_TRY(fig_operand_check_activation(o, FIG_APPEND_K));
+    FIG_TRY(check_row_tokens(o, FIG_APPEND_K));
+    const fig_tensor_record *k = fig_operand_tensor(o, FIG_APPEND_K);
+    const fig_operand_form rows = {3, {FIG_DIM_BATCH, k->dims[1], k->dims[2]}, k->dims[0]};
+    FIG_TRY(check_like(o, FIG_APPEND_V, &rows, k->dtype));
+    const cache_operands cache = {
+        FIG_APPEND_K_CACHE, FIG_APPEND_V_CACHE, FIG_APPEND_TABLE, FIG_APPEND_K_SCALE,
+        FIG_APPEND_V_SCALE, k->dims[2],         k->dtype};
     FIG_TRY(check_cache(o, &cache));
-    int64_t cache_heads = tensor_of(o, FIG_APPEND_K_CACHE)->dims[2];
-    if (cache_heads != k->dims[1])
-        return refuse(o, FIG_INVALID, "k has %" PRId64 " heads and k_cache %" PRId64, k->dims[1],
-                      cache_heads);
-    return FIG_OK;
+    const int64_t cache_heads = fig_operand_tensor(o, FIG_APPEND_K_CACHE)->dims[2];
+    if (cache_heads == k->dims[1]) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "k has %" PRId64 " heads and k_cache %" PRId64,
+                              k->dims[1], cache_heads);
 }
 
-static fig_status check_attention(const operation *o) {
+static fig_status check_logits(const fig_operand_node *o) {
     fig_attention_attributes attributes;
-    FIG_TRY(check_heads(o, FIG_ATTENTION_Q));
-    FIG_TRY(check_activation(o, FIG_ATTENTION_Q));
-    const fig_tensor_record *q = tensor_of(o, FIG_ATTENTION_Q);
-    const form rows = {3, {FIG_DIM_BATCH, q->dims[1], q->dims[2]}};
-    const form lse = {2, {FIG_DIM_BATCH, q->dims[1]}};
-    FIG_TRY(check_form(o, FIG_ATTENTION_OUT, &rows));
-    FIG_TRY(check_dtype(o, FIG_ATTENTION_OUT, q->dtype));
-    FIG_TRY(check_form(o, FIG_ATTENTION_LSE, &lse));
-    FIG_TRY(check_dtype(o, FIG_ATTENTION_LSE, FIG_F32));
-    const cache_operands cache = {FIG_ATTENTION_K_CACHE, FIG_ATTENTION_V_CACHE, FIG_ATTENTION_TABLE,
-                                  q->dims[2], q->dtype};
-    FIG_TRY(check_cache(o, &cache));
-    int64_t kv_heads = tensor_of(o, FIG_ATTENTION_K_CACHE)->dims[2];
-    if (q->dims[1] % kv_heads != 0 || q->dims[1] / kv_heads > FIG_GROUP_LIMIT)
-        return refuse(o, FIG_INVALID,
-                      "q has %" PRId64 " heads for %" PRId64 " of k_cache, it must be a multiple, "
-                      "limit %d",
-                      q->dims[1], kv_heads, FIG_GROUP_LIMIT);
-    memcpy(&attributes, o->view->attributes + o->node->attribute, sizeof attributes);
-    if (!isfinite(attributes.sm_scale) || attributes.sm_scale <= 0.0f)
-        return refuse(o, FIG_INVALID, "sm_scale is %g, it must be finite and above 0",
-                      (double)attributes.sm_scale);
-    return FIG_OK;
+    read_attributes(o, &attributes);
+    FIG_TRY(check_positive(o, "sm_scale", attributes.sm_scale));
+    if (!isfinite(attributes.soft_cap) || attributes.soft_cap < 0.0f)
+        return fig_operand_refuse(o, FIG_INVALID,
+                                  "soft_cap is %g, it must be finite and at least 0",
+                                  (double)attributes.soft_cap);
+    if (attributes.window >= 0 && attributes.window <= FIG_KV_LIMIT) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "window is %" PRId32 ", limits 0 to %d",
+                              attributes.window, FIG_KV_LIMIT);
 }
 
-static fig_status check_call_name(const operation *o, uint32_t offset) {
+static fig_status check_attention(const fig_operand_node *o) {
+    FIG_TRY(fig_operand_check_heads(o, FIG_ATTENTION_Q));
+    FIG_TRY(check_cache_head_dim(o, FIG_ATTENTION_Q));
+    FIG_TRY(fig_operand_check_activation(o, FIG_ATTENTION_Q));
+    FIG_TRY(check_row_tokens(o, FIG_ATTENTION_Q));
+    const fig_tensor_record *q = fig_operand_tensor(o, FIG_ATTENTION_Q);
+    const fig_operand_form rows = {3, {FIG_DIM_BATCH, q->dims[1], q->dims[2]}, q->dims[0]};
+    const fig_operand_form lse = {2, {FIG_DIM_BATCH, q->dims[1]}, q->dims[0]};
+    FIG_TRY(check_like(o, FIG_ATTENTION_OUT, &rows, q->dtype));
+    FIG_TRY(check_like(o, FIG_ATTENTION_LSE, &lse, FIG_F32));
+    FIG_TRY(check_head_words(o, FIG_ATTENTION_SINKS, q->dims[1]));
+    FIG_TRY(check_head_words(o, FIG_ATTENTION_ALIBI, q->dims[1]));
+    const cache_operands cache = {FIG_ATTENTION_K_CACHE,
+                                  FIG_ATTENTION_V_CACHE,
+                                  FIG_ATTENTION_TABLE,
+                                  FIG_ATTENTION_K_SCALE,
+                                  FIG_ATTENTION_V_SCALE,
+                                  q->dims[2],
+                                  q->dtype};
+    FIG_TRY(check_cache(o, &cache));
+    const int64_t kv_heads = fig_operand_tensor(o, FIG_ATTENTION_K_CACHE)->dims[2];
+    if (q->dims[1] % kv_heads != 0 || q->dims[1] / kv_heads > FIG_GROUP_LIMIT)
+        return fig_operand_refuse(o, FIG_INVALID,
+                                  "q has %" PRId64 " heads for %" PRId64
+                                  " of k_cache, it must be a multiple, limit %d",
+                                  q->dims[1], kv_heads, FIG_GROUP_LIMIT);
+    return check_logits(o);
+}
+
+static fig_status check_merge_states(const fig_operand_node *o) {
+    FIG_TRY(fig_operand_check_heads(o, FIG_MERGE_OUT_A));
+    FIG_TRY(fig_operand_check_activation(o, FIG_MERGE_OUT_A));
+    const fig_tensor_record *a = fig_operand_tensor(o, FIG_MERGE_OUT_A);
+    const fig_operand_form rows = {3, {FIG_DIM_BATCH, a->dims[1], a->dims[2]}, a->dims[0]};
+    const fig_operand_form lse = {2, {FIG_DIM_BATCH, a->dims[1]}, a->dims[0]};
+    if (a->dims[2] > HEAD_DIM_LIMIT)
+        return fig_operand_refuse(o, FIG_UNSUPPORTED, "out_a has head_dim %" PRId64 ", limit %d",
+                                  a->dims[2], HEAD_DIM_LIMIT);
+    FIG_TRY(check_like(o, FIG_MERGE_OUT_B, &rows, a->dtype));
+    FIG_TRY(check_like(o, FIG_MERGE_OUT, &rows, a->dtype));
+    FIG_TRY(check_like(o, FIG_MERGE_LSE_A, &lse, FIG_F32));
+    FIG_TRY(check_like(o, FIG_MERGE_LSE_B, &lse, FIG_F32));
+    return check_like(o, FIG_MERGE_LSE, &lse, FIG_F32);
+}
+
+static fig_status check_call_name(const fig_operand_node *o, uint32_t offset) {
     const fig_program_view *view = o->view;
     if (!fig_strings_begins(view->strings, view->string_bytes, offset))
-        return refuse(o, FIG_FORMAT, "no name begins at byte %u of %u", offset, view->string_bytes);
+        return fig_operand_refuse(o, FIG_FORMAT, "no name begins at byte %u of %u", offset,
+                                  view->string_bytes);
     return FIG_OK;
 }
 
 /* A call may name one tensor as read and written: it is one piece of work, and sees both. */
-static fig_status check_call(const operation *o) {
+static fig_status check_call(const fig_operand_node *o) {
     fig_call_attributes call;
     const fig_node *node = o->node;
     if (node->attribute_bytes != sizeof call)
-        return refuse(o, FIG_FORMAT, "%u bytes of attributes, it must be %zu",
-                      node->attribute_bytes, sizeof call);
+        return fig_operand_refuse(o, FIG_FORMAT, "%u bytes of attributes, it must be %zu",
+                                  node->attribute_bytes, sizeof call);
     memcpy(&call, o->view->attributes + node->attribute, sizeof call);
     FIG_TRY(check_call_name(o, call.name));
     if (call.read_count > FIG_CALL_TENSOR_LIMIT || call.read_count > node->operand_count)
-        return refuse(o, FIG_INVALID, "read_count is %u of %u tensors, limit %d", call.read_count,
-                      node->operand_count, FIG_CALL_TENSOR_LIMIT);
+        return fig_operand_refuse(o, FIG_INVALID, "read_count is %u of %u tensors, limit %d",
+                                  call.read_count, node->operand_count, FIG_CALL_TENSOR_LIMIT);
     if (node->operand_count - call.read_count > FIG_CALL_TENSOR_LIMIT)
-        return refuse(o, FIG_INVALID, "write_count is %u, limit %d",
-                      node->operand_count - call.read_count, FIG_CALL_TENSOR_LIMIT);
+        return fig_operand_refuse(o, FIG_INVALID, "write_count is %u, limit %d",
+                                  node->operand_count - call.read_count, FIG_CALL_TENSOR_LIMIT);
     if (call.byte_count > FIG_CALL_BYTES_LIMIT)
-        return refuse(o, FIG_INVALID, "byte_count is %u, limit %d", call.byte_count,
-                      FIG_CALL_BYTES_LIMIT);
-    FIG_TRY(check_present(o));
+        return fig_operand_refuse(o, FIG_INVALID, "byte_count is %u, limit %d", call.byte_count,
+                                  FIG_CALL_BYTES_LIMIT);
+    FIG_TRY(fig_operand_check_present(o));
     for (uint32_t b = call.read_count; b < node->operand_count; b++) {
         for (uint32_t a = call.read_count; a < b; a++) {
-            if (id_of(o, a) == id_of(o, b))
-                return refuse(o, FIG_INVALID, "writes %s twice",
-                              fig_program_tensor_name(o->view, id_of(o, a)));
+            if (fig_operand_id(o, a) == fig_operand_id(o, b))
+                return fig_operand_refuse(o, FIG_INVALID, "writes %s twice",
+                                          fig_program_tensor_name(o->view, fig_operand_id(o, a)));
         }
     }
     for (uint32_t i = call.byte_count; i < FIG_CALL_BYTES_LIMIT; i++) {
-        if (call.bytes[i] != 0) return refuse(o, FIG_FORMAT, "byte %u is used and not counted", i);
+        if (call.bytes[i] != 0)
+            return fig_operand_refuse(o, FIG_FORMAT, "byte %u is used and not counted", i);
     }
-    if (call.reserved != 0) return refuse(o, FIG_FORMAT, "reserved is %u", call.reserved);
+    if (call.reserved != 0)
+        return fig_operand_refuse(o, FIG_FORMAT, "reserved is %u", call.reserved);
     return FIG_OK;
 }
 
-static fig_status check_kernel(const operation *o) {
+static fig_status check_kernel(const fig_operand_node *o) {
     const fig_kernel *kernel = &fig_kernel_table[o->node->op];
     if (o->node->operand_count != kernel->operand_count)
-        return refuse(o, FIG_FORMAT, "%u operands, it must be %d", o->node->operand_count,
-                      kernel->operand_count);
+        return fig_operand_refuse(o, FIG_FORMAT, "%u operands, it must be %d",
+                                  o->node->operand_count, kernel->operand_count);
     if (o->node->attribute_bytes != kernel->attribute_bytes)
-        return refuse(o, FIG_FORMAT, "%u bytes of attributes, it must be %d",
-                      o->node->attribute_bytes, kernel->attribute_bytes);
-    FIG_TRY(check_present(o));
+        return fig_operand_refuse(o, FIG_FORMAT, "%u bytes of attributes, it must be %d",
+                                  o->node->attribute_bytes, kernel->attribute_bytes);
+    FIG_TRY(fig_operand_check_present(o));
     return check_aliases(o);
 }
 
 fig_status fig_operation_check(const fig_program_view *view, uint32_t node) {
     assert(node < view->node_count);
-    operation o = {view, &view->nodes[node], NULL, node};
+    fig_operand_node o = {view, &view->nodes[node], NULL, node};
     if (o.node->op == FIG_OP_CALL) return check_call(&o);
     if (o.node->op == FIG_OP_FETCH || o.node->op >= FIG_OP_KERNEL_COUNT)
-        return refuse(&o, FIG_FORMAT, "op is %d, which no node has", o.node->op);
+        return fig_operand_refuse(&o, FIG_FORMAT, "op is %d, which no node has", o.node->op);
     o.operands = fig_kernel_table[o.node->op].operands;
     FIG_TRY(check_kernel(&o));
     switch (o.node->op) {
-    case FIG_OP_SILU_AND_MUL: return check_silu_and_mul(&o);
+    case FIG_OP_PLAN: return check_plan(&o);
+    case FIG_OP_GATED: return check_gated(&o);
+    case FIG_OP_RMS_NORM: return check_rms_norm(&o);
     case FIG_OP_ROPE: return check_rope(&o);
     case FIG_OP_APPEND_KV: return check_append_kv(&o);
     case FIG_OP_ATTENTION: return check_attention(&o);
+    case FIG_OP_MERGE_STATES: return check_merge_states(&o);
     }
-    return refuse(&o, FIG_UNSUPPORTED, "nothing checks it");
-}
-
-/* ---- Recording ------------------------------------------------------------------------------- */
-
-void fig_silu_and_mul(fig_program *program, const fig_silu_and_mul_op *op) {
-    fig_silu_and_mul_op ours;
-    if (!fig_program_recording(program)) return;
-    if (fig_program_refuse(program, fig_status_take_options(&ours, sizeof ours, op,
-                                                            "fig_silu_and_mul_op")) != FIG_OK)
-        return;
-    const uint32_t operands[] = {[FIG_SILU_IN] = ours.in.id, [FIG_SILU_OUT] = ours.out.id};
-    fig_program_node(program, FIG_OP_SILU_AND_MUL, operands, 2, NULL, 0);
-}
-
-void fig_rope(fig_program *program, const fig_rope_op *op) {
-    fig_rope_op ours;
-    fig_rope_attributes attributes;
-    if (!fig_program_recording(program)) return;
-    fig_status status = fig_status_take_options(&ours, sizeof ours, op, "fig_rope_op");
-    const fig_rope_spec *rope = &fig_program_view_of(program)->spec.rope;
-    if (status == FIG_OK && ours.rope != NULL) rope = ours.rope;
-    if (status == FIG_OK) status = fig_spec_resolve_rope(rope, &attributes.rope);
-    if (fig_program_refuse(program, status) != FIG_OK) return;
-    const uint32_t operands[] = {
-        [FIG_ROPE_Q] = ours.q.id,
-        [FIG_ROPE_K] = ours.k.id,
-        [FIG_ROPE_POSITIONS] = ours.positions.id,
-        [FIG_ROPE_Q_OUT] = ours.q_out.id != 0 ? ours.q_out.id : ours.q.id,
-        [FIG_ROPE_K_OUT] = ours.k_out.id != 0 ? ours.k_out.id : ours.k.id,
-    };
-    fig_program_node(program, FIG_OP_ROPE, operands, 5, &attributes, sizeof attributes);
-}
-
-void fig_append_kv(fig_program *program, const fig_append_kv_op *op) {
-    fig_append_kv_op ours;
-    if (!fig_program_recording(program)) return;
-    if (fig_program_refuse(
-            program, fig_status_take_options(&ours, sizeof ours, op, "fig_append_kv_op")) != FIG_OK)
-        return;
-    const uint32_t operands[] = {
-        [FIG_APPEND_K] = ours.k.id,
-        [FIG_APPEND_V] = ours.v.id,
-        [FIG_APPEND_TABLE] = ours.cache.page_table.id,
-        [FIG_APPEND_K_CACHE] = ours.cache.k.id,
-        [FIG_APPEND_V_CACHE] = ours.cache.v.id,
-    };
-    fig_program_node(program, FIG_OP_APPEND_KV, operands, 5, NULL, 0);
-}
-
-void fig_attention(fig_program *program, const fig_attention_op *op) {
-    fig_attention_op ours;
-    fig_attention_attributes attributes;
-    if (!fig_program_recording(program)) return;
-    if (fig_program_refuse(
-            program, fig_status_take_options(&ours, sizeof ours, op, "fig_attention_op")) != FIG_OK)
-        return;
-    attributes.sm_scale = ours.sm_scale;
-    if (ours.sm_scale == 0.0f) attributes.sm_scale = fig_program_view_of(program)->spec.sm_scale;
-    const uint32_t operands[] = {
-        [FIG_ATTENTION_Q] = ours.q.id,
-        [FIG_ATTENTION_K_CACHE] = ours.cache.k.id,
-        [FIG_ATTENTION_V_CACHE] = ours.cache.v.id,
-        [FIG_ATTENTION_TABLE] = ours.cache.page_table.id,
-        [FIG_ATTENTION_OUT] = ours.out.id,
-        [FIG_ATTENTION_LSE] = ours.lse.id,
-    };
-    fig_program_node(program, FIG_OP_ATTENTION, operands, 6, &attributes, sizeof attributes);
-}
-
-static fig_status check_array(const char *field, int32_t count, int32_t limit, const void *array) {
-    if (count < 0 || count > limit)
-        return fig_fail(FIG_INVALID, "call: %s is %" PRId32 ", limits 0 to %" PRId32, field, count,
-                        limit);
-    if (count > 0 && array == NULL)
-        return fig_fail(FIG_INVALID, "call: %s is %" PRId32 ", but its array is NULL", field,
-                        count);
-    return FIG_OK;
-}
-
-/* What must hold before the arrays are read; the rest is the node's check. */
-static fig_status check_arrays(const fig_call_op *op) {
-    FIG_TRY(check_array("read_count", op->read_count, FIG_CALL_TENSOR_LIMIT, op->reads));
-    FIG_TRY(check_array("write_count", op->write_count, FIG_CALL_TENSOR_LIMIT, op->writes));
-    return check_array("byte_count", op->byte_count, FIG_CALL_BYTES_LIMIT, op->bytes);
-}
-
-void fig_call(fig_program *program, const fig_call_op *op) {
-    fig_call_op ours;
-    fig_call_attributes call;
-    uint32_t operands[2 * FIG_CALL_TENSOR_LIMIT], operand_count = 0;
-    if (!fig_program_recording(program)) return;
-    fig_status status = fig_status_take_options(&ours, sizeof ours, op, "fig_call_op");
-    if (status == FIG_OK) status = check_arrays(&ours);
-    if (fig_program_refuse(program, status) != FIG_OK) return;
-    memset(&call, 0, sizeof call);
-    call.tag = ours.tag;
-    call.name = fig_program_string(program, ours.call);
-    call.read_count = (uint32_t)ours.read_count;
-    call.byte_count = (uint32_t)ours.byte_count;
-    if (ours.byte_count > 0) memcpy(call.bytes, ours.bytes, call.byte_count);
-    for (int32_t i = 0; i < ours.read_count; i++)
-        operands[operand_count++] = ours.reads[i].id;
-    for (int32_t i = 0; i < ours.write_count; i++)
-        operands[operand_count++] = ours.writes[i].id;
-    fig_program_node(program, FIG_OP_CALL, operands, operand_count, &call, sizeof call);
+    return fig_operand_refuse(&o, FIG_UNSUPPORTED, "nothing checks it");
 }

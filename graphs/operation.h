@@ -1,7 +1,7 @@
 /* operation.h: what each operation demands of its tensors, when recorded and when read from a file.
  *
- * operation.c also holds the recorder's calls of the public header, one per operation. Invariant: a
- * node that passes here lowers to params that stay inside its tensors, whatever the bucket. */
+ * The recorder's calls of the public header are in recorder.c. Invariant: a node that passes here
+ * lowers to params that stay inside its tensors, whatever the bucket. */
 #ifndef FIG_GRAPHS_OPERATION_H
 #define FIG_GRAPHS_OPERATION_H
 

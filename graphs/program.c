@@ -79,19 +79,25 @@ uint32_t fig_program_dtype_bytes(uint32_t dtype) {
     case FIG_F32: return 4;
     case FIG_F16: return 2;
     case FIG_BF16: return 2;
+    case FIG_E4M3: return 1;
+    case FIG_E5M2: return 1;
     case FIG_I32: return 4;
     case FIG_I64: return 8;
     }
     return 0;
 }
 
+int64_t fig_program_extent(const fig_tensor_record *record, int64_t rows) {
+    return record->symbol == FIG_SYMBOL_NONE ? record->dims[0] : record->dims[0] * rows;
+}
+
 /* 1: more than the limit. */
 static int measure(const fig_tensor_record *record, int64_t batch_limit, uint64_t *bytes) {
+    const int64_t rows = record->symbol == FIG_SYMBOL_BATCH ? batch_limit : 1;
     *bytes = fig_program_dtype_bytes(record->dtype);
     for (int i = 0; i < record->rank; i++) {
         size_t product, extent = (size_t)record->dims[i];
-        if (i == 0 && record->symbol == FIG_SYMBOL_BATCH) extent = (size_t)batch_limit;
-        if (i == 0 && record->symbol == FIG_SYMBOL_PAGES) extent = 1;
+        if (i == 0) extent = (size_t)fig_program_extent(record, rows);
         if (fig_size_multiply(&product, *bytes, extent) || product > FIG_TENSOR_BYTES_LIMIT)
             return 1;
         *bytes = product;
@@ -103,9 +109,9 @@ static fig_status check_dims(const fig_tensor_record *record, const char *name) 
     for (int i = 0; i < 4; i++) {
         int64_t dim = record->dims[i];
         if (i == 0 && record->symbol != FIG_SYMBOL_NONE) {
-            if (dim != 0)
-                return fig_fail(FIG_FORMAT, "tensor %s: dims[0] is %" PRId64 " and symbolic", name,
-                                dim);
+            if (dim < 1 || dim > FIG_MULTIPLE_LIMIT)
+                return fig_fail(FIG_INVALID, "tensor %s: multiple is %" PRId64 ", limits 1 to %d",
+                                name, dim, FIG_MULTIPLE_LIMIT);
         } else if (i < record->rank && dim < 1) {
             return fig_fail(FIG_INVALID, "tensor %s: dims[%d] is %" PRId64 ", it must be positive",
                             name, i, dim);
@@ -114,6 +120,21 @@ static fig_status check_dims(const fig_tensor_record *record, const char *name) 
                             "tensor %s: dims[%d] is %" PRId64 " past rank %d, it must be 1", name,
                             i, dim, record->rank);
         }
+    }
+    return FIG_OK;
+}
+
+static fig_status check_layout(const fig_tensor_record *record, const char *name) {
+    if (record->layout > FIG_HND)
+        return fig_fail(FIG_INVALID, "tensor %s: layout is %d, limits 0 to %d", name,
+                        record->layout, FIG_HND);
+    if (record->layout == FIG_HND && record->rank != 4)
+        return fig_fail(FIG_INVALID, "tensor %s: layout is FIG_HND and rank %d, it must be 4", name,
+                        record->rank);
+    for (size_t i = 0; i < sizeof record->reserved; i++) {
+        if (record->reserved[i] != 0)
+            return fig_fail(FIG_FORMAT, "tensor %s: reserved[%zu] is %d, it must be 0", name, i,
+                            record->reserved[i]);
     }
     return FIG_OK;
 }
@@ -137,6 +158,7 @@ static fig_status check_tensor(const fig_tensor_record *record, const fig_spec *
                         "tensor %s: dims[0] is FIG_DIM_PAGES, which nothing bound gives a "
                         "FIG_TEMP tensor",
                         name);
+    FIG_TRY(check_layout(record, name));
     FIG_TRY(check_dims(record, name));
     if (measure(record, spec->batch_limit, &bytes))
         return fig_fail(FIG_TOO_LARGE, "tensor %s: more than %" PRIu64 " bytes", name,
@@ -155,14 +177,25 @@ static fig_status make_record(fig_tensor_record *record, const fig_tensor_info *
     if (info->rank < 1 || info->rank > 4)
         return fig_fail(FIG_INVALID, "tensor %s: rank is %" PRId32 ", limits 1 to 4", info->name,
                         info->rank);
+    if ((uint32_t)info->layout > FIG_HND)
+        return fig_fail(FIG_INVALID, "tensor %s: layout is %u, limits 0 to %d", info->name,
+                        (uint32_t)info->layout, FIG_HND);
     record->role = (uint8_t)info->role;
     record->dtype = (uint8_t)info->dtype;
     record->rank = (uint8_t)info->rank;
+    record->layout = (uint8_t)info->layout;
     for (int i = 0; i < 4; i++)
         record->dims[i] = i >= info->rank && info->dims[i] == 0 ? 1 : info->dims[i];
     if (info->dims[0] == FIG_DIM_BATCH) record->symbol = FIG_SYMBOL_BATCH;
     if (info->dims[0] == FIG_DIM_PAGES) record->symbol = FIG_SYMBOL_PAGES;
-    if (record->symbol != FIG_SYMBOL_NONE) record->dims[0] = 0;
+    if (record->symbol != FIG_SYMBOL_NONE) {
+        record->dims[0] = info->multiple == 0 ? 1 : info->multiple;
+    } else if (info->multiple != 0 && info->multiple != 1) {
+        return fig_fail(FIG_INVALID,
+                        "tensor %s: multiple is %" PRId32 ", but dims[0] is %" PRId64
+                        " and not symbolic",
+                        info->name, info->multiple, info->dims[0]);
+    }
     return FIG_OK;
 }
 
@@ -206,6 +239,10 @@ fig_tensor fig_program_find(const fig_program *program, const char *name) {
 const char *fig_program_tensor_name(const fig_program_view *view, uint32_t tensor) {
     assert(tensor >= 1 && tensor <= view->tensor_count);
     return view->strings + view->tensors[tensor - 1].name;
+}
+
+int fig_program_reads_lengths(const fig_program_view *view) {
+    return view->node_count > 0 && view->nodes[0].op == FIG_OP_PLAN;
 }
 
 uint64_t fig_program_tensor_bytes(const fig_program_view *view, uint32_t tensor) {

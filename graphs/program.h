@@ -14,6 +14,7 @@
 enum {
     FIG_TENSOR_LIMIT = 1 << 14,
     FIG_NODE_LIMIT = 1 << 13,
+    FIG_MULTIPLE_LIMIT = 64,
     FIG_CALL_BYTES_LIMIT = 256,
     FIG_CALL_TENSOR_LIMIT = 16
 };
@@ -26,9 +27,11 @@ typedef enum fig_symbol { FIG_SYMBOL_NONE = 0, FIG_SYMBOL_BATCH, FIG_SYMBOL_PAGE
 typedef struct fig_tensor_record {
     uint32_t name;                     /* offset into strings */
     uint8_t role, dtype, rank, symbol; /* fig_role, fig_dtype, 1..4, fig_symbol of dims[0] */
-    int64_t dims[4];                   /* dims[0] is 0 where symbolic; 1 past the rank */
+    uint8_t layout;                    /* fig_kv_layout: the order of dims 1 and 2 in memory */
+    uint8_t reserved[7];
+    int64_t dims[4]; /* dims[0] is the multiple where symbolic; 1 past the rank */
 } fig_tensor_record;
-static_assert(sizeof(fig_tensor_record) == 40, "file format");
+static_assert(sizeof(fig_tensor_record) == 48, "file format");
 
 /* Operands are tensor ids, 0 for absent, in the order of the op's row in the kernel table; those of
  * a call are its reads, then its writes. Attributes are the op's POD, followed by zeros up to a
@@ -64,7 +67,7 @@ typedef struct fig_program_view {
 
 struct fig_program; /* fig_program of the public header: growable arrays around a view */
 
-/* ---- For the operations' recorder calls (operation.c) */
+/* ---- For the operations' recorder calls (recorder.c) */
 
 /* Keeps the first failure: returns it, or `status`. */
 fig_status fig_program_refuse(fig_program *program, fig_status status);
@@ -85,7 +88,12 @@ const char *fig_program_tensor_name(const fig_program_view *view, uint32_t tenso
 /* FIG_ACCESS_* of a node's i-th operand. */
 uint32_t fig_program_access(const fig_program_view *view, const fig_node *node, uint32_t i);
 uint32_t fig_program_dtype_bytes(uint32_t dtype); /* 0: no fig_dtype */
-/* Row-major, at the spec's batch limit; of one page where the pages are symbolic. */
+/* dims[0] of so many rows or pages: as it is where it is no symbol. */
+int64_t fig_program_extent(const fig_tensor_record *record, int64_t rows);
+/* 1: it makes its plans on the device, from lengths that the host does not know. */
+int fig_program_reads_lengths(const fig_program_view *view);
+/* Without gaps, in any order of dims; at the spec's batch limit, and of one page where pages are
+ * symbolic. */
 uint64_t fig_program_tensor_bytes(const fig_program_view *view, uint32_t tensor);
 
 /* Makes a finished program from arrays that a file held: copies them, checks all of it, derives the

@@ -35,7 +35,8 @@ const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_OPND] = {"OPND", sizeof(uint32_t), 0, FIG_NODE_LIMIT *FIG_OPERAND_LIMIT},
     [FIG_SECTION_ATTR] = {"ATTR", 1, 0, FIG_NODE_LIMIT *FIG_ATTRIBUTE_LIMIT},
     [FIG_SECTION_BUCK] = {"BUCK", sizeof(fig_file_bucket), 1, FIG_BUCKET_LIMIT},
-    [FIG_SECTION_KERN] = {"KERN", sizeof(fig_file_kernel), 1, FIG_FILE_KERNEL_LIMIT},
+    [FIG_SECTION_KERN] = {"KERN", sizeof(fig_file_kernel), 1, FIG_FILE_KERNEL_LIMIT, .derived = 1},
+    [FIG_SECTION_DIGS] = {"DIGS", sizeof(uint64_t), 1, FIG_BUCKET_LIMIT, .derived = 1},
 };
 
 /* ---- What both directions share */
@@ -53,6 +54,7 @@ void fig_sections_hash(const fig_sections *sections, uint8_t content_id[32]) {
     fig_hash_sha256_init(&hash);
     for (fig_section s = 0; s < FIG_SECTION_COUNT; s++) {
         const uint64_t raw_bytes = raw_bytes_of(sections, s);
+        if (fig_section_table[s].derived) continue;
         fig_hash_sha256_add(&hash, fig_section_table[s].name, 4);
         fig_hash_sha256_add(&hash, &raw_bytes, sizeof raw_bytes);
         fig_hash_sha256_add(&hash, sections->raw[s], (size_t)raw_bytes);
@@ -60,17 +62,18 @@ void fig_sections_hash(const fig_sections *sections, uint8_t content_id[32]) {
     fig_hash_sha256_finish(&hash, content_id);
 }
 
-static void hash_table(const fig_file_header *header, const void *table, size_t table_bytes,
-                       uint8_t check[8]) {
-    fig_file_header blank = *header;
+static void hash_file(const uint8_t *bytes, size_t count, uint8_t check[8]) {
+    fig_file_header header;
     uint8_t digest[32];
     fig_hash_sha256 hash;
-    memset(blank.table_check, 0, sizeof blank.table_check);
+    assert(count >= sizeof header);
+    memcpy(&header, bytes, sizeof header);
+    memset(header.check, 0, sizeof header.check);
     fig_hash_sha256_init(&hash);
-    fig_hash_sha256_add(&hash, &blank, sizeof blank);
-    fig_hash_sha256_add(&hash, table, table_bytes);
+    fig_hash_sha256_add(&hash, &header, sizeof header);
+    fig_hash_sha256_add(&hash, bytes + sizeof header, count - sizeof header);
     fig_hash_sha256_finish(&hash, digest);
-    memcpy(check, digest, 8);
+    memcpy(check, digest, sizeof header.check);
 }
 
 /* ---- Writing */
@@ -106,7 +109,7 @@ static fig_status write_file(const fig_sections *sections, ZSTD_CCtx *context, u
                              size_t *count) {
     fig_file_section table[FIG_SECTION_COUNT];
     fig_file_header header = {
-        .format = FIG_FILE_FORMAT, .section_count = FIG_SECTION_COUNT, .maker = FIG_VERSION};
+        .format = FIG_FILE_FORMAT, .section_count = FIG_SECTION_COUNT, .maker = sections->maker};
     size_t capacity = sizeof header + sizeof table, end = 0;
     for (fig_section s = 0; s < FIG_SECTION_COUNT; s++)
         capacity += (size_t)aligned(ZSTD_compressBound((size_t)raw_bytes_of(sections, s)));
@@ -121,9 +124,9 @@ static fig_status write_file(const fig_sections *sections, ZSTD_CCtx *context, u
     memcpy(header.magic, FIG_FILE_MAGIC, sizeof header.magic);
     header.file_bytes = end;
     fig_sections_hash(sections, header.content_id);
-    hash_table(&header, table, sizeof table, header.table_check);
     memcpy(file, &header, sizeof header);
     memcpy(file + sizeof header, table, sizeof table);
+    hash_file(file, end, file + offsetof(fig_file_header, check));
     *bytes = file;
     *count = end;
     return FIG_OK;
@@ -183,9 +186,9 @@ static fig_status read_header(reader *r) {
                         "header: section_count is %" PRIu32 ", more than the file's %zu bytes hold",
                         header->section_count, r->count);
     uint8_t check[8];
-    hash_table(header, r->bytes + sizeof *header, table_bytes, check);
-    if (memcmp(check, header->table_check, sizeof check) != 0)
-        return fig_fail(FIG_FORMAT, "header: table_check does not agree with header and table");
+    hash_file(r->bytes, r->count, check);
+    if (memcmp(check, header->check, sizeof check) != 0)
+        return fig_fail(FIG_FORMAT, "header: check does not agree with the file's bytes");
     if (header->reserved != 0)
         return fig_fail(FIG_FORMAT, "header: reserved is %" PRIu32 ", it must be 0",
                         header->reserved);

@@ -27,9 +27,9 @@ typedef struct fig_file_header {
     uint32_t format;
     uint32_t section_count;
     uint64_t file_bytes;
-    uint32_t maker; /* FIG_VERSION of the library that wrote it; for sentences alone */
+    uint32_t maker; /* FIG_VERSION of the library that made the graphs; for sentences alone */
     uint32_t reserved;
-    uint8_t table_check[8]; /* first of the SHA-256 of header and table, these bytes zero */
+    uint8_t check[8]; /* first of the SHA-256 of the whole file, these bytes zero */
     uint8_t content_id[32];
 } fig_file_header;
 static_assert(sizeof(fig_file_header) == 72, "file format");
@@ -46,20 +46,18 @@ typedef struct fig_file_section {
 } fig_file_section;
 static_assert(sizeof(fig_file_section) == 40, "file format");
 
-typedef struct fig_file_machine { /* fig_traits */
+typedef struct fig_file_machine { /* fig_lower_target */
     char name[16];
     int32_t compute_capability, sm_count, shared_bytes;
-    uint32_t reserved;
+    int32_t deterministic;
 } fig_file_machine;
 static_assert(sizeof(fig_file_machine) == 32, "file format");
 
 typedef struct fig_file_bucket {
     int32_t batch, kv;
     uint32_t variant;
-    uint32_t reserved;
-    uint64_t digest; /* of the launches that the maker lowered */
 } fig_file_bucket;
-static_assert(sizeof(fig_file_bucket) == 24, "file format");
+static_assert(sizeof(fig_file_bucket) == 12, "file format");
 
 typedef struct fig_file_kernel {
     uint32_t op, params_bytes;
@@ -68,7 +66,7 @@ typedef struct fig_file_kernel {
 } fig_file_kernel;
 static_assert(sizeof(fig_file_kernel) == 64, "file format");
 
-static_assert(sizeof(fig_spec) == 76 && offsetof(fig_spec, rope) == 48, "file format");
+static_assert(sizeof(fig_spec) == 176 && offsetof(fig_spec, rope) == 144, "file format");
 
 /* In file order; each is required, once. */
 typedef enum fig_section {
@@ -80,7 +78,8 @@ typedef enum fig_section {
     FIG_SECTION_OPND, /* u32 tensor ids */
     FIG_SECTION_ATTR, /* bytes of attributes */
     FIG_SECTION_BUCK, /* fig_file_bucket */
-    FIG_SECTION_KERN, /* fig_file_kernel */
+    FIG_SECTION_KERN, /* fig_file_kernel; derived by the maker */
+    FIG_SECTION_DIGS, /* u64 digests of the launches that the maker lowered; derived */
     FIG_SECTION_COUNT
 } fig_section;
 
@@ -89,6 +88,7 @@ typedef struct fig_section_rule {
     char name[5];
     uint32_t item_bytes;
     uint32_t least, most; /* items */
+    int derived; /* 1: it follows from the others and the maker, and is no part of the content id */
 } fig_section_rule;
 extern const fig_section_rule fig_section_table[FIG_SECTION_COUNT];
 
@@ -96,11 +96,12 @@ extern const fig_section_rule fig_section_table[FIG_SECTION_COUNT];
 typedef struct fig_sections {
     const void *raw[FIG_SECTION_COUNT];
     uint32_t item_count[FIG_SECTION_COUNT];
-    uint32_t maker;                /* as in the header; read only */
+    uint32_t maker;                /* as in the header */
     void *held[FIG_SECTION_COUNT]; /* what finish frees: the memory of `raw` where it was read */
 } fig_sections;
 
-/* The file's identity: SHA-256 over each section's name, size and raw bytes, in order. */
+/* What the file means, as a number: SHA-256 over name, size and raw bytes of each section that is
+ * not derived, in order. */
 void fig_sections_hash(const fig_sections *sections, uint8_t content_id[32]);
 /* *bytes is the caller's to free. */
 fig_status fig_sections_write(const fig_sections *sections, uint8_t **bytes, size_t *count);

@@ -1,4 +1,4 @@
-/* step.c: whether a caller's step is one that the spec allows.
+/* step.c: whether a caller's step is one that the program allows.
  *
  * Runs once per step on the hot path: no allocation, one pass over the rows. Invariant: kernels
  * read what passes here without looking again, so every index is checked, of idle rows too. */
@@ -9,6 +9,30 @@
 
 #include "planner/status.h"
 
+/* What is left NULL, and what may not be. */
+static fig_status check_arrays(const fig_step *step, int on_device) {
+    if (!on_device) {
+        if (step->rows > 0 && step->kv_lengths == NULL)
+            return fig_fail(FIG_INVALID, "step: kv_lengths is NULL for %" PRId32 " rows",
+                            step->rows);
+        if (step->token_limit != 0)
+            return fig_fail(FIG_INVALID,
+                            "step: token_limit is %" PRId64
+                            ", it is for programs that read lengths on the device",
+                            step->token_limit);
+        return FIG_OK;
+    }
+    if (step->kv_lengths != NULL || step->positions != NULL)
+        return fig_fail(FIG_INVALID,
+                        "step: %s must be NULL, the program reads lengths and positions on the "
+                        "device",
+                        step->kv_lengths != NULL ? "kv_lengths" : "positions");
+    if (step->token_limit < 0)
+        return fig_fail(FIG_INVALID, "step: token_limit is %" PRId64 ", it must be at least 0",
+                        step->token_limit);
+    return FIG_OK;
+}
+
 static fig_status check_rows(const fig_spec *spec, const fig_step *step) {
     if (step->rows < 0)
         return fig_fail(FIG_INVALID, "step: rows is %" PRId32 ", it must be at least 0",
@@ -16,16 +40,20 @@ static fig_status check_rows(const fig_spec *spec, const fig_step *step) {
     if (step->rows > spec->batch_limit)
         return fig_fail(FIG_TOO_LARGE, "step: rows is %" PRId32 ", limit %" PRId32, step->rows,
                         spec->batch_limit);
-    if (step->rows > 0 && step->kv_lengths == NULL)
-        return fig_fail(FIG_INVALID, "step: kv_lengths is NULL for %" PRId32 " rows", step->rows);
     return FIG_OK;
 }
 
+/* A row that is not idle has a token for each of its queries. */
 static fig_status check_length(const fig_spec *spec, int32_t row, int32_t length) {
     if (length < 0)
         return fig_fail(FIG_INVALID,
                         "step: kv_lengths[%" PRId32 "] is %" PRId32 ", it must be at least 0", row,
                         length);
+    if (length > 0 && length < spec->row_tokens)
+        return fig_fail(FIG_INVALID,
+                        "step: kv_lengths[%" PRId32 "] is %" PRId32
+                        ", it must be 0 or at least the spec's row_tokens, %" PRId32,
+                        row, length, spec->row_tokens);
     if (length > spec->kv_limit)
         return fig_fail(FIG_TOO_LARGE,
                         "step: kv_lengths[%" PRId32 "] is %" PRId32 ", limit %" PRId32, row, length,
@@ -36,7 +64,7 @@ static fig_status check_length(const fig_spec *spec, int32_t row, int32_t length
 /* An idle row's sequence may be named by another; where no sequences are given it has none. */
 static fig_status check_sequence(const fig_spec *spec, const fig_step *step, int32_t row,
                                  fig_step_stamps *stamps) {
-    const int idle = step->kv_lengths[row] == 0;
+    const int idle = step->kv_lengths != NULL && step->kv_lengths[row] == 0;
     if (step->sequences == NULL && (idle || row < spec->sequence_limit)) return FIG_OK;
     if (step->sequences == NULL)
         return fig_fail(FIG_INVALID,
@@ -58,24 +86,33 @@ static fig_status check_sequence(const fig_spec *spec, const fig_step *step, int
     return FIG_OK;
 }
 
-fig_status fig_step_check(const fig_spec *spec, const fig_step *step, fig_step_stamps *stamps,
-                          fig_plan_step *plan) {
+/* One row; lengths that only the device knows count as tokens. */
+static fig_status check_row(const fig_spec *spec, const fig_step *step, int32_t row,
+                            fig_step_stamps *stamps) {
+    if (step->kv_lengths != NULL) FIG_TRY(check_length(spec, row, step->kv_lengths[row]));
+    FIG_TRY(check_sequence(spec, step, row, stamps));
+    if (step->positions == NULL || step->positions[row] >= 0) return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "step: positions[%" PRId32 "] is %" PRId32 ", it must be at least 0", row,
+                    step->positions[row]);
+}
+
+fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
+                          fig_step_stamps *stamps, fig_plan_step *plan) {
+    const fig_spec *spec = &program->spec;
     fig_step ours;
     memset(plan, 0, sizeof *plan);
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, step, "fig_step"));
     FIG_TRY(check_rows(spec, &ours));
+    FIG_TRY(check_arrays(&ours, fig_program_reads_lengths(program)));
     if (++stamps->last == 0) {
         memset(stamps->of, 0, (size_t)spec->sequence_limit * sizeof *stamps->of);
         stamps->last = 1;
     }
-    for (int32_t row = 0; row < ours.rows; row++) {
-        FIG_TRY(check_length(spec, row, ours.kv_lengths[row]));
-        FIG_TRY(check_sequence(spec, &ours, row, stamps));
-        if (ours.positions != NULL && ours.positions[row] < 0)
-            return fig_fail(FIG_INVALID,
-                            "step: positions[%" PRId32 "] is %" PRId32 ", it must be at least 0",
-                            row, ours.positions[row]);
-    }
-    *plan = (fig_plan_step){ours.rows, ours.kv_lengths, ours.positions, ours.sequences};
+    for (int32_t row = 0; row < ours.rows; row++)
+        FIG_TRY(check_row(spec, &ours, row, stamps));
+    const int64_t most = (int64_t)ours.rows * spec->kv_limit;
+    *plan = (fig_plan_step){ours.rows, ours.kv_lengths, ours.positions, ours.sequences, most};
+    if (ours.token_limit > 0 && ours.token_limit < most) plan->token_limit = ours.token_limit;
     return FIG_OK;
 }

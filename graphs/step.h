@@ -1,11 +1,12 @@
-/* step.h: whether a caller's step is one that the spec allows.
+/* step.h: whether a caller's step is one that the program allows.
  *
  * Who plans on paper and who plans for a device both ask here, so that they agree. Invariant: a
- * step that passes names no sequence in two rows that have tokens, and nothing out of range. */
+ * step that passes names no sequence in two rows that have tokens, nor in any two where only the
+ * device knows which have, and nothing out of range. */
 #ifndef FIG_GRAPHS_STEP_H
 #define FIG_GRAPHS_STEP_H
 
-#include "include/figraph.h"
+#include "graphs/program.h"
 #include "planner/plan.h"
 
 /* Lets a check find a sequence named twice in O(rows) without allocating: a sequence met carries
@@ -16,7 +17,7 @@ typedef struct fig_step_stamps {
 } fig_step_stamps;
 
 /* *plan points at the step's arrays. FIG_TOO_LARGE: rows or a length beyond the spec's limits. */
-fig_status fig_step_check(const fig_spec *spec, const fig_step *step, fig_step_stamps *stamps,
-                          fig_plan_step *plan);
+fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
+                          fig_step_stamps *stamps, fig_plan_step *plan);
 
 #endif

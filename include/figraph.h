@@ -73,33 +73,48 @@ typedef enum fig_dtype {
     FIG_F32 = 1,
     FIG_F16 = 2,
     FIG_BF16 = 3,
+    FIG_E4M3 = 4, /* no infinity; saturates */
+    FIG_E5M2 = 5,
     FIG_I32 = 8,
     FIG_I64 = 9
 } fig_dtype;
 
-/* angle(p, i) = p * frequency(i) / scale, with frequency(i) = theta^(-2i / head_dim). Where
+/* angle(p, i) = p * frequency(i) / scale, with frequency(i) = theta^(-2i / rotary_dim). Where
  * llama3_factor is set, frequencies whose wave is longer than llama3_context / llama3_low are
  * divided by it, those shorter than llama3_context / llama3_high are kept, and those between are
  * blended. */
 typedef struct fig_rope_spec {
     int32_t interleaved; /* 0: NeoX halves (i, i + d/2); 1: neighbours (2i, 2i + 1) */
+    int32_t rotary_dim;  /* d: the first so many of head_dim turn; 0: all */
     float theta;         /* 0: 10000 */
     float scale;         /* 0: 1 */
     float llama3_factor, llama3_low, llama3_high;
     int32_t llama3_context;
 } fig_rope_spec;
 
+typedef enum fig_activation { FIG_SILU = 0, FIG_GELU, FIG_GELU_TANH } fig_activation;
+typedef enum fig_kv_layout { FIG_NHD = 0, FIG_HND } fig_kv_layout;
+
 typedef struct fig_spec {
     uint32_t size;
-    fig_dtype dtype; /* of activations and cache: FIG_F32, FIG_F16 or FIG_BF16 */
-    int32_t layers;  /* 0: 1 */
+    fig_dtype dtype;    /* of activations: FIG_F32, FIG_F16 or FIG_BF16 */
+    fig_dtype kv_dtype; /* of the cache; 0: dtype; fp8 under FIG_F16 and FIG_BF16 */
+    int32_t layers;     /* 0: 1 */
     int32_t q_heads, kv_heads, head_dim;
-    int32_t ffn_width;      /* 0: the step has no activation */
-    int32_t page_size;      /* tokens of a page; 0: dense, kv_limit tokens per sequence */
-    int32_t batch_limit;    /* most rows of any step */
-    int32_t kv_limit;       /* most tokens of one sequence, this step's included */
-    int32_t sequence_limit; /* sequences whose tokens are held at once; 0: batch_limit */
-    float sm_scale;         /* 0: 1 / sqrt(head_dim) */
+    int32_t ffn_width; /* 0: the step has no activation */
+    fig_activation activation;
+    int32_t page_size; /* tokens of a page; 0: dense, kv_limit tokens per sequence */
+    fig_kv_layout kv_layout;
+    int32_t kv_scales;         /* fp8: 0: one scale per tensor, 1: one per kv head */
+    int32_t batch_limit;       /* most rows of any step */
+    int32_t kv_limit;          /* most tokens of one sequence, this step's included */
+    int32_t sequence_limit;    /* sequences whose tokens are held at once; 0: batch_limit */
+    int32_t row_tokens;        /* query tokens of a row, 1..8, the last of its sequence; 0: 1 */
+    float soft_cap;            /* of logits; 0: none */
+    int32_t window;            /* tokens a query sees, its own included; 0: all */
+    uint64_t window_layers[8]; /* bit l of them: layer l has the window; none: all have */
+    float sm_scale;            /* 0: 1 / sqrt(head_dim) */
+    float qk_norm_epsilon;     /* RMSNorm of each q and k head before RoPE; 0: none */
     fig_rope_spec rope;
 } fig_spec;
 
@@ -137,6 +152,8 @@ typedef struct fig_tensor_info {
     fig_dtype dtype;
     int32_t rank; /* 1..4 */
     int64_t dims[4];
+    int32_t multiple;     /* a symbolic dims[0] counts so many per row or page; 0: 1 */
+    fig_kv_layout layout; /* FIG_HND: dims 1 and 2 change places in memory, not in dims */
 } fig_tensor_info;
 
 FIG_API fig_status fig_program_create(fig_program **program, const fig_spec *spec);
@@ -148,36 +165,66 @@ FIG_API void fig_program_layer(fig_program *program, int32_t layer);
 /* Recording is sticky: the first failure is kept, later calls do nothing and return absent tensors.
  * finish returns it and freezes the program; it is called once. */
 FIG_API fig_status fig_program_finish(fig_program *program);
-/* The standard step. Per layer N: act.N = silu_and_mul(gate_up.N) where the spec has ffn_width; q.N
- * and k.N rotated in place; k.N, v.N appended to k_cache.N, v_cache.N; out.N = attention. Those are
- * FIG_BOUND; page_table, where the spec has pages, is FIG_STATE. */
+/* The standard step. Per layer N: act.N = the spec's activation of gate_up.N, where it has
+ * ffn_width; q.N and k.N normalised with q_norm.N, k_norm.N where it has qk_norm_epsilon, and
+ * rotated in place; k.N, v.N appended to k_cache.N, v_cache.N, under fp8 with k_scale.N, v_scale.N;
+ * out.N = attention. Those are FIG_BOUND; page_table, where the spec has pages, is FIG_STATE. */
 FIG_API void fig_program_decode_step(fig_program *program);
+/* For steps whose lengths the host does not know: they are read from device memory, i32 [rows], and
+ * the split is made there. positions: i32 [rows], absent: length - 1. Recorded first, and once. A
+ * length outside [0, kv_limit] makes its row idle. See fig_step. */
+FIG_API void fig_program_read_lengths(fig_program *program, fig_tensor lengths,
+                                      fig_tensor positions);
 
-/* out[r][c] = silu(in[r][c]) * in[r][width + c]; in is [rows][2 * width]. */
-typedef struct fig_silu_and_mul_op {
+/* out[r][c] = activation(in[r][c]) * in[r][width + c]; in is [rows][2 * width]. gelu is the exact
+ * one, by erf; gelu_tanh its usual approximation. */
+typedef struct fig_gated_op {
     uint32_t size;
     fig_tensor in, out;
-} fig_silu_and_mul_op;
-FIG_API void fig_silu_and_mul(fig_program *program, const fig_silu_and_mul_op *op);
+} fig_gated_op;
+FIG_API void fig_silu_and_mul(fig_program *program, const fig_gated_op *op);
+FIG_API void fig_gelu_and_mul(fig_program *program, const fig_gated_op *op);
+FIG_API void fig_gelu_tanh_and_mul(fig_program *program, const fig_gated_op *op);
 
+/* out = in / sqrt(mean(in^2) + epsilon) * (weight + weight_offset), in and out [rows][width]. With
+ * a residual it is first residual += in, and that sum, rounded to the dtype, is normalised. */
+typedef struct fig_rms_norm_op {
+    uint32_t size;
+    fig_tensor in, weight, out; /* weight: [width]; out may be in */
+    fig_tensor residual;        /* fig_add_rms_norm alone; updated in place */
+    float epsilon;              /* 0: 1e-6 */
+    float weight_offset;        /* gemma: 1 */
+} fig_rms_norm_op;
+FIG_API void fig_rms_norm(fig_program *program, const fig_rms_norm_op *op);
+FIG_API void fig_add_rms_norm(fig_program *program, const fig_rms_norm_op *op);
+
+/* Where a row has several query tokens, [rows] counts all of them: token t of row r is number
+ * r * row_tokens + t, and stands row_tokens - 1 - t before the row's last. */
 typedef struct fig_rope_op {
     uint32_t size;
-    fig_tensor q, k;           /* [rows][heads][head_dim] */
-    fig_tensor q_out, k_out;   /* absent: in place */
-    fig_tensor positions;      /* [rows] i32 or i64; absent: the step's, see fig_step */
-    const fig_rope_spec *rope; /* NULL: the spec's */
+    fig_tensor q, k;            /* [rows][heads][head_dim] */
+    fig_tensor q_out, k_out;    /* absent: in place */
+    fig_tensor positions;       /* [rows] i32 or i64; absent: the step's, see fig_step */
+    fig_tensor indptr, offsets; /* packed instead: i32 [n + 1] and [n]; row indptr[i] + j stands
+                                   at offsets[i] + j */
+    fig_tensor cos_sin;         /* f32 [positions][rotary_dim], cos then sin; absent: computed */
+    fig_tensor q_norm, k_norm;  /* [head_dim]: RMSNorm of each head first; both or none */
+    float norm_epsilon;         /* 0: the spec's, or 1e-6 */
+    const fig_rope_spec *rope;  /* NULL: the spec's */
 } fig_rope_op;
 FIG_API void fig_rope(fig_program *program, const fig_rope_op *op);
 
-/* k, v: [pages][page_size][kv_heads][head_dim]. page_table: i32 [sequences][pages of a sequence];
+/* k, v: [pages][page_size][kv_heads][head_dim], whatever their layout in memory; K and V in one
+ * pool are two tensors bound with strides. page_table: i32 [sequences][pages of a sequence];
  * absent: dense, page s holds sequence s. A page number outside the cache reads as page 0 and is
- * never written. */
+ * never written. Of fp8, value = stored * scale; scales are f32 [1] or [kv_heads], absent: 1. */
 typedef struct fig_cache {
     fig_tensor k, v, page_table;
+    fig_tensor k_scale, v_scale;
 } fig_cache;
 
-/* Writes row r's k and v, [rows][kv_heads][head_dim], as token kv_length[r] - 1 of its sequence;
- * nothing where the length is 0. */
+/* Writes row r's k and v, [rows][kv_heads][head_dim], as the last tokens of its sequence, the very
+ * last being kv_length[r] - 1; nothing where the length is 0. fp8 saturates. */
 typedef struct fig_append_kv_op {
     uint32_t size;
     fig_tensor k, v;
@@ -185,16 +232,30 @@ typedef struct fig_append_kv_op {
 } fig_append_kv_op;
 FIG_API void fig_append_kv(fig_program *program, const fig_append_kv_op *op);
 
-/* One query token per row over tokens [0, kv_length). Length 0: zeros, and -inf in lse. It does not
- * append: record fig_append_kv before it. */
+/* A query at token p of its sequence sees tokens [max(0, p + 1 - window), p]; a row's last query is
+ * at kv_length - 1. logit = q.k * sm_scale + alibi * (token - p), then soft_cap * tanh(logit /
+ * soft_cap). A sink is one more logit with no value: it joins the sum of weights and lse. Length 0:
+ * zeros, and -inf in lse. It does not append: record fig_append_kv before it. */
 typedef struct fig_attention_op {
     uint32_t size;
-    fig_tensor q, out; /* [rows][q_heads][head_dim] */
-    fig_tensor lse;    /* [rows][q_heads] f32, base 2; absent: not written */
+    fig_tensor q, out;       /* [rows][q_heads][head_dim] */
+    fig_tensor lse;          /* [rows][q_heads] f32, base 2; absent: not written */
+    fig_tensor sinks, alibi; /* [q_heads] f32 */
     fig_cache cache;
+    int32_t window; /* 0: all tokens; the spec's window is the standard step's business */
+    float soft_cap; /* 0: none; likewise */
     float sm_scale; /* 0: the spec's */
 } fig_attention_op;
 FIG_API void fig_attention(fig_program *program, const fig_attention_op *op);
+
+/* Joins attention over two sets of tokens, [rows][heads][head_dim] and lse [rows][heads], as if
+ * over both. lse is base 2; -inf on both sides gives zeros and -inf. */
+typedef struct fig_merge_states_op {
+    uint32_t size;
+    fig_tensor out_a, lse_a, out_b, lse_b;
+    fig_tensor out, lse; /* lse absent: not written */
+} fig_merge_states_op;
+FIG_API void fig_merge_states(fig_program *program, const fig_merge_states_op *op);
 
 /* Foreign work, a GEMM say, done by the callback registered under `call`. reads and writes order it
  * among the nodes; tag and bytes are stored in the file and handed to the callback. */
@@ -233,6 +294,8 @@ typedef struct fig_lower_options {
     const fig_traits *traits;  /* NULL: "host" */
     const fig_bucket *buckets; /* NULL: powers of two up to the spec's limits */
     int32_t bucket_count;
+    int32_t
+        deterministic; /* 1: a row's bits depend on its own length alone, not on its neighbours */
 } fig_lower_options;
 
 typedef struct fig_graphs fig_graphs; /* immutable; must outlive the engines that use it */
@@ -275,6 +338,15 @@ typedef struct fig_bucket_info {
 /* index from 0; FIG_INVALID past the last. */
 FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t index,
                                      fig_bucket_info *info);
+/* What an engine with so many slots (0: the default) takes of a device, before one is opened and
+ * without what the caller binds. exec_bytes is estimated from a measured figure per node. */
+typedef struct fig_memory_info {
+    uint32_t size;
+    uint64_t workspace_bytes, plan_bytes, state_bytes, pinned_bytes, exec_bytes;
+    uint64_t token_bytes; /* of the KV cache, one token in all layers: what sizes the pool */
+} fig_memory_info;
+FIG_API fig_status fig_graphs_memory(const fig_graphs *graphs, int32_t slots,
+                                     fig_memory_info *info);
 /* The tensors that a caller may bind, in the order recorded; FIG_INVALID past the last. */
 FIG_API fig_status fig_graphs_tensor(const fig_graphs *graphs, int32_t index,
                                      fig_tensor_info *info);
@@ -284,9 +356,11 @@ FIG_API fig_status fig_graphs_tensor(const fig_graphs *graphs, int32_t index,
 typedef struct fig_step {
     uint32_t size;
     int32_t rows;
-    const int32_t *kv_lengths; /* [rows] tokens seen, this step's included; 0: an idle row */
-    const int32_t *positions;  /* [rows] where RoPE stands; NULL: kv_length - 1 */
+    const int32_t *kv_lengths; /* [rows] tokens seen, this step's included; 0: an idle row. NULL:
+                                  the program reads lengths on the device */
+    const int32_t *positions;  /* [rows] where a row's last query stands; NULL: kv_length - 1 */
     const int32_t *sequences;  /* [rows] whose tokens; NULL: row r is sequence r */
+    int64_t token_limit;       /* lengths on the device: most tokens in all; 0: any */
 } fig_step;
 
 /* What planning a step would do; nothing runs. */
@@ -383,9 +457,8 @@ FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig
 FIG_API fig_status fig_engine_prepare(fig_engine *engine);
 
 /* stage: choose the bucket, plan, write a slot; every array is read before return. launch: replay
- * what was staged longest ago. step is both; where it fails with staged > launched in fig_progress,
- * the step stays staged, and launch, not step, is to be called again. FIG_BUSY: wait, then call
- * again. FIG_INVALID from launch: nothing is staged. */
+ * what was staged longest ago. step is both or, where it fails, neither: nothing is staged by it.
+ * FIG_BUSY: wait, then call again. FIG_INVALID from launch: nothing is staged. */
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);

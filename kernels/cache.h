@@ -1,4 +1,5 @@
-/* cache.h: where a token lies in a paged or dense cache, for the twins and the kernels alike.
+/* cache.h: where a token lies in a paged or dense cache, and the scale of what is stored there, for
+ * the twins and the kernels alike.
  *
  * Leaves to its callers what a page number outside the cache means: a reader takes page 0, a writer
  * writes nothing. Invariant: `token` is below the kv limit, so its table entry exists. */
@@ -32,6 +33,12 @@ FIG_BOTH int32_t fig_cache_page(const fig_cache_sequence *sequence, int32_t toke
 FIG_BOTH int64_t fig_cache_offset(const fig_cache_strides *strides,
                                   const fig_cache_sequence *sequence, int32_t page, int32_t token) {
     return page * strides->page + token % sequence->page_size * strides->token;
+}
+
+/* value = stored * scale. scales: [count], one for all heads or one each; NULL: 1. */
+FIG_BOTH float fig_cache_scale(const float *scales, int32_t count, int32_t kv_head) {
+    if (scales == NULL) return 1.0f;
+    return scales[count > 1 ? kv_head : 0];
 }
 
 #endif

@@ -3,11 +3,19 @@
  * The device's end of the plan ring; engine/ring.c is the host's. Invariant: a plan is copied whole
  * or not at all, and what follows in the graph never sees one that was planned for another step or
  * bucket. */
-#include "kernels/twins.h"
+#include "kernels/fetch.h"
 
 #include <string.h>
 
+#include "kernels/twins.h"
+
 enum { THREADS = 128 };
+
+/* Partner: the acquire in fig_ring_missed. Only the device writes the word, one kernel at a time.
+ *  */
+void fig_fetch_miss(fig_fetch_words *words) {
+    __atomic_store_n(&words->missed, words->missed + 1, __ATOMIC_RELEASE);
+}
 
 void fig_fetch_shape(const void *params, fig_launch_shape *shape) {
     (void)params;
@@ -33,8 +41,7 @@ void fig_fetch_twin(const void *params, const uint32_t block[3]) {
     const fig_plan_head *slot = (const fig_plan_head *)bytes;
     if (!is_ours(p, slot, next)) {
         memset(p->plan, 0, sizeof(fig_plan_head));
-        /* Partner: the acquire in fig_ring_missed. Nobody else writes the word. */
-        __atomic_store_n(&p->words->missed, p->words->missed + 1, __ATOMIC_RELEASE);
+        fig_fetch_miss(p->words);
         return;
     }
     memcpy(p->plan, slot, slot->bytes);

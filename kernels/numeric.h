@@ -1,9 +1,11 @@
 /* numeric.h: numbers of the cache and the activations, as bits.
  *
- * Owns element sizes, the 16-bit floats, and loads and stores that know a dtype code; reading a
- * number always gives f32. Conversions are integer arithmetic without branches, so that gcc makes
- * vectors of their loops and nvcc needs no intrinsic for the same bits. Invariant: f32 to 16 bits
- * rounds to nearest, ties to even; a NaN stays a quiet NaN with what fits of its payload. */
+ * Owns element sizes, the floats of 16 and 8 bits, and loads and stores that know a dtype code;
+ * reading a number always gives f32. Conversions are integer arithmetic without branches, so that
+ * gcc makes vectors of their loops and nvcc needs no intrinsic for the same bits. Invariant: f32 to
+ * fewer bits rounds once, to nearest, ties to even; what is too large becomes infinite in 16 bits
+ * and the largest number in 8, as infinity does there; a NaN stays a quiet NaN with its sign and
+ * what fits of its payload. */
 #ifndef FIG_KERNELS_NUMERIC_H
 #define FIG_KERNELS_NUMERIC_H
 
@@ -24,6 +26,13 @@ FIG_BOTH uint32_t fig_numeric_bits(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
+}
+
+/* x < limit ? a : b, for numbers below 2^31. By arithmetic, since gcc makes a branch of a choice
+ * whose arms hold floating point, and no vectors of a branch. */
+FIG_BOTH uint32_t fig_numeric_choose(uint32_t x, uint32_t limit, uint32_t a, uint32_t b) {
+    uint32_t below = 0u - ((x - limit) >> 31);
+    return (a & below) | (b & ~below);
 }
 
 FIG_BOTH float fig_numeric_of_bf16(uint16_t code) {
@@ -51,8 +60,8 @@ FIG_BOTH float fig_numeric_of_f16(uint16_t code) {
     uint32_t special = magnitude | 0x7f800000u | (magnitude > 31u << 23 ? 0x00400000u : 0);
     float least = fig_numeric_of_bits(113u << 23);
     uint32_t small = fig_numeric_bits(fig_numeric_of_bits(normal + (1u << 23)) - least);
-    uint32_t finite = magnitude < 1u << 23 ? small : normal;
-    return fig_numeric_of_bits(sign | (magnitude >= 31u << 23 ? special : finite));
+    uint32_t finite = fig_numeric_choose(magnitude, 1u << 23, small, normal);
+    return fig_numeric_of_bits(sign | fig_numeric_choose(magnitude, 31u << 23, finite, special));
 }
 
 /* One half has the unit of f16's subnormals in its last place, so adding it rounds to them. */
@@ -64,9 +73,54 @@ FIG_BOTH uint16_t fig_numeric_f16(float x) {
     uint32_t normal = shifted < 0x7c00u ? shifted : 0x7c00u;
     uint32_t half = 126u << 23;
     uint32_t small = fig_numeric_bits(fig_numeric_of_bits(magnitude) + 0.5f) - half;
-    uint32_t finite = magnitude < 113u << 23 ? small : normal;
+    uint32_t finite = fig_numeric_choose(magnitude, 113u << 23, small, normal);
     uint32_t nan = 0x7e00u | (magnitude >> 13 & 0x3ffu);
-    return (uint16_t)(sign | (magnitude > 0x7f800000u ? nan : finite));
+    return (uint16_t)(sign | fig_numeric_choose(0x7f800000u, magnitude, nan, finite));
+}
+
+/* f16's exponent and the upper 2 bits of its mantissa. */
+FIG_BOTH float fig_numeric_of_e5m2(uint8_t code) {
+    return fig_numeric_of_f16((uint16_t)(code << 8));
+}
+
+/* 57344 is the largest number. 128 has the unit of the subnormals in its last place. */
+FIG_BOTH uint8_t fig_numeric_e5m2(float x) {
+    uint32_t bits = fig_numeric_bits(x);
+    uint32_t sign = bits >> 24 & 0x80u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    uint32_t largest = 0x47600000u;
+    uint32_t finite = magnitude < largest ? magnitude : largest;
+    uint32_t normal = (finite - (112u << 23) + 0xfffffu + (finite >> 21 & 1)) >> 21;
+    uint32_t small = fig_numeric_bits(fig_numeric_of_bits(finite) + 128.0f) - (134u << 23);
+    uint32_t rounded = fig_numeric_choose(finite, 113u << 23, small, normal);
+    uint32_t nan = 0x7eu | (magnitude >> 21 & 3u);
+    return (uint8_t)(sign | fig_numeric_choose(0x7f800000u, magnitude, nan, rounded));
+}
+
+/* 4 bits of exponent, biased by 7, and 3 of mantissa. There is no infinity: all ones is NaN, and
+ * the codes below it are numbers. */
+FIG_BOTH float fig_numeric_of_e4m3(uint8_t code) {
+    uint32_t sign = (uint32_t)(code & 0x80u) << 24;
+    uint32_t magnitude = (uint32_t)(code & 0x7fu) << 20;
+    uint32_t normal = magnitude + (120u << 23);
+    float least = fig_numeric_of_bits(121u << 23);
+    uint32_t small = fig_numeric_bits(fig_numeric_of_bits(normal + (1u << 23)) - least);
+    uint32_t finite = fig_numeric_choose(magnitude, 1u << 23, small, normal);
+    return fig_numeric_of_bits(sign |
+                               fig_numeric_choose(magnitude, 0x7fu << 20, finite, 0x7fc00000u));
+}
+
+/* 448 is the largest number. 16384 has the unit of the subnormals in its last place. */
+FIG_BOTH uint8_t fig_numeric_e4m3(float x) {
+    uint32_t bits = fig_numeric_bits(x);
+    uint32_t sign = bits >> 24 & 0x80u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    uint32_t largest = 0x43e00000u;
+    uint32_t finite = magnitude < largest ? magnitude : largest;
+    uint32_t normal = (finite - (120u << 23) + 0x7ffffu + (finite >> 20 & 1)) >> 20;
+    uint32_t small = fig_numeric_bits(fig_numeric_of_bits(finite) + 16384.0f) - (141u << 23);
+    uint32_t rounded = fig_numeric_choose(finite, 121u << 23, small, normal);
+    return (uint8_t)(sign | fig_numeric_choose(0x7f800000u, magnitude, 0x7fu, rounded));
 }
 
 /* 0 for a code that names no type. */
@@ -76,16 +130,20 @@ FIG_BOTH int32_t fig_numeric_bytes(int32_t dtype) {
     case FIG_I32: return 4;
     case FIG_F16:
     case FIG_BF16: return 2;
+    case FIG_E4M3:
+    case FIG_E5M2: return 1;
     case FIG_I64: return 8;
     default: return 0;
     }
 }
 
-/* Element `index` of an array of FIG_F32, FIG_F16 or FIG_BF16. */
+/* Element `index` of an array of floats. */
 FIG_BOTH float fig_numeric_load(const void *array, int32_t dtype, int64_t index) {
     switch (dtype) {
     case FIG_F16: return fig_numeric_of_f16(((const uint16_t *)array)[index]);
     case FIG_BF16: return fig_numeric_of_bf16(((const uint16_t *)array)[index]);
+    case FIG_E4M3: return fig_numeric_of_e4m3(((const uint8_t *)array)[index]);
+    case FIG_E5M2: return fig_numeric_of_e5m2(((const uint8_t *)array)[index]);
     default: return ((const float *)array)[index];
     }
 }
@@ -94,6 +152,8 @@ FIG_BOTH void fig_numeric_store(void *array, int32_t dtype, int64_t index, float
     switch (dtype) {
     case FIG_F16: ((uint16_t *)array)[index] = fig_numeric_f16(x); break;
     case FIG_BF16: ((uint16_t *)array)[index] = fig_numeric_bf16(x); break;
+    case FIG_E4M3: ((uint8_t *)array)[index] = fig_numeric_e4m3(x); break;
+    case FIG_E5M2: ((uint8_t *)array)[index] = fig_numeric_e5m2(x); break;
     default: ((float *)array)[index] = x; break;
     }
 }
@@ -102,33 +162,53 @@ FIG_BOTH void fig_numeric_store(void *array, int32_t dtype, int64_t index, float
 /* The same for `count` neighbours from element `first`, the choice of type outside the loop. */
 static inline void fig_numeric_load_row(float *restrict to, int32_t count, const void *array,
                                         int32_t dtype, int64_t first) {
-    const uint16_t *restrict codes = (const uint16_t *)array + first;
+    const void *from = (const uint8_t *)array + first * fig_numeric_bytes(dtype);
+    const uint16_t *restrict words = from;
+    const uint8_t *restrict codes = from;
     switch (dtype) {
     case FIG_F16:
         for (int32_t i = 0; i < count; i++)
-            to[i] = fig_numeric_of_f16(codes[i]);
+            to[i] = fig_numeric_of_f16(words[i]);
         break;
     case FIG_BF16:
         for (int32_t i = 0; i < count; i++)
-            to[i] = fig_numeric_of_bf16(codes[i]);
+            to[i] = fig_numeric_of_bf16(words[i]);
         break;
-    default: memcpy(to, (const float *)array + first, (size_t)count * sizeof *to); break;
+    case FIG_E4M3:
+        for (int32_t i = 0; i < count; i++)
+            to[i] = fig_numeric_of_e4m3(codes[i]);
+        break;
+    case FIG_E5M2:
+        for (int32_t i = 0; i < count; i++)
+            to[i] = fig_numeric_of_e5m2(codes[i]);
+        break;
+    default: memcpy(to, from, (size_t)count * sizeof *to); break;
     }
 }
 
 static inline void fig_numeric_store_row(void *array, int32_t dtype, int64_t first,
                                          const float *restrict from, int32_t count) {
-    uint16_t *restrict codes = (uint16_t *)array + first;
+    void *to = (uint8_t *)array + first * fig_numeric_bytes(dtype);
+    uint16_t *restrict words = to;
+    uint8_t *restrict codes = to;
     switch (dtype) {
     case FIG_F16:
         for (int32_t i = 0; i < count; i++)
-            codes[i] = fig_numeric_f16(from[i]);
+            words[i] = fig_numeric_f16(from[i]);
         break;
     case FIG_BF16:
         for (int32_t i = 0; i < count; i++)
-            codes[i] = fig_numeric_bf16(from[i]);
+            words[i] = fig_numeric_bf16(from[i]);
         break;
-    default: memcpy((float *)array + first, from, (size_t)count * sizeof *from); break;
+    case FIG_E4M3:
+        for (int32_t i = 0; i < count; i++)
+            codes[i] = fig_numeric_e4m3(from[i]);
+        break;
+    case FIG_E5M2:
+        for (int32_t i = 0; i < count; i++)
+            codes[i] = fig_numeric_e5m2(from[i]);
+        break;
+    default: memcpy(to, from, (size_t)count * sizeof *from); break;
     }
 }
 #endif

@@ -32,68 +32,122 @@ typedef struct fig_fetch_params {
 } fig_fetch_params;
 static_assert(sizeof(fig_fetch_params) == 48, "ABI");
 
-typedef struct fig_silu_and_mul_params {
+/* What the device makes a plan of where the host does not know the lengths: the head and sequences
+ * are there, fetched; lengths, positions and every class's split are written behind them by the
+ * code that the host would have used. A step that breaks a bound of the bucket becomes one of zero
+ * rows. */
+typedef struct fig_plan_params {
+    const int32_t *lengths;   /* [rows] */
+    const int32_t *positions; /* [rows]; NULL: length - 1 */
+    uint8_t *plan;
+    fig_fetch_words *words; /* missed counts a step that became one of zero rows */
+    fig_plan_shape shape;
+    int32_t kv_limit;
+} fig_plan_params;
+static_assert(sizeof(fig_plan_params) == 224, "ABI");
+
+/* Of a kernel that works row by row: at most row_limit rows, `multiple` for each of the plan's. */
+typedef struct fig_rows {
+    int32_t row_limit, multiple;
+} fig_rows;
+
+/* Those that the step has. */
+FIG_BOTH int32_t fig_params_rows(const fig_rows *rows, const uint8_t *plan) {
+    return ((const fig_plan_head *)plan)->rows * rows->multiple;
+}
+
+typedef struct fig_gated_params {
     const void *in; /* [rows][2 * width] */
     void *out;      /* [rows][width] */
     const uint8_t *plan;
     int64_t in_stride, out_stride;
-    int32_t row_limit, width;
-    int32_t dtype;
+    fig_rows rows;
+    int32_t width, dtype;
+    int32_t activation; /* fig_activation */
     uint32_t reserved;
-} fig_silu_and_mul_params;
-static_assert(sizeof(fig_silu_and_mul_params) == 56, "ABI");
+} fig_gated_params;
+static_assert(sizeof(fig_gated_params) == 64, "ABI");
+
+typedef struct fig_rms_norm_params {
+    const void *in;     /* [rows][width] */
+    const void *weight; /* [width] */
+    void *out;          /* [rows][width] */
+    void *residual;     /* [rows][width]; NULL: none */
+    const uint8_t *plan;
+    int64_t in_stride, out_stride, residual_stride;
+    fig_rows rows;
+    int32_t width, dtype;
+    float epsilon, weight_offset;
+} fig_rms_norm_params;
+static_assert(sizeof(fig_rms_norm_params) == 88, "ABI");
 
 /* [rows][heads][head_dim] */
 typedef struct fig_row_strides {
     int64_t row, head;
 } fig_row_strides;
 
+/* A row that is in no segment is not written; a position outside cos_sin reads as the nearest one
+ * in it. */
 typedef struct fig_rope_params {
     const void *q, *k;
     void *q_out, *k_out;
-    const void *positions; /* [rows] of positions_dtype; NULL: the plan's */
+    const void *positions;           /* [rows] of positions_dtype; NULL: the plan's, or packed */
+    const int32_t *indptr, *offsets; /* [segments + 1], [segments]; NULL: not packed */
+    const float *cos_sin;            /* [cos_sin_rows][rotary_dim]; NULL: computed */
+    const void *q_norm, *k_norm;     /* [head_dim]; NULL: none */
     const uint8_t *plan;
     fig_row_strides q_strides, k_strides, q_out_strides, k_out_strides;
+    int64_t cos_sin_stride;
     fig_rope_spec rope;
+    float norm_epsilon;
     uint32_t positions_offset; /* into plan */
-    int32_t row_limit, q_heads, k_heads, head_dim;
+    fig_rows rows;
+    int32_t segments, cos_sin_rows;
+    int32_t q_heads, k_heads, head_dim;
     int32_t dtype, positions_dtype;
+    uint32_t reserved;
 } fig_rope_params;
-static_assert(sizeof(fig_rope_spec) == 28, "ABI");
-static_assert(sizeof(fig_rope_params) == 168, "ABI");
+static_assert(sizeof(fig_rope_spec) == 32 && sizeof(fig_rope_params) == 240, "ABI");
 
 /* [pages][page_size][kv_heads][head_dim] */
 typedef struct fig_cache_strides {
     int64_t page, token, head;
 } fig_cache_strides;
 
+/* Row r of the plan has row_tokens rows here, the last tokens of its sequence. */
 typedef struct fig_append_kv_params {
     const void *k, *v; /* [rows][kv_heads][head_dim] */
     void *k_cache, *v_cache;
-    const int32_t *page_table; /* [sequences][table_stride]; NULL: page s is sequence s */
+    const int32_t *page_table;      /* [sequences][table_stride]; NULL: page s is sequence s */
+    const float *k_scale, *v_scale; /* [scales]; NULL: 1 */
     const uint8_t *plan;
     fig_row_strides k_strides, v_strides;
     fig_cache_strides k_cache_strides, v_cache_strides;
     int64_t table_stride;
     int64_t k_pages, v_pages;
     uint32_t lengths_offset, sequences_offset; /* into plan */
-    int32_t row_limit, page_size, kv_heads, head_dim;
-    int32_t dtype;
+    fig_rows rows;
+    int32_t page_size, kv_heads, head_dim;
+    int32_t k_scales, v_scales; /* 0, 1 or kv_heads */
+    int32_t dtype, kv_dtype;
     uint32_t reserved;
 } fig_append_kv_params;
-static_assert(sizeof(fig_append_kv_params) == 184, "ABI");
+static_assert(sizeof(fig_append_kv_params) == 216, "ABI");
 
 /* A worker reads heads_per_worker kv heads at a time: group g is heads [g * n, (g + 1) * n). Its
- * q heads are as many times q_heads / kv_heads. */
+ * q heads are as many times q_heads / kv_heads, and its vectors as many times row_tokens, ordered
+ * [token][q head of the group]. */
 typedef struct fig_attention_params {
     const void *q; /* [rows][q_heads][head_dim] */
     const void *k_cache, *v_cache;
     void *out;  /* [rows][q_heads][head_dim] */
     float *lse; /* [rows][q_heads], base 2; NULL: not wanted */
     const int32_t *page_table;
+    const float *k_scale, *v_scale; /* [scales]; NULL: 1 */
+    const float *sinks, *alibi;     /* [q_heads]; NULL: none */
     const uint8_t *plan;
-    float *partials;    /* [partial limit][q heads of a group][head_dim] */
-    float *sums;        /* [partial limit][q heads of a group][2]: greatest logit, sum of weights */
+    float *partials;    /* [partial limit][vectors of a group][head_dim] */
+    float *sums;        /* [partial limit][vectors of a group][2]: greatest logit, sum of weights */
     uint32_t *counters; /* [row_limit][groups]; pieces that have finished; 0 between replays */
     fig_row_strides q_strides, out_strides;
     fig_cache_strides k_cache_strides, v_cache_strides;
@@ -102,11 +156,25 @@ typedef struct fig_attention_params {
     fig_split_shape split;
     uint32_t lengths_offset, sequences_offset, prefix_offset, starts_offset; /* into plan */
     int32_t q_heads, kv_heads, head_dim, heads_per_worker;
-    int32_t page_size, dtype;
-    float sm_scale;
+    int32_t page_size, dtype, kv_dtype;
+    int32_t k_scales, v_scales; /* 0, 1 or kv_heads */
+    float sm_scale, soft_cap;
     uint32_t reserved;
 } fig_attention_params;
-static_assert(offsetof(fig_attention_params, split) == 192, "ABI");
-static_assert(sizeof(fig_attention_params) == 256, "ABI");
+static_assert(sizeof(fig_attention_params) == 320, "ABI");
+
+typedef struct fig_merge_states_params {
+    const void *out_a, *out_b;  /* [rows][heads][head_dim] */
+    const float *lse_a, *lse_b; /* [rows][heads], base 2 */
+    void *out;
+    float *lse; /* NULL: not wanted */
+    const uint8_t *plan;
+    fig_row_strides out_a_strides, out_b_strides, out_strides;
+    int64_t lse_a_stride, lse_b_stride, lse_stride;
+    fig_rows rows;
+    int32_t heads, head_dim, dtype;
+    uint32_t reserved;
+} fig_merge_states_params;
+static_assert(sizeof(fig_merge_states_params) == 152, "ABI");
 
 #endif

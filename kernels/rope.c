@@ -1,12 +1,15 @@
 /* rope.c: rope on the host, a block as a GPU runs it.
  *
- * Turns each pair (x, y) of a head by angle(position, i), as figraph.h defines it: x cos - y sin,
- * y cos + x sin. One block per row turns all heads of q and k. The angle is a double, since at
- * position 1M f32 errs by 0.02; its sine and cosine and the turn are f32, rounded once to the
- * dtype. Invariant: a head is read whole before it is written, so out may be in. */
+ * Turns each pair (x, y) among the first rotary_dim values of a head by angle(position, i), as
+ * figraph.h defines it: x cos - y sin, y cos + x sin. One block per token turns all heads of q and
+ * k. The angle is a double, since at position 1M f32 errs by 0.02; its sine and cosine, the turn,
+ * and the RMSNorm of the whole head that may come before it are f32, rounded to the dtype once, at
+ * the end. Invariant: a head is read whole before it is written, so out may be in; what neither
+ * turns nor is normalised keeps its bits. */
 #include "kernels/twins.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/numeric.h"
 
@@ -21,7 +24,7 @@ typedef struct turns {
 
 /* One of q and k. */
 typedef struct vectors {
-    const void *in;
+    const void *in, *norm;
     void *out;
     fig_row_strides in_strides, out_strides;
     int32_t heads;
@@ -29,19 +32,53 @@ typedef struct vectors {
 
 void fig_rope_shape(const void *params, fig_launch_shape *shape) {
     const fig_rope_params *p = params;
-    *shape = (fig_launch_shape){.grid = {(uint32_t)p->row_limit, 1, 1}, .block = {THREADS, 1, 1}};
+    uint32_t rows = (uint32_t)p->rows.row_limit;
+    *shape = (fig_launch_shape){.grid = {rows, 1, 1}, .block = {THREADS, 1, 1}};
 }
 
-static int64_t position_of(const fig_rope_params *p, int32_t row) {
-    if (p->positions == NULL) return ((const int32_t *)(p->plan + p->positions_offset))[row];
-    if (p->positions_dtype == FIG_I64) return ((const int64_t *)p->positions)[row];
-    return ((const int32_t *)p->positions)[row];
+/* ---- Positions */
+
+/* The last i of which indptr[i] <= row: the segment that holds the row, since those before it that
+ * begin there too are empty; -1: the row is before the first; segments: behind the last. */
+static int32_t segment_of(const fig_rope_params *p, int32_t row) {
+    int32_t low = -1, high = p->segments + 1;
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (p->indptr[middle] <= row) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
 }
+
+/* 0: the token is in no segment, and stands nowhere. */
+static int find_position(const fig_rope_params *p, int32_t row, int64_t *position) {
+    *position = 0;
+    if (p->indptr != NULL) {
+        int32_t segment = segment_of(p, row);
+        if (segment < 0 || segment >= p->segments) return 0;
+        *position = (int64_t)p->offsets[segment] + row - p->indptr[segment];
+    } else if (p->positions == NULL) {
+        int32_t before_last = p->rows.multiple - 1 - row % p->rows.multiple;
+        const int32_t *last = (const int32_t *)(p->plan + p->positions_offset);
+        *position = (int64_t)last[row / p->rows.multiple] - before_last;
+        if (*position < 0) *position = 0; /* of an idle row */
+    } else if (p->positions_dtype == FIG_I64) {
+        *position = ((const int64_t *)p->positions)[row];
+    } else {
+        *position = ((const int32_t *)p->positions)[row];
+    }
+    return 1;
+}
+
+/* ---- Turns */
 
 /* Radians per position of pair i. Llama 3 keeps short waves, stretches long ones by its factor, and
  * between the two shifts evenly in frequency from one to the other. */
-static double frequency_of(const fig_rope_spec *rope, int32_t i, int32_t head_dim) {
-    double frequency = pow(rope->theta, -2.0 * i / head_dim);
+static double frequency_of(const fig_rope_spec *rope, int32_t i) {
+    double frequency = pow(rope->theta, -2.0 * i / rope->rotary_dim);
     if (rope->llama3_factor > 0) {
         double waves = rope->llama3_context * frequency / TAU; /* in the original context */
         double kept = (waves - rope->llama3_low) / (rope->llama3_high - rope->llama3_low);
@@ -51,39 +88,82 @@ static double frequency_of(const fig_rope_spec *rope, int32_t i, int32_t head_di
     return frequency / rope->scale;
 }
 
+static void compute_turns(const fig_rope_params *p, int64_t position, turns *turn) {
+    for (int32_t i = 0; i < p->rope.rotary_dim / 2; i++) {
+        double angle = (double)position * frequency_of(&p->rope, i);
+        turn->cosine[i] = (float)cos(angle);
+        turn->sine[i] = (float)sin(angle);
+    }
+}
+
+/* A position outside the table reads as the nearest in it, so that nothing beside it is read. */
+static void read_turns(const fig_rope_params *p, int64_t position, turns *turn) {
+    int32_t half = p->rope.rotary_dim / 2;
+    if (position >= p->cos_sin_rows) position = p->cos_sin_rows - 1;
+    if (position < 0) position = 0;
+    const float *row = p->cos_sin + position * p->cos_sin_stride;
+    memcpy(turn->cosine, row, (size_t)half * sizeof *row);
+    memcpy(turn->sine, row + half, (size_t)half * sizeof *row);
+}
+
+/* ---- Heads */
+
+static void normalise(const fig_rope_params *p, const void *weights, float *values) {
+    float weight[HEAD_DIM_LIMIT];
+    double sum = 0;
+    for (int32_t i = 0; i < p->head_dim; i++)
+        sum += (double)values[i] * (double)values[i];
+    float scale = (float)(1.0 / sqrt(sum / p->head_dim + (double)p->norm_epsilon));
+    fig_numeric_load_row(weight, p->head_dim, weights, p->dtype, 0);
+    for (int32_t i = 0; i < p->head_dim; i++)
+        values[i] *= scale * weight[i];
+}
+
+static void turn_pairs(const fig_rope_spec *rope, const turns *turn, float *values) {
+    int32_t half = rope->rotary_dim / 2;
+    int32_t step = rope->interleaved ? 2 : 1; /* from pair to pair */
+    int32_t apart = rope->interleaved ? 1 : half;
+    for (int32_t i = 0; i < half; i++) {
+        float *first = values + i * step, *second = first + apart;
+        float a = *first, b = *second;
+        *first = a * turn->cosine[i] - b * turn->sine[i];
+        *second = b * turn->cosine[i] + a * turn->sine[i];
+    }
+}
+
 static void turn_row(const fig_rope_params *p, const vectors *x, const turns *turn, int32_t row) {
-    int32_t half = p->head_dim / 2;
-    int32_t step = p->rope.interleaved ? 2 : 1; /* from pair to pair */
-    int32_t apart = p->rope.interleaved ? 1 : half;
+    int32_t changed = x->norm != NULL ? p->head_dim : p->rope.rotary_dim;
+    size_t unit = (size_t)fig_numeric_bytes(p->dtype);
     for (int32_t head = 0; head < x->heads; head++) {
         float values[HEAD_DIM_LIMIT];
         int64_t in = row * x->in_strides.row + head * x->in_strides.head;
         int64_t out = row * x->out_strides.row + head * x->out_strides.head;
-        fig_numeric_load_row(values, p->head_dim, x->in, p->dtype, in);
-        for (int32_t i = 0; i < half; i++) {
-            float *first = values + i * step, *second = first + apart;
-            float a = *first, b = *second;
-            *first = a * turn->cosine[i] - b * turn->sine[i];
-            *second = b * turn->cosine[i] + a * turn->sine[i];
-        }
-        fig_numeric_store_row(x->out, p->dtype, out, values, p->head_dim);
+        fig_numeric_load_row(values, changed, x->in, p->dtype, in);
+        if (x->norm != NULL) normalise(p, x->norm, values);
+        turn_pairs(&p->rope, turn, values);
+        fig_numeric_store_row(x->out, p->dtype, out, values, changed);
+        if (x->out == x->in) continue;
+        memcpy((uint8_t *)x->out + (size_t)(out + changed) * unit,
+               (const uint8_t *)x->in + (size_t)(in + changed) * unit,
+               (size_t)(p->head_dim - changed) * unit);
     }
 }
 
 void fig_rope_twin(const void *params, const uint32_t block[3]) {
     const fig_rope_params *p = params;
     int32_t row = (int32_t)block[0];
-    assert(p->head_dim <= HEAD_DIM_LIMIT);
-    if (row >= ((const fig_plan_head *)p->plan)->rows) return;
+    int64_t position;
     turns turn;
-    double position = (double)position_of(p, row);
-    for (int32_t i = 0; i < p->head_dim / 2; i++) {
-        double angle = position * frequency_of(&p->rope, i, p->head_dim);
-        turn.cosine[i] = (float)cos(angle);
-        turn.sine[i] = (float)sin(angle);
+    assert(p->head_dim <= HEAD_DIM_LIMIT && p->rope.rotary_dim <= p->head_dim);
+    if (row >= fig_params_rows(&p->rows, p->plan)) return;
+    if (!find_position(p, row, &position)) return;
+    if (p->cos_sin != NULL) {
+        read_turns(p, position, &turn);
+    } else {
+        compute_turns(p, position, &turn);
     }
-    vectors q = {p->q, p->q_out, p->q_strides, p->q_out_strides, p->q_heads};
-    vectors k = {p->k, p->k_out, p->k_strides, p->k_out_strides, p->k_heads};
+    vectors q = {p->q, p->q_norm, p->q_out, p->q_strides, p->q_out_strides, p->q_heads};
+    vectors k = {p->k, p->k_norm, p->k_out, p->k_strides, p->k_out_strides, p->k_heads};
     turn_row(p, &q, &turn, row);
     turn_row(p, &k, &turn, row);
 }

@@ -16,6 +16,7 @@
              uint32_t: FIG_TYPE_U32,                                                               \
              float: FIG_TYPE_F32,                                                                  \
              fig_split_shape: FIG_TYPE_SPLIT,                                                      \
+             fig_plan_shape: FIG_TYPE_PLAN_SHAPE,                                                  \
              default: FIG_TYPE_ADDRESS)
 #define FIELD(field, kind, operand, item, divisor)                                                 \
     {#field, offsetof(PARAMS, field), sizeof((PARAMS *)0)->field,                                  \
@@ -29,6 +30,12 @@
 #define DIM(field, operand, dim) FIELD(field, FIG_FIELD_DIM, operand, dim, 1)
 #define HALF_DIM(field, operand, dim) FIELD(field, FIG_FIELD_DIM, operand, dim, 2)
 #define DTYPE(field, operand) FIELD(field, FIG_FIELD_DTYPE, operand, 0, 1)
+#define ROWS(field, operand)                                                                       \
+    FIELD(field.row_limit, FIG_FIELD_ROWS, operand, 0, 1),                                         \
+        FIELD(field.multiple, FIG_FIELD_MULTIPLE, operand, 0, 1)
+#define ROW_STRIDES(field, operand) STRIDE(field.row, operand, 0), STRIDE(field.head, operand, 1)
+#define CACHE_STRIDES(field, operand)                                                              \
+    STRIDE(field.page, operand, 0), STRIDE(field.token, operand, 1), STRIDE(field.head, operand, 2)
 /* Of the node: the attribute of the same name. */
 #define ATTRIBUTE(field) FIELD(field, FIG_FIELD_ATTRIBUTE, 0, offsetof(ATTRIBUTES, field), 1)
 /* Of the bucket. */
@@ -55,25 +62,75 @@ static const fig_field fetch_fields[] = {
 };
 #undef PARAMS
 
-/* ---- silu_and_mul */
+/* ---- plan */
 
-static const fig_operand silu_and_mul_operands[] = {
-    [FIG_SILU_IN] = {"in", FIG_ACCESS_READ, 0},
-    [FIG_SILU_OUT] = {"out", FIG_ACCESS_WRITE, 0},
+static const fig_operand plan_operands[] = {
+    [FIG_PLAN_IN_LENGTHS] = {"lengths", FIG_ACCESS_READ, 0},
+    [FIG_PLAN_IN_POSITIONS] = {"positions", FIG_ACCESS_READ, 1},
 };
 
-#define PARAMS fig_silu_and_mul_params
-static const fig_field silu_and_mul_fields[] = {
-    ADDRESS(in, FIG_SILU_IN),
-    ADDRESS(out, FIG_SILU_OUT),
+#define PARAMS fig_plan_params
+static const fig_field plan_fields[] = {
+    ADDRESS(lengths, FIG_PLAN_IN_LENGTHS),
+    ADDRESS(positions, FIG_PLAN_IN_POSITIONS),
     FROM(plan, FIG_FIELD_PLAN),
-    STRIDE(in_stride, FIG_SILU_IN, 0),
-    STRIDE(out_stride, FIG_SILU_OUT, 0),
-    FROM(row_limit, FIG_FIELD_BATCH),
-    HALF_DIM(width, FIG_SILU_IN, 1),
-    DTYPE(dtype, FIG_SILU_IN),
+    FROM(words, FIG_FIELD_RING_WORDS),
+    FROM(shape, FIG_FIELD_PLAN_SHAPE),
+    FROM(kv_limit, FIG_FIELD_KV_LIMIT),
+};
+#undef PARAMS
+
+/* ---- gated */
+
+static const fig_operand gated_operands[] = {
+    [FIG_GATED_IN] = {"in", FIG_ACCESS_READ, 0},
+    [FIG_GATED_OUT] = {"out", FIG_ACCESS_WRITE, 0},
+};
+
+#define PARAMS fig_gated_params
+#define ATTRIBUTES fig_gated_attributes
+static const fig_field gated_fields[] = {
+    ADDRESS(in, FIG_GATED_IN),
+    ADDRESS(out, FIG_GATED_OUT),
+    FROM(plan, FIG_FIELD_PLAN),
+    STRIDE(in_stride, FIG_GATED_IN, 0),
+    STRIDE(out_stride, FIG_GATED_OUT, 0),
+    ROWS(rows, FIG_GATED_IN),
+    HALF_DIM(width, FIG_GATED_IN, 1),
+    DTYPE(dtype, FIG_GATED_IN),
+    ATTRIBUTE(activation),
     FROM(reserved, FIG_FIELD_ZERO),
 };
+#undef ATTRIBUTES
+#undef PARAMS
+
+/* ---- rms_norm */
+
+static const fig_operand rms_norm_operands[] = {
+    [FIG_RMS_NORM_IN] = {"in", FIG_ACCESS_READ, 0},
+    [FIG_RMS_NORM_WEIGHT] = {"weight", FIG_ACCESS_READ, 0},
+    [FIG_RMS_NORM_RESIDUAL] = {"residual", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 1},
+    [FIG_RMS_NORM_OUT] = {"out", FIG_ACCESS_WRITE, 0},
+};
+
+#define PARAMS fig_rms_norm_params
+#define ATTRIBUTES fig_rms_norm_attributes
+static const fig_field rms_norm_fields[] = {
+    ADDRESS(in, FIG_RMS_NORM_IN),
+    ADDRESS(weight, FIG_RMS_NORM_WEIGHT),
+    ADDRESS(out, FIG_RMS_NORM_OUT),
+    ADDRESS(residual, FIG_RMS_NORM_RESIDUAL),
+    FROM(plan, FIG_FIELD_PLAN),
+    STRIDE(in_stride, FIG_RMS_NORM_IN, 0),
+    STRIDE(out_stride, FIG_RMS_NORM_OUT, 0),
+    STRIDE(residual_stride, FIG_RMS_NORM_RESIDUAL, 0),
+    ROWS(rows, FIG_RMS_NORM_IN),
+    DIM(width, FIG_RMS_NORM_IN, 1),
+    DTYPE(dtype, FIG_RMS_NORM_IN),
+    ATTRIBUTE(epsilon),
+    ATTRIBUTE(weight_offset),
+};
+#undef ATTRIBUTES
 #undef PARAMS
 
 /* ---- rope */
@@ -82,6 +139,11 @@ static const fig_operand rope_operands[] = {
     [FIG_ROPE_Q] = {"q", FIG_ACCESS_READ, 0},
     [FIG_ROPE_K] = {"k", FIG_ACCESS_READ, 0},
     [FIG_ROPE_POSITIONS] = {"positions", FIG_ACCESS_READ, 1},
+    [FIG_ROPE_INDPTR] = {"indptr", FIG_ACCESS_READ, 1},
+    [FIG_ROPE_OFFSETS] = {"offsets", FIG_ACCESS_READ, 1},
+    [FIG_ROPE_COS_SIN] = {"cos_sin", FIG_ACCESS_READ, 1},
+    [FIG_ROPE_Q_NORM] = {"q_norm", FIG_ACCESS_READ, 1},
+    [FIG_ROPE_K_NORM] = {"k_norm", FIG_ACCESS_READ, 1},
     [FIG_ROPE_Q_OUT] = {"q_out", FIG_ACCESS_WRITE, 0},
     [FIG_ROPE_K_OUT] = {"k_out", FIG_ACCESS_WRITE, 0},
 };
@@ -94,29 +156,36 @@ static const fig_field rope_fields[] = {
     ADDRESS(q_out, FIG_ROPE_Q_OUT),
     ADDRESS(k_out, FIG_ROPE_K_OUT),
     ADDRESS(positions, FIG_ROPE_POSITIONS),
+    ADDRESS(indptr, FIG_ROPE_INDPTR),
+    ADDRESS(offsets, FIG_ROPE_OFFSETS),
+    ADDRESS(cos_sin, FIG_ROPE_COS_SIN),
+    ADDRESS(q_norm, FIG_ROPE_Q_NORM),
+    ADDRESS(k_norm, FIG_ROPE_K_NORM),
     FROM(plan, FIG_FIELD_PLAN),
-    STRIDE(q_strides.row, FIG_ROPE_Q, 0),
-    STRIDE(q_strides.head, FIG_ROPE_Q, 1),
-    STRIDE(k_strides.row, FIG_ROPE_K, 0),
-    STRIDE(k_strides.head, FIG_ROPE_K, 1),
-    STRIDE(q_out_strides.row, FIG_ROPE_Q_OUT, 0),
-    STRIDE(q_out_strides.head, FIG_ROPE_Q_OUT, 1),
-    STRIDE(k_out_strides.row, FIG_ROPE_K_OUT, 0),
-    STRIDE(k_out_strides.head, FIG_ROPE_K_OUT, 1),
+    ROW_STRIDES(q_strides, FIG_ROPE_Q),
+    ROW_STRIDES(k_strides, FIG_ROPE_K),
+    ROW_STRIDES(q_out_strides, FIG_ROPE_Q_OUT),
+    ROW_STRIDES(k_out_strides, FIG_ROPE_K_OUT),
+    STRIDE(cos_sin_stride, FIG_ROPE_COS_SIN, 0),
     ATTRIBUTE(rope.interleaved),
+    ATTRIBUTE(rope.rotary_dim),
     ATTRIBUTE(rope.theta),
     ATTRIBUTE(rope.scale),
     ATTRIBUTE(rope.llama3_factor),
     ATTRIBUTE(rope.llama3_low),
     ATTRIBUTE(rope.llama3_high),
     ATTRIBUTE(rope.llama3_context),
+    ATTRIBUTE(norm_epsilon),
     SECTION(positions_offset, FIG_PLAN_POSITIONS),
-    FROM(row_limit, FIG_FIELD_BATCH),
+    ROWS(rows, FIG_ROPE_Q),
+    DIM(segments, FIG_ROPE_OFFSETS, 0),
+    DIM(cos_sin_rows, FIG_ROPE_COS_SIN, 0),
     DIM(q_heads, FIG_ROPE_Q, 1),
     DIM(k_heads, FIG_ROPE_K, 1),
     DIM(head_dim, FIG_ROPE_Q, 2),
     DTYPE(dtype, FIG_ROPE_Q),
     DTYPE(positions_dtype, FIG_ROPE_POSITIONS),
+    FROM(reserved, FIG_FIELD_ZERO),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -127,6 +196,8 @@ static const fig_operand append_kv_operands[] = {
     [FIG_APPEND_K] = {"k", FIG_ACCESS_READ, 0},
     [FIG_APPEND_V] = {"v", FIG_ACCESS_READ, 0},
     [FIG_APPEND_TABLE] = {"page_table", FIG_ACCESS_READ, 1},
+    [FIG_APPEND_K_SCALE] = {"k_scale", FIG_ACCESS_READ, 1},
+    [FIG_APPEND_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1},
     [FIG_APPEND_K_CACHE] = {"k_cache", FIG_ACCESS_WRITE, 0},
     [FIG_APPEND_V_CACHE] = {"v_cache", FIG_ACCESS_WRITE, 0},
 };
@@ -138,27 +209,26 @@ static const fig_field append_kv_fields[] = {
     ADDRESS(k_cache, FIG_APPEND_K_CACHE),
     ADDRESS(v_cache, FIG_APPEND_V_CACHE),
     ADDRESS(page_table, FIG_APPEND_TABLE),
+    ADDRESS(k_scale, FIG_APPEND_K_SCALE),
+    ADDRESS(v_scale, FIG_APPEND_V_SCALE),
     FROM(plan, FIG_FIELD_PLAN),
-    STRIDE(k_strides.row, FIG_APPEND_K, 0),
-    STRIDE(k_strides.head, FIG_APPEND_K, 1),
-    STRIDE(v_strides.row, FIG_APPEND_V, 0),
-    STRIDE(v_strides.head, FIG_APPEND_V, 1),
-    STRIDE(k_cache_strides.page, FIG_APPEND_K_CACHE, 0),
-    STRIDE(k_cache_strides.token, FIG_APPEND_K_CACHE, 1),
-    STRIDE(k_cache_strides.head, FIG_APPEND_K_CACHE, 2),
-    STRIDE(v_cache_strides.page, FIG_APPEND_V_CACHE, 0),
-    STRIDE(v_cache_strides.token, FIG_APPEND_V_CACHE, 1),
-    STRIDE(v_cache_strides.head, FIG_APPEND_V_CACHE, 2),
+    ROW_STRIDES(k_strides, FIG_APPEND_K),
+    ROW_STRIDES(v_strides, FIG_APPEND_V),
+    CACHE_STRIDES(k_cache_strides, FIG_APPEND_K_CACHE),
+    CACHE_STRIDES(v_cache_strides, FIG_APPEND_V_CACHE),
     STRIDE(table_stride, FIG_APPEND_TABLE, 0),
     EXTENT(k_pages, FIG_APPEND_K_CACHE),
     EXTENT(v_pages, FIG_APPEND_V_CACHE),
     SECTION(lengths_offset, FIG_PLAN_LENGTHS),
     SECTION(sequences_offset, FIG_PLAN_SEQUENCES),
-    FROM(row_limit, FIG_FIELD_BATCH),
+    ROWS(rows, FIG_APPEND_K),
     DIM(page_size, FIG_APPEND_K_CACHE, 1),
     DIM(kv_heads, FIG_APPEND_K_CACHE, 2),
     DIM(head_dim, FIG_APPEND_K_CACHE, 3),
+    DIM(k_scales, FIG_APPEND_K_SCALE, 0),
+    DIM(v_scales, FIG_APPEND_V_SCALE, 0),
     DTYPE(dtype, FIG_APPEND_K),
+    DTYPE(kv_dtype, FIG_APPEND_K_CACHE),
     FROM(reserved, FIG_FIELD_ZERO),
 };
 #undef PARAMS
@@ -170,10 +240,15 @@ static const fig_operand attention_operands[] = {
     [FIG_ATTENTION_K_CACHE] = {"k_cache", FIG_ACCESS_READ, 0},
     [FIG_ATTENTION_V_CACHE] = {"v_cache", FIG_ACCESS_READ, 0},
     [FIG_ATTENTION_TABLE] = {"page_table", FIG_ACCESS_READ, 1},
+    [FIG_ATTENTION_K_SCALE] = {"k_scale", FIG_ACCESS_READ, 1},
+    [FIG_ATTENTION_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1},
+    [FIG_ATTENTION_SINKS] = {"sinks", FIG_ACCESS_READ, 1},
+    [FIG_ATTENTION_ALIBI] = {"alibi", FIG_ACCESS_READ, 1},
     [FIG_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0},
     [FIG_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1},
 };
 
+/* The attributes' window is the split's. */
 #define PARAMS fig_attention_params
 #define ATTRIBUTES fig_attention_attributes
 static const fig_field attention_fields[] = {
@@ -183,20 +258,18 @@ static const fig_field attention_fields[] = {
     ADDRESS(out, FIG_ATTENTION_OUT),
     ADDRESS(lse, FIG_ATTENTION_LSE),
     ADDRESS(page_table, FIG_ATTENTION_TABLE),
+    ADDRESS(k_scale, FIG_ATTENTION_K_SCALE),
+    ADDRESS(v_scale, FIG_ATTENTION_V_SCALE),
+    ADDRESS(sinks, FIG_ATTENTION_SINKS),
+    ADDRESS(alibi, FIG_ATTENTION_ALIBI),
     FROM(plan, FIG_FIELD_PLAN),
     WORKSPACE(partials, FIG_WORKSPACE_PARTIALS),
     WORKSPACE(sums, FIG_WORKSPACE_SUMS),
     WORKSPACE(counters, FIG_WORKSPACE_COUNTERS),
-    STRIDE(q_strides.row, FIG_ATTENTION_Q, 0),
-    STRIDE(q_strides.head, FIG_ATTENTION_Q, 1),
-    STRIDE(out_strides.row, FIG_ATTENTION_OUT, 0),
-    STRIDE(out_strides.head, FIG_ATTENTION_OUT, 1),
-    STRIDE(k_cache_strides.page, FIG_ATTENTION_K_CACHE, 0),
-    STRIDE(k_cache_strides.token, FIG_ATTENTION_K_CACHE, 1),
-    STRIDE(k_cache_strides.head, FIG_ATTENTION_K_CACHE, 2),
-    STRIDE(v_cache_strides.page, FIG_ATTENTION_V_CACHE, 0),
-    STRIDE(v_cache_strides.token, FIG_ATTENTION_V_CACHE, 1),
-    STRIDE(v_cache_strides.head, FIG_ATTENTION_V_CACHE, 2),
+    ROW_STRIDES(q_strides, FIG_ATTENTION_Q),
+    ROW_STRIDES(out_strides, FIG_ATTENTION_OUT),
+    CACHE_STRIDES(k_cache_strides, FIG_ATTENTION_K_CACHE),
+    CACHE_STRIDES(v_cache_strides, FIG_ATTENTION_V_CACHE),
     STRIDE(lse_stride, FIG_ATTENTION_LSE, 0),
     STRIDE(table_stride, FIG_ATTENTION_TABLE, 0),
     EXTENT(k_pages, FIG_ATTENTION_K_CACHE),
@@ -212,10 +285,48 @@ static const fig_field attention_fields[] = {
     FROM(heads_per_worker, FIG_FIELD_HEADS),
     DIM(page_size, FIG_ATTENTION_K_CACHE, 1),
     DTYPE(dtype, FIG_ATTENTION_Q),
+    DTYPE(kv_dtype, FIG_ATTENTION_K_CACHE),
+    DIM(k_scales, FIG_ATTENTION_K_SCALE, 0),
+    DIM(v_scales, FIG_ATTENTION_V_SCALE, 0),
     ATTRIBUTE(sm_scale),
+    ATTRIBUTE(soft_cap),
     FROM(reserved, FIG_FIELD_ZERO),
 };
 #undef ATTRIBUTES
+#undef PARAMS
+
+/* ---- merge_states */
+
+static const fig_operand merge_states_operands[] = {
+    [FIG_MERGE_OUT_A] = {"out_a", FIG_ACCESS_READ, 0},
+    [FIG_MERGE_LSE_A] = {"lse_a", FIG_ACCESS_READ, 0},
+    [FIG_MERGE_OUT_B] = {"out_b", FIG_ACCESS_READ, 0},
+    [FIG_MERGE_LSE_B] = {"lse_b", FIG_ACCESS_READ, 0},
+    [FIG_MERGE_OUT] = {"out", FIG_ACCESS_WRITE, 0},
+    [FIG_MERGE_LSE] = {"lse", FIG_ACCESS_WRITE, 1},
+};
+
+#define PARAMS fig_merge_states_params
+static const fig_field merge_states_fields[] = {
+    ADDRESS(out_a, FIG_MERGE_OUT_A),
+    ADDRESS(out_b, FIG_MERGE_OUT_B),
+    ADDRESS(lse_a, FIG_MERGE_LSE_A),
+    ADDRESS(lse_b, FIG_MERGE_LSE_B),
+    ADDRESS(out, FIG_MERGE_OUT),
+    ADDRESS(lse, FIG_MERGE_LSE),
+    FROM(plan, FIG_FIELD_PLAN),
+    ROW_STRIDES(out_a_strides, FIG_MERGE_OUT_A),
+    ROW_STRIDES(out_b_strides, FIG_MERGE_OUT_B),
+    ROW_STRIDES(out_strides, FIG_MERGE_OUT),
+    STRIDE(lse_a_stride, FIG_MERGE_LSE_A, 0),
+    STRIDE(lse_b_stride, FIG_MERGE_LSE_B, 0),
+    STRIDE(lse_stride, FIG_MERGE_LSE, 0),
+    ROWS(rows, FIG_MERGE_OUT_A),
+    DIM(heads, FIG_MERGE_OUT_A, 1),
+    DIM(head_dim, FIG_MERGE_OUT_A, 2),
+    DTYPE(dtype, FIG_MERGE_OUT_A),
+    FROM(reserved, FIG_FIELD_ZERO),
+};
 #undef PARAMS
 
 /* ---- The table */
@@ -226,12 +337,13 @@ const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
                       .params_bytes = sizeof(fig_fetch_params),
                       .shape = fig_fetch_shape,
                       .twin = fig_fetch_twin},
-    [FIG_OP_SILU_AND_MUL] = {.name = "silu_and_mul",
-                             OPERANDS(silu_and_mul_operands),
-                             FIELDS(silu_and_mul_fields),
-                             .params_bytes = sizeof(fig_silu_and_mul_params),
-                             .shape = fig_silu_and_mul_shape,
-                             .twin = fig_silu_and_mul_twin},
+    [FIG_OP_GATED] = {.name = "gated",
+                      OPERANDS(gated_operands),
+                      FIELDS(gated_fields),
+                      .params_bytes = sizeof(fig_gated_params),
+                      .attribute_bytes = sizeof(fig_gated_attributes),
+                      .shape = fig_gated_shape,
+                      .twin = fig_gated_twin},
     [FIG_OP_ROPE] = {.name = "rope",
                      OPERANDS(rope_operands),
                      FIELDS(rope_fields),
@@ -253,6 +365,25 @@ const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
                           .split = 1,
                           .shape = fig_attention_shape,
                           .twin = fig_attention_twin},
+    [FIG_OP_PLAN] = {.name = "plan",
+                     OPERANDS(plan_operands),
+                     FIELDS(plan_fields),
+                     .params_bytes = sizeof(fig_plan_params),
+                     .shape = fig_planning_shape,
+                     .twin = fig_planning_twin},
+    [FIG_OP_RMS_NORM] = {.name = "rms_norm",
+                         OPERANDS(rms_norm_operands),
+                         FIELDS(rms_norm_fields),
+                         .params_bytes = sizeof(fig_rms_norm_params),
+                         .attribute_bytes = sizeof(fig_rms_norm_attributes),
+                         .shape = fig_rms_norm_shape,
+                         .twin = fig_rms_norm_twin},
+    [FIG_OP_MERGE_STATES] = {.name = "merge_states",
+                             OPERANDS(merge_states_operands),
+                             FIELDS(merge_states_fields),
+                             .params_bytes = sizeof(fig_merge_states_params),
+                             .shape = fig_merge_states_shape,
+                             .twin = fig_merge_states_twin},
 };
 
 const char *fig_table_op_name(uint32_t op) {

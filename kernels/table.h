@@ -11,11 +11,14 @@
 /* A file stores these. */
 typedef enum fig_op {
     FIG_OP_FETCH = 0,
-    FIG_OP_SILU_AND_MUL = 1,
+    FIG_OP_GATED = 1,
     FIG_OP_ROPE = 2,
     FIG_OP_APPEND_KV = 3,
     FIG_OP_ATTENTION = 4,
-    FIG_OP_KERNEL_COUNT = 5,
+    FIG_OP_PLAN = 5,
+    FIG_OP_RMS_NORM = 6,
+    FIG_OP_MERGE_STATES = 7,
+    FIG_OP_KERNEL_COUNT = 8,
     FIG_OP_CALL = 64 /* no kernel: kept as meaning */
 } fig_op;
 
@@ -34,13 +37,16 @@ typedef enum fig_field_kind {
     FIG_FIELD_ADDRESS,    /* of the operand; NULL where absent */
     FIG_FIELD_STRIDE,     /* of the operand's dimension `item`; 0 where absent */
     FIG_FIELD_EXTENT,     /* bound size of the operand's dims[0], in whole pages; 0 where absent */
-    FIG_FIELD_DIM,        /* the operand's dimension `item`, divided by `divisor` */
+    FIG_FIELD_DIM,        /* the operand's dimension `item`, divided by `divisor`; 0 where absent */
     FIG_FIELD_DTYPE,      /* the operand's; 0 where absent */
     FIG_FIELD_ATTRIBUTE,  /* bytes of the node's attributes from offset `item` */
-    FIG_FIELD_BATCH,      /* the bucket's batch */
+    FIG_FIELD_ROWS,       /* of the operand in the bucket: batch times its multiple */
+    FIG_FIELD_MULTIPLE,   /* the operand's: its rows for each row of the batch */
+    FIG_FIELD_KV_LIMIT,   /* the spec's */
     FIG_FIELD_BUCKET,     /* the bucket's index */
     FIG_FIELD_PLAN,       /* address of the device's plan */
     FIG_FIELD_PLAN_BYTES, /* the bucket's bound */
+    FIG_FIELD_PLAN_SHAPE, /* the bucket's fig_plan_shape */
     FIG_FIELD_PLAN_SECTION, /* offset in the plan of fig_plan_section `item` */
     FIG_FIELD_SPLIT,        /* the split shape of the node's class */
     FIG_FIELD_HEADS,        /* kv heads that a worker of the node's class reads at once */
@@ -72,7 +78,8 @@ typedef enum fig_field_type {
     FIG_TYPE_I32,
     FIG_TYPE_U32,
     FIG_TYPE_F32,
-    FIG_TYPE_SPLIT
+    FIG_TYPE_SPLIT,
+    FIG_TYPE_PLAN_SHAPE
 } fig_field_type;
 
 typedef struct fig_field {
@@ -102,25 +109,67 @@ typedef struct fig_kernel {
 extern const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT]; /* [fig_op] */
 
 /* Operands in the order of a node's. */
-enum { FIG_SILU_IN, FIG_SILU_OUT };
-enum { FIG_ROPE_Q, FIG_ROPE_K, FIG_ROPE_POSITIONS, FIG_ROPE_Q_OUT, FIG_ROPE_K_OUT };
-enum { FIG_APPEND_K, FIG_APPEND_V, FIG_APPEND_TABLE, FIG_APPEND_K_CACHE, FIG_APPEND_V_CACHE };
+enum { FIG_GATED_IN, FIG_GATED_OUT };
+enum {
+    FIG_ROPE_Q,
+    FIG_ROPE_K,
+    FIG_ROPE_POSITIONS,
+    FIG_ROPE_INDPTR,
+    FIG_ROPE_OFFSETS,
+    FIG_ROPE_COS_SIN,
+    FIG_ROPE_Q_NORM,
+    FIG_ROPE_K_NORM,
+    FIG_ROPE_Q_OUT,
+    FIG_ROPE_K_OUT
+};
+enum {
+    FIG_APPEND_K,
+    FIG_APPEND_V,
+    FIG_APPEND_TABLE,
+    FIG_APPEND_K_SCALE,
+    FIG_APPEND_V_SCALE,
+    FIG_APPEND_K_CACHE,
+    FIG_APPEND_V_CACHE
+};
 enum {
     FIG_ATTENTION_Q,
     FIG_ATTENTION_K_CACHE,
     FIG_ATTENTION_V_CACHE,
     FIG_ATTENTION_TABLE,
+    FIG_ATTENTION_K_SCALE,
+    FIG_ATTENTION_V_SCALE,
+    FIG_ATTENTION_SINKS,
+    FIG_ATTENTION_ALIBI,
     FIG_ATTENTION_OUT,
     FIG_ATTENTION_LSE
 };
+enum { FIG_PLAN_IN_LENGTHS, FIG_PLAN_IN_POSITIONS };
+/* The residual is both: absent in rms_norm, read and written in add_rms_norm. */
+enum { FIG_RMS_NORM_IN, FIG_RMS_NORM_WEIGHT, FIG_RMS_NORM_RESIDUAL, FIG_RMS_NORM_OUT };
+enum {
+    FIG_MERGE_OUT_A,
+    FIG_MERGE_LSE_A,
+    FIG_MERGE_OUT_B,
+    FIG_MERGE_LSE_B,
+    FIG_MERGE_OUT,
+    FIG_MERGE_LSE
+};
 
-/* Attributes of a node, the part of its meaning that is not a tensor. */
+/* Attributes of a node, the part of its meaning that is not a tensor; resolved, no default left. */
+typedef struct fig_gated_attributes {
+    int32_t activation; /* fig_activation */
+} fig_gated_attributes;
 typedef struct fig_rope_attributes {
-    fig_rope_spec rope; /* resolved */
+    fig_rope_spec rope;
+    float norm_epsilon; /* 0 without q_norm */
 } fig_rope_attributes;
 typedef struct fig_attention_attributes {
-    float sm_scale; /* resolved */
+    float sm_scale, soft_cap;
+    int32_t window; /* of the node's split class */
 } fig_attention_attributes;
+typedef struct fig_rms_norm_attributes {
+    float epsilon, weight_offset;
+} fig_rms_norm_attributes;
 
 /* "rope" or "call"; NULL for a number that no operation has. */
 const char *fig_table_op_name(uint32_t op);

@@ -11,13 +11,19 @@
 
 void fig_fetch_shape(const void *params, fig_launch_shape *shape);
 void fig_fetch_twin(const void *params, const uint32_t block[3]);
-void fig_silu_and_mul_shape(const void *params, fig_launch_shape *shape);
-void fig_silu_and_mul_twin(const void *params, const uint32_t block[3]);
+void fig_planning_shape(const void *params, fig_launch_shape *shape);
+void fig_planning_twin(const void *params, const uint32_t block[3]);
+void fig_gated_shape(const void *params, fig_launch_shape *shape);
+void fig_gated_twin(const void *params, const uint32_t block[3]);
+void fig_rms_norm_shape(const void *params, fig_launch_shape *shape);
+void fig_rms_norm_twin(const void *params, const uint32_t block[3]);
 void fig_rope_shape(const void *params, fig_launch_shape *shape);
 void fig_rope_twin(const void *params, const uint32_t block[3]);
 void fig_append_kv_shape(const void *params, fig_launch_shape *shape);
 void fig_append_kv_twin(const void *params, const uint32_t block[3]);
 void fig_attention_shape(const void *params, fig_launch_shape *shape);
 void fig_attention_twin(const void *params, const uint32_t block[3]);
+void fig_merge_states_shape(const void *params, fig_launch_shape *shape);
+void fig_merge_states_twin(const void *params, const uint32_t block[3]);
 
 #endif

@@ -59,22 +59,41 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-static int64_t class_cost(const fig_variant *variant, const fig_split_shape *split,
-                          int32_t token_bytes, const fig_plan_step *step) {
-    int64_t row_tiles = 0, longest = 0, segments = 0;
+/* What a class has on its line, in tiles of one head group. */
+typedef struct class_line {
+    int64_t row_tiles, longest, rows; /* rows that are not idle */
+} class_line;
+
+static class_line line_of_lengths(const fig_split_shape *split, const fig_plan_step *step) {
+    class_line line = {0, 0, 0};
     for (int32_t row = 0; row < step->rows; row++) {
         int32_t tiles = fig_split_tiles(split, step->lengths[row]);
-        row_tiles += tiles;
-        segments += tiles > 0 ? split->groups : 0;
-        if (tiles > longest) longest = tiles;
+        line.row_tiles += tiles;
+        line.rows += tiles > 0;
+        if (tiles > line.longest) line.longest = tiles;
     }
-    int64_t line = row_tiles * split->groups;
+    return line;
+}
+
+/* Where the device alone knows the lengths, as if all tokens there may be were shared evenly. */
+static class_line line_of_limit(const fig_split_shape *split, const fig_plan_step *step) {
+    if (step->rows == 0 || step->token_limit == 0) return (class_line){0, 0, 0};
+    int64_t length = ceil_div(step->token_limit, step->rows);
+    int32_t tiles = fig_split_tiles(split, length < INT32_MAX ? (int32_t)length : INT32_MAX);
+    return (class_line){(int64_t)tiles * step->rows, tiles, step->rows};
+}
+
+static int64_t class_cost(const fig_variant *variant, const fig_split_shape *split,
+                          int32_t token_bytes, const fig_plan_step *step) {
+    const class_line of =
+        step->lengths != NULL ? line_of_lengths(split, step) : line_of_limit(split, step);
+    int64_t line = of.row_tiles * split->groups;
     if (line == 0) return variant->start_ns;
     int64_t active = line < split->workers ? line : split->workers;
     int64_t fullest_bytes = ceil_div(line, active) * split->tile_tokens * token_bytes;
     return variant->start_ns + fullest_bytes * 1000 / variant->bytes_per_us +
-           ceil_div(longest * active, line) * variant->piece_ns +
-           ceil_div(segments, active) * variant->segment_ns;
+           ceil_div(of.longest * active, line) * variant->piece_ns +
+           ceil_div(of.rows * split->groups, active) * variant->segment_ns;
 }
 
 int64_t fig_bucket_cost(const fig_bucket_shape *bucket, const fig_plan_step *step) {
@@ -90,9 +109,18 @@ static int64_t capacity_of(const fig_bucket *caps) {
     return (int64_t)caps->batch * caps->kv;
 }
 
+static int64_t tokens_of(const fig_plan_step *step) {
+    int64_t tokens = 0;
+    if (step->lengths == NULL) return step->token_limit;
+    for (int32_t row = 0; row < step->rows; row++)
+        tokens += step->lengths[row];
+    return tokens;
+}
+
 /* Says why no bucket holds the step. */
-static fig_status refuse(const fig_bucket_shape *buckets, int32_t count, int32_t rows,
+static fig_status refuse(const fig_bucket_shape *buckets, int32_t count, const fig_plan_step *step,
                          int64_t tokens) {
+    const int32_t rows = step->rows;
     int64_t row_limit = 0, token_limit = 0;
     for (int32_t i = 0; i < count; i++) {
         const fig_bucket *caps = &buckets[i].caps;
@@ -103,23 +131,22 @@ static fig_status refuse(const fig_bucket_shape *buckets, int32_t count, int32_t
         return fig_fail(FIG_TOO_LARGE,
                         "step: rows is %" PRId32 ", the largest bucket takes %" PRId64, rows,
                         row_limit);
-    return fig_fail(FIG_TOO_LARGE,
-                    "step: kv_lengths sum to %" PRId64 " tokens, the largest bucket of %" PRId32
-                    " rows takes %" PRId64,
-                    tokens, rows, token_limit);
+    return fig_fail(
+        FIG_TOO_LARGE,
+        "step: %s %" PRId64 " tokens, the largest bucket of %" PRId32 " rows takes %" PRId64,
+        step->lengths != NULL ? "kv_lengths sum to" : "there may be", tokens, rows, token_limit);
 }
 
 fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
                              const fig_plan_step *step, int32_t *index) {
-    int64_t tokens = 0, least = 0;
+    const int64_t tokens = tokens_of(step);
+    int64_t least = 0;
     int32_t first = 0;
     *index = -1;
-    for (int32_t row = 0; row < step->rows; row++)
-        tokens += step->lengths[row];
     while (first < count &&
            (buckets[first].caps.batch < step->rows || capacity_of(&buckets[first].caps) < tokens))
         first++;
-    if (first == count) return refuse(buckets, count, step->rows, tokens);
+    if (first == count) return refuse(buckets, count, step, tokens);
     for (int32_t i = first; i < count; i++) {
         if (compare(&buckets[i].caps, &buckets[first].caps) != 0) break;
         int64_t cost = fig_bucket_cost(&buckets[i], step);

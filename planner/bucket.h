@@ -25,12 +25,14 @@ int32_t fig_bucket_ladder(int32_t batch_limit, int32_t kv_limit, fig_bucket *buc
 fig_status fig_bucket_normalise(fig_bucket *buckets, int32_t *count, int32_t batch_limit,
                                 int32_t kv_limit);
 
-/* Estimated time of one attention of each class of a step in a bucket, in ns. O(rows). */
+/* Estimated time of one attention of each class of a step in a bucket, in ns. O(rows). Where the
+ * step has no lengths, as if its token_limit were shared evenly. */
 int64_t fig_bucket_cost(const fig_bucket_shape *bucket, const fig_plan_step *step);
 
-/* The cheapest variant of the first (batch, kv) that holds the step; -1 where none does.
- * FIG_TOO_LARGE names the rows and the most that any bucket takes, or the tokens and the most that
- * any bucket of so many rows takes. O(rows + count); lengths are the caller's to check. */
+/* The cheapest variant of the first (batch, kv) that holds the step, or its token_limit where it
+ * has no lengths; -1 where none does. FIG_TOO_LARGE names the rows and the most that any bucket
+ * takes, or the tokens and the most that any bucket of so many rows takes. O(rows + count); lengths
+ * are the caller's to check. */
 fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
                              const fig_plan_step *step, int32_t *index);
 

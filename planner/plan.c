@@ -31,18 +31,6 @@ void fig_plan_lay_out(fig_plan_shape *shape) {
     shape->layout = layout;
 }
 
-static void write_rows(const fig_plan_layout *layout, const fig_plan_step *step, uint8_t *plan) {
-    int32_t *lengths = (int32_t *)(void *)(plan + layout->lengths);
-    int32_t *positions = (int32_t *)(void *)(plan + layout->positions);
-    int32_t *sequences = (int32_t *)(void *)(plan + layout->sequences);
-    for (int32_t row = 0; row < step->rows; row++) {
-        int32_t length = step->lengths[row], last = length > 0 ? length - 1 : 0;
-        lengths[row] = length;
-        positions[row] = step->positions != NULL ? step->positions[row] : last;
-        sequences[row] = step->sequences != NULL ? step->sequences[row] : row;
-    }
-}
-
 /* Starts end a plan and are there whatever the rows; without a split the rows' words end it. */
 static uint32_t used_bytes(const fig_plan_shape *shape, int32_t rows) {
     if (shape->class_count > 0) return shape->layout.bytes;
@@ -51,19 +39,36 @@ static uint32_t used_bytes(const fig_plan_shape *shape, int32_t rows) {
 }
 
 /* All but `sequence`, which the ring alone writes. */
-static void write_head(const fig_plan_shape *shape, int32_t rows, fig_plan_head *head) {
-    head->bytes = used_bytes(shape, rows);
+static uint32_t write_head(const fig_plan_shape *shape, int32_t rows, fig_plan_head *head) {
+    const uint32_t bytes = used_bytes(shape, rows);
+    head->bytes = bytes;
     head->bucket = shape->bucket;
     head->rows = rows;
     memset(head->reserved, 0, sizeof head->reserved);
+    return bytes;
 }
 
-void fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan) {
+uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan) {
     assert(step->rows >= 0 && step->rows <= shape->row_limit);
     assert((uintptr_t)plan % 16 == 0);
+    int32_t *sequences = (int32_t *)(void *)(plan + shape->layout.sequences);
+    const uint32_t bytes = write_head(shape, step->rows, (fig_plan_head *)(void *)plan);
+    for (int32_t row = 0; row < step->rows; row++)
+        sequences[row] = step->sequences != NULL ? step->sequences[row] : row;
+    fig_plan_write_lengths(shape, step, plan);
+    return bytes;
+}
+
+void fig_plan_write_lengths(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan) {
     const fig_plan_layout *layout = &shape->layout;
-    write_head(shape, step->rows, (fig_plan_head *)(void *)plan);
-    write_rows(layout, step, plan);
+    int32_t *lengths = (int32_t *)(void *)(plan + layout->lengths);
+    int32_t *positions = (int32_t *)(void *)(plan + layout->positions);
+    for (int32_t row = 0; row < step->rows; row++) {
+        int32_t length = step->lengths != NULL ? step->lengths[row] : 0;
+        int32_t last = length > 0 ? length - 1 : 0;
+        lengths[row] = length;
+        positions[row] = step->positions != NULL ? step->positions[row] : last;
+    }
     for (int32_t i = 0; i < shape->class_count; i++) {
         int32_t *prefix = (int32_t *)(void *)(plan + layout->prefix[i]);
         fig_split_start *starts = (fig_split_start *)(void *)(plan + layout->starts[i]);

@@ -33,9 +33,10 @@ typedef struct fig_plan_layout {
 /* A step with every default filled in. */
 typedef struct fig_plan_step {
     int32_t rows;
-    const int32_t *lengths;   /* [rows] */
+    const int32_t *lengths;   /* [rows]; NULL: the device knows them, and here all are 0 */
     const int32_t *positions; /* [rows]; NULL: length - 1, and 0 for an idle row */
     const int32_t *sequences; /* [rows]; NULL: row r is sequence r */
+    int64_t token_limit;      /* most tokens in all, where lengths is NULL; else unread */
 } fig_plan_step;
 
 typedef struct fig_plan_shape {
@@ -48,9 +49,12 @@ typedef struct fig_plan_shape {
 /* Fills shape->layout from the rest. */
 void fig_plan_lay_out(fig_plan_shape *shape);
 
-/* Writes all of a plan but its sequence number, which the ring publishes last. `plan` holds
- * layout.bytes and is 16-byte aligned. O(rows + workers); only writes, since the memory may be slow
- * to read back. */
-void fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan);
+/* Writes all of a plan but its sequence number, which the ring publishes last; returns the bytes
+ * used. `plan` holds layout.bytes and is 16-byte aligned. O(rows + workers); only writes, since the
+ * memory may be slow to read back. */
+uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan);
+/* The part of it that follows from the lengths: they themselves, positions and the splits.
+ * step->lengths may be the plan's own. */
+void fig_plan_write_lengths(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan);
 
 #endif

@@ -1,66 +1,61 @@
 /* spec.c: what a spec may say, and what it says where it is silent.
  *
- * Owns limits, defaults and presets; reading a config.json is elsewhere. Invariant: a spec that
- * passes here keeps every tile count of the planner, in any variant, below 2^31. */
+ * Owns limits and defaults; the models known by name are in presets.c, reading a config.json is
+ * elsewhere. Invariant: a spec that passes here keeps every tile count of the planner, in any
+ * variant, below 2^31. */
 #include "planner/spec.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "planner/size.h"
 #include "planner/status.h"
 
+static_assert(sizeof(fig_spec) == 176, "file format: no byte without a field");
+static_assert(8 * sizeof(((fig_spec *)0)->window_layers) == FIG_LAYER_LIMIT,
+              "a bit for each layer");
+
 /* Heads times tokens of the largest step. No variant's tile is smaller than 16 tokens, so a line
- * holds at most 2^34 / 16 tiles and one part of a tile for each row and head: 2^30 + 2^18. */
+ * holds at most 2^34 / 16 tiles and one part of a tile for each row and head: 2^30 + 2^18. A window
+ * only takes tiles off it. */
 static const int64_t head_token_limit = INT64_C(1) << 34;
-
-static const fig_spec tutorial = {
-    .size = sizeof(fig_spec),
-    .dtype = FIG_F16,
-    .q_heads = 16,
-    .kv_heads = 4,
-    .head_dim = 64,
-    .ffn_width = 64,
-    .page_size = 16,
-    .batch_limit = 8,
-    .kv_limit = 512,
-};
-
-static const fig_spec llama_3_1_8b = {
-    .size = sizeof(fig_spec),
-    .dtype = FIG_BF16,
-    .q_heads = 32,
-    .kv_heads = 8,
-    .head_dim = 128,
-    .ffn_width = 14336,
-    .page_size = 16,
-    .batch_limit = 256,
-    .kv_limit = 131072,
-    .rope = {.theta = 500000.0f,
-             .llama3_factor = 8.0f,
-             .llama3_low = 1.0f,
-             .llama3_high = 4.0f,
-             .llama3_context = 8192},
-};
-
-static const struct preset {
-    const char *name;
-    const fig_spec *spec;
-    int32_t layers;
-} presets[] = {
-    {"tutorial", &tutorial, 1},
-    {"llama-3.1-8b", &llama_3_1_8b, 32},
-    {"llama-3.1-8b-layer", &llama_3_1_8b, 1},
-};
-enum { PRESET_COUNT = sizeof presets / sizeof presets[0] };
 
 static fig_status check_range(const char *field, int32_t value, int32_t least, int32_t most) {
     if (value >= least && value <= most) return FIG_OK;
     return fig_fail(FIG_INVALID, "spec: %s is %" PRId32 ", limits %" PRId32 " to %" PRId32, field,
                     value, least, most);
+}
+
+static fig_status check_real(const char *field, float value) {
+    if (isfinite(value) && value >= 0.0f) return FIG_OK;
+    return fig_fail(FIG_INVALID, "spec: %s is %g, it must be finite and at least 0", field,
+                    (double)value);
+}
+
+static int is_fp8(fig_dtype dtype) {
+    return dtype == FIG_E4M3 || dtype == FIG_E5M2;
+}
+
+static fig_status check_dtypes(const fig_spec *spec) {
+    const int narrow = spec->dtype == FIG_F16 || spec->dtype == FIG_BF16;
+    if (spec->dtype != FIG_F32 && !narrow)
+        return fig_fail(FIG_INVALID,
+                        "spec: dtype is %d, this library has FIG_F32, FIG_F16 and FIG_BF16",
+                        (int)spec->dtype);
+    if (spec->kv_dtype != 0 && spec->kv_dtype != spec->dtype && !(narrow && is_fp8(spec->kv_dtype)))
+        return fig_fail(FIG_INVALID,
+                        "spec: kv_dtype is %d, it must be 0 or dtype, %d; FIG_E4M3 and FIG_E5M2 go "
+                        "with FIG_F16 and FIG_BF16",
+                        (int)spec->kv_dtype, (int)spec->dtype);
+    FIG_TRY(check_range("kv_scales", spec->kv_scales, 0, 1));
+    if (spec->kv_scales != 0 && !is_fp8(spec->kv_dtype))
+        return fig_fail(FIG_INVALID,
+                        "spec: kv_scales is %" PRId32
+                        ", it must be 0 where kv_dtype is neither FIG_E4M3 nor FIG_E5M2",
+                        spec->kv_scales);
+    return FIG_OK;
 }
 
 static fig_status check_heads(const fig_spec *spec) {
@@ -75,17 +70,27 @@ static fig_status check_heads(const fig_spec *spec) {
                         "spec: q_heads is %" PRId32 ", the limit is %d for each of the %" PRId32
                         " kv_heads",
                         spec->q_heads, FIG_GROUP_LIMIT, spec->kv_heads);
-    if (spec->head_dim != 64 && spec->head_dim != 128)
-        return fig_fail(FIG_INVALID, "spec: head_dim is %" PRId32 ", this library has 64 and 128",
+    switch (spec->head_dim) {
+    case 64:
+    case 80:
+    case 96:
+    case 128:
+    case 256: return FIG_OK;
+    default:
+        return fig_fail(FIG_INVALID,
+                        "spec: head_dim is %" PRId32 ", this library has 64, 80, 96, 128 and 256",
                         spec->head_dim);
-    return FIG_OK;
+    }
 }
 
 static fig_status check_limits(const fig_spec *spec) {
     FIG_TRY(check_range("page_size", spec->page_size, 0, FIG_PAGE_SIZE_LIMIT));
+    FIG_TRY(check_range("kv_layout", (int32_t)spec->kv_layout, FIG_NHD, FIG_HND));
     FIG_TRY(check_range("batch_limit", spec->batch_limit, 1, FIG_BATCH_LIMIT));
     FIG_TRY(check_range("kv_limit", spec->kv_limit, 1, FIG_KV_LIMIT));
     FIG_TRY(check_range("sequence_limit", spec->sequence_limit, 0, FIG_SEQUENCE_LIMIT));
+    FIG_TRY(check_range("row_tokens", spec->row_tokens, 0,
+                        fig_size_min(FIG_ROW_TOKENS_LIMIT, spec->kv_limit)));
     int64_t head_tokens = (int64_t)spec->batch_limit * spec->kv_limit * spec->kv_heads;
     if (head_tokens > head_token_limit)
         return fig_fail(FIG_INVALID,
@@ -94,22 +99,40 @@ static fig_status check_limits(const fig_spec *spec) {
     return FIG_OK;
 }
 
+static int has_window(const fig_spec *spec, int32_t layer) {
+    return (int)(spec->window_layers[layer / 64] >> (layer % 64) & 1);
+}
+
+static fig_status check_window(const fig_spec *spec) {
+    const int32_t layers = spec->layers != 0 ? spec->layers : 1;
+    FIG_TRY(check_range("window", spec->window, 0, INT32_MAX));
+    for (int32_t layer = 0; layer < FIG_LAYER_LIMIT; layer++) {
+        if (!has_window(spec, layer)) continue;
+        if (spec->window == 0)
+            return fig_fail(FIG_INVALID,
+                            "spec: window_layers has layer %" PRId32 ", but window is 0", layer);
+        if (layer >= layers)
+            return fig_fail(FIG_INVALID,
+                            "spec: window_layers has layer %" PRId32 ", but layers is %" PRId32,
+                            layer, layers);
+    }
+    return FIG_OK;
+}
+
 static fig_status check_fields(const fig_spec *spec) {
-    if (spec->dtype != FIG_F32 && spec->dtype != FIG_F16 && spec->dtype != FIG_BF16)
-        return fig_fail(FIG_INVALID,
-                        "spec: dtype is %d, this library has FIG_F32, FIG_F16 and FIG_BF16",
-                        (int)spec->dtype);
+    FIG_TRY(check_dtypes(spec));
     FIG_TRY(check_range("layers", spec->layers, 0, FIG_LAYER_LIMIT));
     FIG_TRY(check_heads(spec));
     FIG_TRY(check_range("ffn_width", spec->ffn_width, 0, FIG_WIDTH_LIMIT));
     if (spec->ffn_width % 8 != 0)
         return fig_fail(FIG_INVALID, "spec: ffn_width is %" PRId32 ", it must be a multiple of 8",
                         spec->ffn_width);
+    FIG_TRY(check_range("activation", (int32_t)spec->activation, FIG_SILU, FIG_GELU_TANH));
     FIG_TRY(check_limits(spec));
-    if (!isfinite(spec->sm_scale) || spec->sm_scale < 0.0f)
-        return fig_fail(FIG_INVALID, "spec: sm_scale is %g, it must be finite and at least 0",
-                        (double)spec->sm_scale);
-    return FIG_OK;
+    FIG_TRY(check_window(spec));
+    FIG_TRY(check_real("soft_cap", spec->soft_cap));
+    FIG_TRY(check_real("sm_scale", spec->sm_scale));
+    return check_real("qk_norm_epsilon", spec->qk_norm_epsilon);
 }
 
 static fig_status check_llama3(const fig_rope_spec *rope) {
@@ -144,19 +167,34 @@ static fig_status check_positive(const char *field, float value) {
                     (double)value);
 }
 
-fig_status fig_spec_resolve_rope(const fig_rope_spec *rope, fig_rope_spec *out) {
+fig_status fig_spec_resolve_rope(const fig_rope_spec *rope, int32_t head_dim, fig_rope_spec *out) {
     fig_rope_spec resolved = *rope;
     memset(out, 0, sizeof *out);
     if (resolved.interleaved != 0 && resolved.interleaved != 1)
         return fig_fail(FIG_INVALID, "rope: interleaved is %" PRId32 ", it must be 0 or 1",
                         resolved.interleaved);
+    if (resolved.rotary_dim < 0 || resolved.rotary_dim > head_dim || resolved.rotary_dim % 2 != 0)
+        return fig_fail(FIG_INVALID,
+                        "rope: rotary_dim is %" PRId32
+                        ", it must be even and at most head_dim, %" PRId32,
+                        resolved.rotary_dim, head_dim);
     FIG_TRY(check_positive("theta", resolved.theta));
     FIG_TRY(check_positive("scale", resolved.scale));
     FIG_TRY(check_llama3(&resolved));
+    if (resolved.rotary_dim == 0) resolved.rotary_dim = head_dim;
     if (resolved.theta == 0.0f) resolved.theta = 10000.0f;
     if (resolved.scale == 0.0f) resolved.scale = 1.0f;
     *out = resolved;
     return FIG_OK;
+}
+
+/* Without a word on layers the window is every layer's. */
+static void resolve_window_layers(fig_spec *spec) {
+    for (int32_t layer = 0; layer < spec->layers; layer++) {
+        if (has_window(spec, layer)) return;
+    }
+    for (int32_t layer = 0; spec->window > 0 && layer < spec->layers; layer++)
+        spec->window_layers[layer / 64] |= UINT64_C(1) << (layer % 64);
 }
 
 fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out) {
@@ -165,8 +203,11 @@ fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out) {
     memset(out, 0, sizeof *out);
     FIG_TRY(status);
     FIG_TRY(check_fields(&resolved));
-    FIG_TRY(fig_spec_resolve_rope(&resolved.rope, &resolved.rope));
+    FIG_TRY(fig_spec_resolve_rope(&resolved.rope, resolved.head_dim, &resolved.rope));
+    if (resolved.kv_dtype == 0) resolved.kv_dtype = resolved.dtype;
     if (resolved.layers == 0) resolved.layers = 1;
+    if (resolved.row_tokens == 0) resolved.row_tokens = 1;
+    resolve_window_layers(&resolved);
     if (resolved.sequence_limit == 0) resolved.sequence_limit = resolved.batch_limit;
     if (resolved.sm_scale == 0.0f)
         resolved.sm_scale = (float)(1.0 / sqrt((double)resolved.head_dim));
@@ -182,24 +223,11 @@ int32_t fig_spec_sequence_pages(const fig_spec *resolved) {
     return fig_size_ceil_div(resolved->kv_limit, fig_spec_page_tokens(resolved));
 }
 
-fig_status fig_spec_preset(fig_spec *spec, const char *name) {
-    char known[128] = "";
-    memset(spec, 0, sizeof *spec);
-    for (int i = 0; i < PRESET_COUNT; i++) {
-        if (name != NULL && strcmp(name, presets[i].name) == 0) {
-            *spec = *presets[i].spec;
-            spec->layers = presets[i].layers;
-            return FIG_OK;
-        }
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", presets[i].name);
-    }
-    return fig_fail(FIG_INVALID, "preset %s is unknown, there are %s", name != NULL ? name : "NULL",
-                    known);
-}
-
-const char *fig_spec_preset_name(int32_t index) {
-    return index >= 0 && index < PRESET_COUNT ? presets[index].name : NULL;
+/* A window that holds the longest sequence hides nothing, so its layers are split as others are. */
+int32_t fig_spec_layer_window(const fig_spec *resolved, int32_t layer) {
+    assert(layer >= 0 && layer < resolved->layers);
+    if (resolved->window >= resolved->kv_limit) return 0;
+    return has_window(resolved, layer) ? resolved->window : 0;
 }
 
 fig_status fig_spec_check(const fig_spec *spec) {

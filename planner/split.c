@@ -16,7 +16,7 @@ static int32_t write_prefix(const fig_split_shape *shape, const int32_t *lengths
     int32_t sum = 0;
     for (int32_t row = 0; row < rows; row++) {
         prefix[row] = sum;
-        sum += fig_split_tiles(shape, lengths[row]);
+        sum += lengths != NULL ? fig_split_tiles(shape, lengths[row]) : 0;
     }
     prefix[rows] = sum;
     return sum;
@@ -36,6 +36,7 @@ void fig_split_plan(const fig_split_shape *shape, const int32_t *lengths, int32_
                     int32_t *prefix, fig_split_start *starts) {
     assert(rows >= 0 && rows <= shape->row_limit);
     assert(shape->workers >= 1 && shape->workers <= FIG_WORKER_LIMIT);
+    assert(shape->tile_tokens >= 1 && shape->row_tokens >= 1 && shape->window >= 0);
     fig_split_line line = {.prefix = prefix, .rows = rows};
     line.tiles = write_prefix(shape, lengths, rows, prefix) * shape->groups;
     line.active = fig_size_min(line.tiles, shape->workers);

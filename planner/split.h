@@ -1,16 +1,16 @@
 /* split.h: cut one step's KV work into equal stretches, one per worker.
  *
- * The line is (row, head group, tile), row-major. With T tiles on it, A = min(T, workers) workers
- * are active, and worker w owns [T*w/A, T*(w+1)/A). That sentence is the whole split: it follows
- * from the lengths and the shape alone, so the host, the twin and a kernel that reads lengths on
- * the device agree on it.
+ * The line is (row, head group, tile), row-major, of the tiles that a row's window touches. With T
+ * tiles on it, A = min(T, workers) workers are active, and worker w owns [T*w/A, T*(w+1)/A). That
+ * sentence is the whole split: it follows from the lengths and the shape alone, so the host, the
+ * twin and a kernel that reads lengths on the device agree on it.
  *
  *     row 0, group 0   row 0, group 1   row 1, groups 0 and 1
  *     t0 t1 t2 t3 t4 | t0 t1 t2 t3 t4 | t0 | t0
  *     `worker 0-' `-worker 1--' `--worker 2---'
  *
- * A row and group is a segment. A segment that one worker owns is written straight to the output;
- * one that is cut leaves a partial result per piece, and the last worker to finish merges them. A
+ * A row and group is a segment. A segment that is one piece is written straight to the output; one
+ * that is cut leaves a partial result per piece, and the last worker to finish merges them. A
  * row of length 0 is not on the line: worker (row mod workers) owns it and writes its zeros.
  *
  * Invariant: prefix[] is non-decreasing and counts tiles of ONE head group. Integers alone; read by
@@ -25,18 +25,27 @@
 
 enum {
     FIG_WORKER_LIMIT = 1024,
-    FIG_CLASS_LIMIT = 4, /* splits of one program: attention nodes of unlike kv heads */
-    FIG_TILE_TOKENS_LIMIT = 256
+    FIG_CLASS_LIMIT = 4, /* splits of one program */
+    FIG_TILE_TOKENS_LIMIT = 512,
+    FIG_FIXED_TILE_TOKENS = 512 /* of every fixed split: long, since each leaves a partial */
 };
 
-/* One split class of one bucket: fixed at lower, equal for every step. */
+/* One split class of one bucket: fixed at lower, equal for every step.
+ *
+ * `fixed` is the deterministic split: every tile of the line is a piece of its own, so that where a
+ * row is cut follows from its own length. Tiles are long then, and the line is still cut in equal
+ * stretches; only what a partial holds differs. */
 typedef struct fig_split_shape {
     int32_t row_limit;   /* the bucket's batch */
     int32_t groups;      /* head groups: kv_heads / heads that one worker reads at a time */
-    int32_t tile_tokens; /* counted from token 0 */
+    int32_t tile_tokens; /* counted from token 0, whatever the window */
     int32_t workers;     /* the grid; never changes */
+    int32_t window;      /* tokens that a query sees, its own included; 0: all */
+    int32_t row_tokens;  /* queries of a row, the last of its sequence */
+    int32_t fixed;       /* 1: each tile is a piece */
+    int32_t tile_limit;  /* most tiles on any line of this bucket */
 } fig_split_shape;
-static_assert(sizeof(fig_split_shape) == 16, "kernel params");
+static_assert(sizeof(fig_split_shape) == 32, "kernel params");
 
 /* Where a worker starts; count 0: it owns no tile. */
 typedef struct fig_split_start {
@@ -52,15 +61,31 @@ typedef struct fig_split_line {
     int32_t active; /* A */
 } fig_split_line;
 
-/* The part of one segment that one worker owns. */
+/* A part of one segment that one worker does at a time. Pieces of a segment are numbered: by their
+ * workers or, where fixed, by their place on the line. */
 typedef struct fig_split_piece {
     int32_t row, group;
-    int32_t tile, tile_end;            /* of the row: [tile, tile_end) */
-    int32_t first_worker, last_worker; /* who share the segment; equal: it is whole */
+    int32_t tile, tile_end; /* of the row: [tile, tile_end), 0 being the first that is seen */
+    int32_t number;
+    int32_t first, last; /* numbers of the segment's first and last piece; equal: it is whole */
 } fig_split_piece;
 
+/* The first token that any query of the row sees; its first query stands at length - row_tokens. */
+FIG_BOTH int32_t fig_split_first_token(const fig_split_shape *shape, int32_t length) {
+    int32_t first = length - shape->row_tokens + 1 - shape->window;
+    return shape->window == 0 || first < 0 ? 0 : first;
+}
+
+/* The token at which tile 0 of a row begins: a multiple of tile_tokens. */
+FIG_BOTH int32_t fig_split_first_tile_token(const fig_split_shape *shape, int32_t length) {
+    int32_t first = fig_split_first_token(shape, length);
+    return first - first % shape->tile_tokens;
+}
+
+/* Tiles of one head group that a row of this length reads. */
 FIG_BOTH int32_t fig_split_tiles(const fig_split_shape *shape, int32_t length) {
-    return length <= 0 ? 0 : (length - 1) / shape->tile_tokens + 1;
+    if (length <= 0) return 0;
+    return (length - 1 - fig_split_first_tile_token(shape, length)) / shape->tile_tokens + 1;
 }
 
 FIG_BOTH fig_split_line fig_split_line_of(const fig_split_shape *shape, const int32_t *prefix,
@@ -118,14 +143,16 @@ FIG_BOTH fig_split_piece fig_split_take(const fig_split_shape *shape, const fig_
                                         fig_split_start *start) {
     int32_t tiles = line->prefix[start->row + 1] - line->prefix[start->row];
     int32_t segment = line->prefix[start->row] * shape->groups + start->group * tiles;
-    int32_t length = fig_size_min(tiles - start->tile, start->count);
+    int32_t length = shape->fixed ? 1 : fig_size_min(tiles - start->tile, start->count);
+    int32_t x = segment + start->tile;
     fig_split_piece piece;
     piece.row = start->row;
     piece.group = start->group;
     piece.tile = start->tile;
     piece.tile_end = start->tile + length;
-    piece.first_worker = fig_split_owner(line, segment);
-    piece.last_worker = fig_split_owner(line, segment + tiles - 1);
+    piece.number = shape->fixed ? x : fig_split_owner(line, x);
+    piece.first = shape->fixed ? segment : fig_split_owner(line, segment);
+    piece.last = shape->fixed ? segment + tiles - 1 : fig_split_owner(line, segment + tiles - 1);
     start->count -= length;
     start->tile += length;
     if (start->tile < tiles) return piece;
@@ -142,26 +169,30 @@ FIG_BOTH int32_t fig_split_segment(const fig_split_shape *shape, int32_t row, in
     return row * shape->groups + group;
 }
 
-/* Which partial a worker's piece of a cut segment goes to. Each of the W - 1 cuts begins one piece,
- * which takes the slot of its cut; a segment's first piece begins at no cut of its own and takes
- * the slot of its segment or, where segments outnumber cuts, of its worker.
+/* Which partial the piece numbered `number` of a cut segment goes to. Where fixed, each place of
+ * the line has its own. Else each of the W - 1 cuts begins one piece, which takes the slot of its
+ * cut; a segment's first piece begins at no cut of its own and takes the slot of its segment or,
+ * where segments outnumber cuts, of its worker.
  *
  *     [piece after cut 1 .. W-1][first piece of segment, or of worker 0 .. W-2]  */
 FIG_BOTH int32_t fig_split_partial(const fig_split_shape *shape, const fig_split_piece *piece,
-                                   int32_t worker) {
+                                   int32_t number) {
     int32_t cuts = shape->workers - 1;
-    if (worker > piece->first_worker) return worker - 1;
-    if (shape->row_limit * shape->groups > cuts) return cuts + worker;
+    if (shape->fixed) return number;
+    if (number > piece->first) return number - 1;
+    if (shape->row_limit * shape->groups > cuts) return cuts + number;
     return cuts + fig_split_segment(shape, piece->row, piece->group);
 }
 
 /* Most partials that any step can leave. */
 FIG_BOTH int32_t fig_split_partial_limit(const fig_split_shape *shape) {
     int32_t cuts = shape->workers - 1;
+    if (shape->fixed) return shape->tile_limit;
     return cuts + fig_size_min(cuts, shape->row_limit * shape->groups);
 }
 
-/* Fills prefix [rows + 1] and starts [workers] in O(rows + workers). */
+/* Fills prefix [rows + 1] and starts [workers] in O(rows + workers). lengths is [rows]; where it is
+ * NULL all are 0. */
 void fig_split_plan(const fig_split_shape *shape, const int32_t *lengths, int32_t rows,
                     int32_t *prefix, fig_split_start *starts);
 

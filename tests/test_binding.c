@@ -1,4 +1,6 @@
 /* test_binding.c: what may stand behind a tensor, and how bytes get there. */
+#include "engine/engine.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,7 +29,7 @@ static void an_unbound_tensor_is_named_before_anything_is_staged(void **state) {
     fig_random random = fig_random_seed(1);
     fig_decode_open(&decode, &small_decode);
     assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
-    for (int kind = 0; kind < FIG_DECODE_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < FIG_DECODE_K_SCALE; kind++) {
         char sentence[64];
         const fig_binding binding = fig_decode_binding(&decode, 0, (fig_decode_kind)kind);
         fig_span span = {.size = sizeof span, .name = binding.name, .bytes = 1};
@@ -168,6 +170,162 @@ static void an_output_that_lies_on_another_tensor_is_refused(void **state) {
     assert_int_equal(fig_engine_prepare(engine), FIG_OK);
     fig_engine_close(engine);
     fig_decode_close(&decode);
+}
+
+/* ---- Forms --------------------------------------------------------------------------------- */
+
+enum { FORM_ROWS = 5, FORM_QUERIES = 3, FORM_PAGE = 4, FORM_HEADS = 2, FORM_DIM = 64 };
+
+/* Several queries a row and fp8 pages, heads first. */
+static fig_engine *open_form(fig_graphs **graphs) {
+    fig_program *program;
+    fig_engine *engine;
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_BF16,
+                           .kv_dtype = FIG_E4M3,
+                           .q_heads = FORM_HEADS,
+                           .kv_heads = FORM_HEADS,
+                           .head_dim = FORM_DIM,
+                           .page_size = FORM_PAGE,
+                           .kv_layout = FIG_HND,
+                           .kv_scales = 1,
+                           .batch_limit = FORM_ROWS,
+                           .kv_limit = 64,
+                           .row_tokens = FORM_QUERIES};
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    fig_program_decode_step(program);
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_graphs_lower(graphs, program, NULL) != FIG_OK) fail_msg("%s", fig_message());
+    fig_program_destroy(program);
+    assert_int_equal(fig_engine_open(&engine, *graphs, NULL), FIG_OK);
+    return engine;
+}
+
+static const fig_bound_place *place_of(fig_engine *engine, const char *name) {
+    return &engine->bindings.tensors[fig_program_find(engine->graphs->program, name).id - 1].place;
+}
+
+static uint8_t memory[1 << 17];
+
+/* 64-byte aligned, of the memory above. */
+static uint8_t *at(size_t offset) {
+    return memory + 64 - (uintptr_t)memory % 64 + offset;
+}
+
+static void rows_are_counted_with_all_their_queries(void **state) {
+    (void)state;
+    fig_graphs *graphs;
+    fig_engine *engine = open_form(&graphs);
+    const size_t bytes = FORM_ROWS * FORM_QUERIES * FORM_HEADS * FORM_DIM * 2;
+    char sentence[96];
+    assert_int_equal(fig_gate_bind(engine, "q.0", at(0), bytes - 1), FIG_INVALID);
+    snprintf(sentence, sizeof sentence, "tensor q.0: bytes is %zu, it must be %zu or more",
+             bytes - 1, bytes);
+    check_message(sentence);
+    assert_int_equal(fig_gate_bind(engine, "q.0", at(0), bytes), FIG_OK);
+    assert_int_equal(place_of(engine, "q.0")->extent, FORM_ROWS * FORM_QUERIES);
+    assert_int_equal(fig_gate_bind(engine, "k_scale.0", at(0), 4 * FORM_HEADS - 1), FIG_INVALID);
+    check_message("tensor k_scale.0: bytes is 7, it must be 8 or more");
+    fig_engine_close(engine);
+    fig_graphs_destroy(graphs);
+}
+
+static void a_layout_is_the_order_of_strides_where_none_are_given(void **state) {
+    (void)state;
+    fig_graphs *graphs;
+    fig_engine *engine = open_form(&graphs);
+    const size_t page = FORM_PAGE * FORM_HEADS * FORM_DIM; /* a byte each */
+    static const int64_t heads_first[] = {FORM_PAGE * FORM_HEADS * FORM_DIM, FORM_DIM,
+                                          FORM_PAGE * FORM_DIM, 1};
+    assert_int_equal(fig_gate_bind(engine, "k_cache.0", at(0), page - 1), FIG_INVALID);
+    check_message("tensor k_cache.0: bytes is 511, which holds 0 of 1 pages");
+    assert_int_equal(fig_gate_bind(engine, "k_cache.0", at(0), 7 * page + 511), FIG_OK);
+    assert_int_equal(place_of(engine, "k_cache.0")->extent, 7);
+    assert_memory_equal(place_of(engine, "k_cache.0")->strides, heads_first, sizeof heads_first);
+    fig_engine_close(engine);
+    fig_graphs_destroy(graphs);
+}
+
+static fig_status bind_cache(fig_engine *engine, size_t offset, size_t bytes,
+                             const int64_t strides[4]) {
+    fig_binding binding = {
+        .size = sizeof binding, .name = "v_cache.0", .address = at(offset), .bytes = bytes};
+    memcpy(binding.strides, strides, sizeof binding.strides);
+    return fig_engine_bind(engine, &binding);
+}
+
+/* Pages are what the bytes hold and the strides leave room for, whichever dim steps furthest. */
+static void pages_are_counted_whatever_the_strides(void **state) {
+    (void)state;
+    enum { PAGE = FORM_PAGE * FORM_HEADS * FORM_DIM };
+    static const struct {
+        int64_t strides[4];
+        size_t bytes;
+        int64_t pages; /* 0: refused */
+    } table[] = {
+        /* [pages][2][token][head][dim]: the second half's last page ends with the pool. */
+        {{2 * PAGE, 128, 64, 1}, 2 * PAGE * 9 - PAGE, 9},
+        {{2 * PAGE, 128, 64, 1}, 2 * PAGE * 9 - PAGE - 1, 8},
+        {{2 * PAGE, 64, 256, 1}, PAGE, 1},
+        /* [head][pages][token][dim]: the second head begins behind 10 pages of the first. */
+        {{256, 64, 2560, 1}, 2560 + 10 * 256, 10},
+        {{256, 64, 2560, 1}, 2560 + 10 * 256 - 1, 9},
+        {{256, 64, 2560, 1}, 1 << 16, 10},
+        {{256, 64, 2561, 1}, 1 << 16, 10},
+        {{256, 64, 2559, 1}, 1 << 16, 9},
+        /* [token][pages][head][dim] */
+        {{128, 128 * 20, 64, 1}, 1 << 16, 20},
+        {{128, 128 * 20, 64, 1}, 3 * 128 * 20 + 128 * 6, 6},
+        /* a page that steps into itself */
+        {{127, 128 * 20, 64, 1}, 1 << 16, 0},
+        {{256, 64, 255, 1}, 1 << 16, 0},
+    };
+    fig_graphs *graphs;
+    fig_engine *engine = open_form(&graphs);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        fig_status status = bind_cache(engine, 0, table[i].bytes, table[i].strides);
+        if ((status == FIG_OK) != (table[i].pages > 0) ||
+            (status == FIG_OK && place_of(engine, "v_cache.0")->extent != table[i].pages))
+            fail_msg("binding %zu: %s, %lld pages of %lld", i, fig_status_name(status),
+                     (long long)place_of(engine, "v_cache.0")->extent, (long long)table[i].pages);
+    }
+    fig_engine_close(engine);
+    fig_graphs_destroy(graphs);
+}
+
+/* Everything but v_cache.0, each by itself; the pool is behind it. */
+static size_t bind_rest(fig_engine *engine) {
+    static const char *const names[] = {"q.0", "k.0", "v.0", "out.0", "k_scale.0", "v_scale.0"};
+    size_t end = 0;
+    for (int i = 0; i < 6; i++) {
+        size_t bytes = i < 4 ? FORM_ROWS * FORM_QUERIES * FORM_HEADS * FORM_DIM * 2 : 64;
+        assert_int_equal(fig_gate_bind(engine, names[i], at(end), bytes), FIG_OK);
+        end += (bytes + 63) / 64 * 64;
+    }
+    return end;
+}
+
+static void views_of_one_pool_may_interleave_but_not_meet(void **state) {
+    (void)state;
+    enum { PAGE = FORM_PAGE * FORM_HEADS * FORM_DIM, PAGES = 12 };
+    static const int64_t pairs[] = {2 * PAGE, 64, 256, 1};
+    fig_graphs *graphs;
+    fig_engine *engine = open_form(&graphs);
+    const size_t pool = bind_rest(engine), bytes = (2 * PAGES - 1) * PAGE;
+    fig_binding k = {.size = sizeof k, .name = "k_cache.0", .address = at(pool), .bytes = bytes};
+    memcpy(k.strides, pairs, sizeof k.strides);
+    assert_int_equal(fig_engine_bind(engine, &k), FIG_OK);
+    for (size_t shift = 0; shift <= 2 * PAGE; shift += 16) {
+        assert_int_equal(bind_cache(engine, pool + shift, bytes, pairs), FIG_OK);
+        fig_status status = fig_engine_prepare(engine);
+        if (status != (shift == PAGE ? FIG_OK : FIG_INVALID))
+            fail_msg("V %zu bytes behind K: %s", shift, fig_status_name(status));
+        if (status != FIG_OK)
+            assert_non_null(strstr(fig_message(), ", and a node writes the first"));
+    }
+    check_message("tensor v_cache.0: lies on tensor k_cache.0, and a node writes the first");
+    fig_engine_close(engine);
+    fig_graphs_destroy(graphs);
 }
 
 static void memory_of_the_engines_is_zeroed_and_counted(void **state) {
@@ -319,6 +477,10 @@ int main(void) {
         cmocka_unit_test(a_dense_cache_needs_a_page_for_each_sequence),
         cmocka_unit_test(a_temp_is_nobodys_to_bind_or_read),
         cmocka_unit_test(an_output_that_lies_on_another_tensor_is_refused),
+        cmocka_unit_test(rows_are_counted_with_all_their_queries),
+        cmocka_unit_test(a_layout_is_the_order_of_strides_where_none_are_given),
+        cmocka_unit_test(pages_are_counted_whatever_the_strides),
+        cmocka_unit_test(views_of_one_pool_may_interleave_but_not_meet),
         cmocka_unit_test(memory_of_the_engines_is_zeroed_and_counted),
         cmocka_unit_test(a_tensor_that_no_node_names_moves_no_launch),
         cmocka_unit_test(a_span_outside_its_tensor_is_refused),

@@ -97,8 +97,11 @@ static fig_bucket_shape shape_of(fig_bucket caps, int32_t variant) {
     shape.token_bytes[0] = 2 * heads * 128 * 2;
     shape.plan.row_limit = caps.batch;
     shape.plan.class_count = 1;
-    shape.plan.splits[0] =
-        (fig_split_shape){caps.batch, 8 / heads, fig_variant_table[variant].tile_tokens, 132};
+    shape.plan.splits[0] = (fig_split_shape){.row_limit = caps.batch,
+                                             .groups = 8 / heads,
+                                             .tile_tokens = fig_variant_table[variant].tile_tokens,
+                                             .workers = 132,
+                                             .row_tokens = 1};
     fig_plan_lay_out(&shape.plan);
     return shape;
 }
@@ -280,6 +283,76 @@ static void the_faster_variant_is_chosen_wherever_it_matters(void **state) {
     assert_int_equal(decided[1], 2);
 }
 
+/* A window of 512 tokens, both of which ends lie on borders of tiles, or neither. */
+static void a_window_costs_the_tiles_that_it_touches(void **state) {
+    (void)state;
+    int32_t lengths[32];
+    const fig_plan_step step = {.rows = 32, .lengths = lengths};
+    for (int32_t variant = 0; variant < FIG_VARIANT_COUNT; variant++) {
+        fig_bucket_shape whole = shape_of((fig_bucket){32, 8192}, variant), windowed = whole;
+        const int32_t tile = whole.plan.splits[0].tile_tokens;
+        windowed.plan.splits[0].window = 512;
+        for (int32_t length = 8192 - tile; length <= 8192; length++) {
+            for (int32_t row = 0; row < 32; row++)
+                lengths[row] = length;
+            int64_t cost = fig_bucket_cost(&windowed, &step);
+            assert_true(cost < fig_bucket_cost(&whole, &step));
+            for (int32_t row = 0; row < 32; row++)
+                lengths[row] = length % tile == 0 ? 512 : 513;
+            assert_int_equal(cost, fig_bucket_cost(&whole, &step));
+        }
+    }
+}
+
+/* Lengths that the device alone knows: any step of so many rows and tokens must fit. */
+static void without_lengths_rows_and_the_token_limit_choose(void **state) {
+    (void)state;
+    fig_bucket_shape buckets[4];
+    static const fig_bucket caps[] = {{1, 128}, {1, 512}, {4, 128}, {4, 512}};
+    for (int i = 0; i < 4; i++)
+        buckets[i] = shape_of(caps[i], 0);
+    static const struct {
+        int32_t rows;
+        int64_t token_limit;
+        int32_t expected;
+    } cases[] = {{0, 0, 0},   {1, 1, 0},   {1, 128, 0}, {1, 129, 1}, {1, 512, 1},
+                 {1, 513, 3}, {2, 512, 2}, {4, 512, 2}, {4, 513, 3}, {4, 2048, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_plan_step step = {.rows = cases[i].rows, .token_limit = cases[i].token_limit};
+        int32_t index = -7;
+        assert_int_equal(fig_bucket_choose(buckets, 4, &step, &index), FIG_OK);
+        if (index != cases[i].expected)
+            fail_msg("case %zu: bucket %d, expected %d", i, index, cases[i].expected);
+    }
+    fig_plan_step step = {.rows = 4, .token_limit = 2049};
+    int32_t index = -7;
+    assert_int_equal(fig_bucket_choose(buckets, 4, &step, &index), FIG_TOO_LARGE);
+    assert_int_equal(index, -1);
+    assert_string_equal(fig_message(), "step: there may be 2049 tokens, the largest bucket of 4 "
+                                       "rows takes 2048");
+}
+
+/* As if the tokens were shared evenly, a part of one counted as a whole. */
+static void without_lengths_a_step_costs_what_its_limit_does(void **state) {
+    (void)state;
+    static int32_t lengths[ROW_CAPACITY];
+    fig_random random = fig_random_seed(4);
+    for (int draw = 0; draw < 5000; draw++) {
+        const fig_bucket_shape shape = shape_of((fig_bucket){256, 4096}, draw % 2);
+        const int32_t rows = fig_random_range(&random, 1, 256);
+        const int32_t border = 64 * fig_random_range(&random, 0, 63);
+        const int32_t tokens = rows * border + fig_random_range(&random, 0, 1);
+        const fig_plan_step blind = {.rows = rows, .token_limit = tokens};
+        const fig_plan_step even = {.rows = rows, .lengths = lengths};
+        for (int32_t row = 0; row < rows; row++)
+            lengths[row] = tokens / rows + (tokens % rows > 0);
+        assert_int_equal(fig_bucket_cost(&shape, &blind), fig_bucket_cost(&shape, &even));
+    }
+    const fig_bucket_shape shape = shape_of((fig_bucket){256, 4096}, 0);
+    const fig_plan_step none = {.rows = 0};
+    assert_int_equal(fig_bucket_cost(&shape, &none), fig_variant_table[0].start_ns);
+}
+
 static void an_idle_step_costs_its_start_alone(void **state) {
     (void)state;
     static const int32_t lengths[4];
@@ -305,6 +378,9 @@ int main(void) {
         cmocka_unit_test(a_larger_bucket_does_not_compete_with_its_variants),
         cmocka_unit_test(the_choice_is_the_cheapest_variant_of_the_smallest_bucket),
         cmocka_unit_test(the_faster_variant_is_chosen_wherever_it_matters),
+        cmocka_unit_test(a_window_costs_the_tiles_that_it_touches),
+        cmocka_unit_test(without_lengths_rows_and_the_token_limit_choose),
+        cmocka_unit_test(without_lengths_a_step_costs_what_its_limit_does),
         cmocka_unit_test(an_idle_step_costs_its_start_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

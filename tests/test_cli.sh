@@ -83,7 +83,7 @@ for expression in sys.argv[2:]:
 run --help
 ends 0
 quiet
-for command in plan capture inspect verify replay presets; do
+for command in plan capture inspect verify replay memory presets; do
     run --help
     prints "  $command "
     run "$command" --help
@@ -108,7 +108,7 @@ run paln
 refused 'paln' 'figraph --help'
 run --hepl
 refused '--hepl'
-for command in plan capture inspect verify replay presets; do
+for command in plan capture inspect verify replay memory presets; do
     run "$command" --no-such-option
     refused "$command" '--no-such-option' "figraph $command --help"
 done
@@ -205,13 +205,21 @@ plan='plan --preset llama-3.1-8b --batch 40 --kv 32768,39x512'
 run $plan --json
 ends 0
 quiet
-json 'sum(j["worker_tiles"]) == j["tiles"] > 0' 'len(j["worker_tiles"]) == j["workers"] == 132' \
-    'max(j["worker_tiles"]) == j["tiles_most"]' 'min(j["worker_tiles"]) == j["tiles_least"]' \
-    'j["tiles_most"] - j["tiles_least"] <= 1' 'j["tokens"] == 32768 + 39 * 512' \
-    'j["tiles"] * j["heads"] * j["tile_tokens"] == 8 * j["tokens"]' \
-    'j["partials"] <= j["partial_limit"]' 'j["plan_bytes"] <= j["plan_bytes_limit"]' \
-    'j["bucket"]["batch"] >= 40' 'j["bucket"]["batch"] * j["bucket"]["kv"] >= j["tokens"]' \
-    'sum(j["worker_rows"]) >= 40'
+json 'len(j["kinds"]) == 1' 'j["tokens"] == 32768 + 39 * 512' 'j["workers"] == 132' \
+    'j["plan_bytes"] <= j["plan_bytes_limit"]' 'j["bucket"]["batch"] >= 40' \
+    'j["bucket"]["batch"] * j["bucket"]["kv"] >= j["tokens"]'
+# What holds for each kind of layer, k, of a plan, j.
+kinds() {
+    json 'all(sum(k["worker_tiles"]) == k["tiles"] for k in j["kinds"])' \
+        'all(len(k["worker_tiles"]) == len(k["worker_rows"]) == j["workers"] for k in j["kinds"])' \
+        'all(max(k["worker_tiles"]) == k["tiles_most"] for k in j["kinds"])' \
+        'all(min(k["worker_tiles"]) == k["tiles_least"] for k in j["kinds"])' \
+        'all(k["tiles_most"] - k["tiles_least"] <= 1 for k in j["kinds"])' \
+        'all(k["partials"] <= k["partial_limit"] for k in j["kinds"])'
+}
+kinds
+json 'j["kinds"][0]["tiles"] * j["heads"] * j["tile_tokens"] == 8 * j["tokens"]' \
+    'sum(j["kinds"][0]["worker_rows"]) >= 40'
 least=$(sed -n 's/.*"tiles_least": \([0-9]*\).*/\1/p' "$scratch/out")
 # shellcheck disable=SC2086
 run $plan
@@ -232,13 +240,41 @@ for traits in h200 h100 a100 host; do
     for lengths in 1 8x1 8x512 512,0,0,7 0 0,0,0; do
         run plan --preset tutorial --kv "$lengths" --traits "$traits" --json
         ends 0
-        json 'sum(j["worker_tiles"]) == j["tiles"]' 'len(j["worker_rows"]) == j["workers"]'
+        kinds
         run plan --preset tutorial --kv "$lengths" --traits "$traits"
         ends 0
         awk 'length > 80 { long = 1 } END { exit long }' "$scratch/out"
         verdict $? 'a drawing is to fit 80 columns'
     done
 done
+
+# Of gemma-2's layers every second one has a window: one more tile where it begins within one.
+plan='plan --preset gemma-2-9b --kv 8192,5000,4096,1 --page-size 64'
+# shellcheck disable=SC2086
+run $plan --json
+ends 0
+kinds
+json '[(k["window"], k["layers"]) for k in j["kinds"]] == [(4096, 21), (0, 21)]' \
+    'j["tile_tokens"] == 64' \
+    'j["kinds"][0]["tiles"] * j["heads"] == 8 * (64 + 65 + 64 + 1)' \
+    'j["kinds"][1]["tiles"] * j["heads"] == 8 * (128 + 79 + 64 + 1)'
+# shellcheck disable=SC2086
+run $plan
+ends 0
+prints '21 of 42 layers: a query sees 4 096 tokens, its own included'
+prints '21 of 42 layers: a query sees all tokens'
+run plan --preset gemma-2-9b --kv-limit 4096 --kv 4096 --json
+ends 0
+json '[(k["window"], k["layers"]) for k in j["kinds"]] == [(0, 42)]'
+run plan --preset mistral-7b --kv 30000,200 --row-tokens 4 --deterministic --json
+ends 0
+kinds
+json '[(k["window"], k["layers"]) for k in j["kinds"]] == [(4096, 32)]'
+run plan --preset gemma-2-9b --kv 0,0
+ends 0
+prints 'Every row is idle'
+run plan --preset tutorial --row-tokens 4 --kv 3
+refused '3' 'row_tokens' '4'
 
 # ---- capture, verify, inspect --------------------------------------------------------------------
 fig=$scratch/tutorial.fig
@@ -258,6 +294,20 @@ ends 0
 json 'j["traits"] == "h200"' 'j["layers"] == 3' 'j["nodes"] == 12'
 run verify "$scratch/h200.fig"
 ends 0
+run capture --preset tutorial --kv-dtype fp8 -o "$scratch/x.fig"
+refused '--kv-dtype' '"fp8"' 'e4m3'
+run capture --preset tutorial --kv-dtype bf16 -o "$scratch/x.fig"
+refused 'kv_dtype'
+run capture --preset tutorial --kv-scales head -o "$scratch/x.fig"
+refused 'kv_scales'
+run capture --preset tutorial --kv-scales row -o "$scratch/x.fig"
+refused '--kv-scales' '"row"' 'tensor, head'
+run capture --preset tutorial --kv-layout dhn -o "$scratch/x.fig"
+refused '--kv-layout' '"dhn"' 'nhd, hnd'
+run capture --preset tutorial --row-tokens 9 -o "$scratch/x.fig"
+refused 'row_tokens' '9' '8'
+run capture --preset gemma-2-9b --layers 43 -o "$scratch/x.fig"
+refused '--layers' '43' '42'
 run capture --preset tutorial --device cuda -o "$scratch/cuda.fig"
 refused 'cuda'
 [ ! -e "$scratch/cuda.fig" ]
@@ -349,6 +399,79 @@ run replay "$fig" --steps 1 --kv 9x1
 refused '--kv' '9' '8'
 run replay "$fig" --steps 1 --kv 513
 refused '--kv' '513' '512'
+cat > "$scratch/gemma.json" << 'END'
+{"model_type": "gemma2", "hidden_size": 512, "intermediate_size": 128, "num_hidden_layers": 2,
+ "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 80, "sliding_window": 48,
+ "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 64, "rope_theta": 10000.0,
+ "attn_logit_softcapping": 5.0, "max_position_embeddings": 512, "torch_dtype": "bfloat16"}
+END
+cat > "$scratch/qwen3.json" << 'END'
+{"model_type": "qwen3", "hidden_size": 512, "intermediate_size": 64, "num_hidden_layers": 1,
+ "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128, "hidden_act": "silu",
+ "rope_theta": 1000000, "rms_norm_eps": 1e-6, "max_position_embeddings": 512,
+ "torch_dtype": "bfloat16"}
+END
+cat > "$scratch/partial.json" << 'END'
+{"model_type": "llama", "hidden_size": 768, "intermediate_size": 64, "num_hidden_layers": 1,
+ "num_attention_heads": 8, "num_key_value_heads": 8, "hidden_act": "gelu", "rope_theta": 10000,
+ "partial_rotary_factor": 0.5, "max_position_embeddings": 512, "torch_dtype": "float32"}
+END
+# Every step that the options and the families can ask for is what float64 makes of it.
+checked() { # CAPTURE OPTION...
+    run capture "$@" --batch-limit 8 --kv-limit 512 -o "$scratch/checked.fig"
+    ends 0
+    run replay "$scratch/checked.fig" --steps 10 --check --json
+    ends 0
+    json 'j["passed"] is True' 'j["compared"] > 100000' 'j["worst_ulp"] > 0'
+}
+for model in gemma qwen3 partial; do
+    checked --config "$scratch/$model.json"
+    checked --config "$scratch/$model.json" --row-tokens 3 --kv-layout hnd
+    checked --config "$scratch/$model.json" --deterministic --page-size 0
+done
+for cache in e4m3 e5m2; do
+    checked --preset tutorial --kv-dtype "$cache"
+    checked --config "$scratch/gemma.json" --kv-dtype "$cache" --kv-scales head --kv-layout hnd \
+        --row-tokens 8 --page-size 1
+done
+checked --preset gemma-2-9b --layers 1 --kv-dtype e4m3
+checked --preset qwen2.5-7b --layers 1 --row-tokens 2
+# act; q, k and out; what is appended; four pages of each cache: of four query tokens each.
+run capture --preset tutorial --row-tokens 4 -o "$scratch/checked.fig"
+run replay "$scratch/checked.fig" --steps 1 --kv 64 --check --json
+json 'j["compared"] == 4 * (64 + (16 + 4 + 16) * 64 + 2 * 4 * 64) + 2 * 4 * 16 * 4 * 64'
+run replay "$scratch/checked.fig" --steps 1 --kv 3
+refused '--kv' '3' '4 queries'
+run capture --preset qwen2.5-7b --layers 1 --row-tokens 2 -o "$scratch/checked.fig"
+run replay "$scratch/checked.fig" --steps 1 --kv 1
+refused '--kv' '1' '2 queries'
+
+# ---- memory --------------------------------------------------------------------------------------
+run memory "$fig"
+ends 0
+quiet
+prints 'workspace'
+prints 'token'
+run memory "$fig" --json
+ends 0
+json 'j["token_bytes"] == 2 * 4 * 64 * 2' 'j["state_bytes"] == 4 * 8 * 32' 'j["pinned_bytes"] > 0' \
+    'j["device_bytes"] == sum(j[n + "_bytes"] for n in ["workspace", "plan", "state", "exec"])'
+four=$(sed -n 's/.*"pinned_bytes": \([0-9]*\).*/\1/p' "$scratch/out")
+run memory "$fig" --slots 4 --json
+json "j['pinned_bytes'] == $four"
+run memory "$fig" --slots 64 --json
+json "j['pinned_bytes'] > 15 * $four"
+run memory "$fig" --slots 65
+refused 'slots' '65' '64'
+run memory "$fig" --slots 0
+refused '--slots' '0'
+run memory "$scratch/none.fig"
+refused "$scratch/none.fig"
+run capture --config "$scratch/gemma.json" --kv-dtype e5m2 -o "$scratch/checked.fig"
+run memory "$scratch/checked.fig" --json
+json 'j["token_bytes"] == 2 * 2 * 4 * 80'
+
+# ---- replay, refused -----------------------------------------------------------------------------
 run replay "$scratch/h200.fig" --steps 6 --check --json
 ends 0
 json 'j["passed"] is True'
@@ -367,13 +490,29 @@ cat > "$scratch/record.c" << 'END'
 #include <stdio.h>
 #include <string.h>
 
+static int is(const char *wrong, const char *name) {
+    return strcmp(wrong, name) == 0;
+}
+
 static fig_tensor tensor(fig_program *p, const char *name, int rank, int64_t a, int64_t b,
                          int64_t c) {
-    int paged = strstr(name, "cache") != NULL;
+    int paged = strstr(name, "cache") != NULL, vector = strchr(name, '_') != NULL && rank == 1;
     fig_tensor_info info = {.size = sizeof info, .name = name, .role = FIG_BOUND,
-                            .dtype = FIG_F16, .rank = rank,
-                            .dims = {paged ? FIG_DIM_PAGES : FIG_DIM_BATCH, a, b, c}};
+                            .dtype = strstr(name, "scale") != NULL ? FIG_F32 : FIG_F16,
+                            .rank = rank,
+                            .dims = {vector ? a : paged ? FIG_DIM_PAGES : FIG_DIM_BATCH,
+                                     vector ? 0 : a, b, c}};
     return fig_program_tensor(p, &info);
+}
+
+/* What the spec says of the standard step; the program does as the tutorial does. */
+static void ask(fig_spec *spec, const char *wrong) {
+    if (is(wrong, "gelu")) spec->activation = FIG_GELU;
+    if (is(wrong, "window")) spec->window = 40;
+    if (is(wrong, "cap")) spec->soft_cap = 5;
+    if (is(wrong, "partial")) spec->rope.rotary_dim = 32;
+    if (is(wrong, "norm")) spec->qk_norm_epsilon = 1e-6f;
+    if (is(wrong, "scale")) spec->kv_dtype = FIG_E4M3;
 }
 
 /* The tutorial's step with one thing wrong in it. */
@@ -383,38 +522,55 @@ int main(int count, char **words) {
     fig_program *p;
     fig_graphs *graphs;
     if (fig_spec_preset(&spec, "tutorial") != FIG_OK) return 1;
+    ask(&spec, wrong);
     if (fig_program_create(&p, &spec) != FIG_OK) return 1;
-    fig_rope_spec rope = {.theta = strcmp(wrong, "rope") == 0 ? 9000 : 10000};
+    fig_rope_spec rope = {.theta = is(wrong, "rope") ? 9000 : 10000};
     fig_tensor table = fig_program_tensor(
         p, FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_STATE, .dtype = FIG_I32,
                        .rank = 2, .dims = {8, 32}));
     fig_tensor gate_up = tensor(p, "gate_up.0", 2, 128, 0, 0);
     fig_tensor act = tensor(p, "act.0", 2, 64, 0, 0);
-    fig_tensor q = tensor(p, strcmp(wrong, "name") == 0 ? "query.0" : "q.0", 3, 16, 64, 0);
+    fig_tensor q = tensor(p, is(wrong, "name") ? "query.0" : "q.0", 3, 16, 64, 0);
     fig_tensor k = tensor(p, "k.0", 3, 4, 64, 0), v = tensor(p, "v.0", 3, 4, 64, 0);
     fig_tensor out = tensor(p, "out.0", 3, 16, 64, 0);
-    fig_cache cache = {.k = tensor(p, "k_cache.0", 4, 16, 4, 64),
-                       .v = tensor(p, "v_cache.0", 4, 16, 4, 64),
-                       .page_table = table};
+    fig_tensor none = {0};
+    fig_dtype stored = is(wrong, "scale") ? FIG_E4M3 : FIG_F16;
+    fig_tensor_info pages = {.size = sizeof pages, .name = "k_cache.0", .role = FIG_BOUND,
+                             .dtype = stored, .rank = 4, .dims = {FIG_DIM_PAGES, 16, 4, 64}};
+    fig_cache cache = {.page_table = table};
+    cache.k = fig_program_tensor(p, &pages);
+    pages.name = "v_cache.0";
+    cache.v = fig_program_tensor(p, &pages);
+    fig_tensor q_norm = none, k_norm = none;
+    if (is(wrong, "norm")) {
+        q_norm = tensor(p, "q_norm.0", 1, 64, 0, 0);
+        k_norm = tensor(p, "k_norm.0", 1, 64, 0, 0);
+    }
+    if (is(wrong, "scale")) {
+        cache.v_scale = tensor(p, "k_scale.0", 1, 1, 0, 0);
+        cache.k_scale = tensor(p, "v_scale.0", 1, 1, 0, 0);
+    }
     fig_cache swapped = {.k = cache.v, .v = cache.k, .page_table = table};
     fig_program_layer(p, 0);
     /* Whatever stands in place of the activation, there are as many nodes as there should be. */
-    if (strcmp(wrong, "act") == 0)
+    if (is(wrong, "act"))
         fig_append_kv(p, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
-    else if (strcmp(wrong, "call") == 0)
+    else if (is(wrong, "call"))
         fig_call(p, FIG_OPTIONS(fig_call_op, .call = "gemm", .reads = &gate_up, .read_count = 1,
                                 .writes = &act, .write_count = 1));
     else
-        fig_silu_and_mul(p, FIG_OPTIONS(fig_silu_and_mul_op, .in = gate_up, .out = act));
-    fig_rope(p, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .rope = &rope));
+        fig_silu_and_mul(p, FIG_OPTIONS(fig_gated_op, .in = gate_up, .out = act));
+    fig_rope(p, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .rope = &rope, .q_norm = q_norm,
+                            .k_norm = k_norm, .norm_epsilon = is(wrong, "norm") ? 0.5f : 0));
     fig_append_kv(p, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v,
-                                 .cache = strcmp(wrong, "append") == 0 ? swapped : cache));
+                                 .cache = is(wrong, "append") ? swapped : cache));
     fig_attention(p, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache,
-                                 .sm_scale = strcmp(wrong, "attention") == 0 ? 0.126f
-                                             : strcmp(wrong, "nan") == 0     ? 3e38f
-                                                                             : 0.125f));
-    if (strcmp(wrong, "more") == 0)
-        fig_silu_and_mul(p, FIG_OPTIONS(fig_silu_and_mul_op, .in = gate_up, .out = act));
+                                 .window = is(wrong, "window") ? 41 : 0,
+                                 .sm_scale = is(wrong, "attention") ? 0.126f
+                                             : is(wrong, "nan")     ? 3e38f
+                                                                    : 0.125f));
+    if (is(wrong, "more"))
+        fig_silu_and_mul(p, FIG_OPTIONS(fig_gated_op, .in = gate_up, .out = act));
     if (fig_program_finish(p) != FIG_OK || fig_graphs_lower(&graphs, p, NULL) != FIG_OK ||
         fig_graphs_save(graphs, words[count - 1]) != FIG_OK) {
         fprintf(stderr, "%s: %s\n", wrong, fig_message());
@@ -454,6 +610,12 @@ found rope 'q.0'
 found append 'k_cache.0'
 found attention 'out.0'
 found nan 'nan where'
+found gelu 'act.0'
+found window 'out.0'
+found cap 'out.0'
+found partial 'q.0'
+found norm 'q.0'
+found scale 'k_cache.0'
 record name
 run replay "$scratch/name.fig" --steps 1
 refused 'query.0'
@@ -508,8 +670,9 @@ ends 1
 
 # ---- Streams -------------------------------------------------------------------------------------
 if [ -w /dev/full ]; then
-    for command in presets --help "inspect $fig" "verify $fig" "plan --preset tutorial --kv 5" \
-        "replay $fig --steps 1" "capture --preset tutorial -o $scratch/full.fig"; do
+    for command in presets --help "inspect $fig" "verify $fig" "memory $fig" \
+        "plan --preset tutorial --kv 5" "replay $fig --steps 1" \
+        "capture --preset tutorial -o $scratch/full.fig"; do
         words="$command > /dev/full"
         code=0
         : > "$scratch/out"

@@ -59,8 +59,7 @@ static void layers_carry_their_number_and_the_nodes_their_order(void **state) {
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_step(&spec);
     const fig_program_view *view = fig_program_view_of(program);
-    static const fig_op ops[] = {FIG_OP_SILU_AND_MUL, FIG_OP_ROPE, FIG_OP_APPEND_KV,
-                                 FIG_OP_ATTENTION};
+    static const fig_op ops[] = {FIG_OP_GATED, FIG_OP_ROPE, FIG_OP_APPEND_KV, FIG_OP_ATTENTION};
     assert_int_equal(view->node_count, 8);
     for (uint32_t n = 0; n < 8; n++) {
         assert_int_equal(view->nodes[n].op, ops[n % 4]);
@@ -87,6 +86,84 @@ static void without_width_and_pages_there_is_no_activation_and_no_table(void **s
     fig_program_destroy(program);
 }
 
+static const fig_tensor_record *record_of(const fig_program *program, const char *name) {
+    const fig_tensor tensor = fig_program_find(program, name);
+    if (tensor.id == 0) fail_msg("no tensor %s", name);
+    return &fig_program_view_of(program)->tensors[tensor.id - 1];
+}
+
+static void the_spec_decides_the_form_of_rows_and_caches(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_breadth_spec();
+    fig_program *program = fig_sample_step(&spec);
+    static const char *const rows[] = {"gate_up.1", "act.0", "q.1", "k.0", "v.1", "out.0"};
+    static const char *const caches[] = {"k_cache.0", "v_cache.1"};
+    static const char *const scales[] = {"k_scale.0", "v_scale.1"};
+    static const char *const norms[] = {"q_norm.1", "k_norm.0"};
+    const int64_t scale_dims[4] = {2}, norm_dims[4] = {64};
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(record_of(program, rows[i])->symbol, FIG_SYMBOL_BATCH);
+        assert_int_equal(record_of(program, rows[i])->dims[0], 2);
+        assert_int_equal(record_of(program, rows[i])->dtype, FIG_F16);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(record_of(program, caches[i])->dtype, FIG_E4M3);
+        assert_int_equal(record_of(program, caches[i])->layout, FIG_HND);
+        assert_int_equal(record_of(program, caches[i])->dims[0], 1);
+        assert_int_equal(record_of(program, scales[i])->dtype, FIG_F32);
+        assert_int_equal(record_of(program, norms[i])->dtype, FIG_F16);
+        assert_tensor(program, scales[i], FIG_BOUND, scale_dims);
+        assert_tensor(program, norms[i], FIG_BOUND, norm_dims);
+    }
+    fig_program_destroy(program);
+}
+
+static void one_scale_serves_a_tensor_unless_heads_have_their_own(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_breadth_spec();
+    spec.kv_scales = 0;
+    fig_program *program = fig_sample_step(&spec);
+    assert_int_equal(record_of(program, "k_scale.0")->dims[0], 1);
+    fig_program_destroy(program);
+    spec.kv_dtype = FIG_F16;
+    spec.qk_norm_epsilon = 0;
+    program = fig_sample_step(&spec);
+    assert_int_equal(fig_program_find(program, "k_scale.0").id, 0);
+    assert_int_equal(fig_program_find(program, "q_norm.0").id, 0);
+    fig_program_destroy(program);
+}
+
+/* Layer 0 has the window of 40, layer 1 sees all; both have the cap. */
+static void a_layer_sees_what_the_spec_lets_it(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_breadth_spec();
+    fig_program *program = fig_sample_step(&spec);
+    const fig_program_view *view = fig_program_view_of(program);
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        fig_attention_attributes attributes;
+        if (view->nodes[n].op != FIG_OP_ATTENTION) continue;
+        memcpy(&attributes, view->attributes + view->nodes[n].attribute, sizeof attributes);
+        assert_int_equal(attributes.window, view->nodes[n].layer == 0 ? 40 : 0);
+        assert_true(attributes.soft_cap == 30.0f);
+    }
+    fig_program_destroy(program);
+}
+
+static void the_activation_is_the_specs(void **state) {
+    (void)state;
+    for (int activation = FIG_SILU; activation <= FIG_GELU_TANH; activation++) {
+        fig_spec spec = fig_sample_spec();
+        fig_gated_attributes attributes;
+        spec.activation = (fig_activation)activation;
+        fig_program *program = fig_sample_step(&spec);
+        const fig_program_view *view = fig_program_view_of(program);
+        assert_int_equal(view->nodes[0].op, FIG_OP_GATED);
+        memcpy(&attributes, view->attributes, sizeof attributes);
+        assert_int_equal(attributes.activation, activation);
+        fig_program_destroy(program);
+    }
+}
+
 static void every_preset_and_the_most_layers_record(void **state) {
     (void)state;
     fig_spec spec;
@@ -106,6 +183,10 @@ int main(void) {
         cmocka_unit_test(the_sample_has_the_promised_tensors),
         cmocka_unit_test(layers_carry_their_number_and_the_nodes_their_order),
         cmocka_unit_test(without_width_and_pages_there_is_no_activation_and_no_table),
+        cmocka_unit_test(the_spec_decides_the_form_of_rows_and_caches),
+        cmocka_unit_test(one_scale_serves_a_tensor_unless_heads_have_their_own),
+        cmocka_unit_test(a_layer_sees_what_the_spec_lets_it),
+        cmocka_unit_test(the_activation_is_the_specs),
         cmocka_unit_test(every_preset_and_the_most_layers_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,6 @@
 /* test_engine.c: what a caller may do with an engine, and what it is told where it may not. */
 #include "engine/engine.h"
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -441,6 +440,80 @@ static void a_replay_that_finds_no_plan_does_nothing_and_is_reported(void **stat
     fig_gate_close(&g);
 }
 
+/* Told that the rows have few tokens in all, a step is planned for a small bucket. */
+static void lengths_beyond_their_bucket_run_no_rows_and_are_reported(void **state) {
+    (void)state;
+    static const fig_bucket buckets[] = {{4, 32}, {4, 512}};
+    static const int32_t few[] = {16, 0, 100, 12}, many[] = {513, 500, 512, 400};
+    static fig_decode decode;
+    fig_engine *engine;
+    fig_random random = fig_random_seed(6);
+    fig_decode_options options = small_decode;
+    options.kv_limit = 512;
+    options.buckets = buckets;
+    options.bucket_count = 2;
+    options.reads_lengths = 1;
+    fig_decode_open(&decode, &options);
+    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    fig_decode_bind(&decode, engine);
+    for (int32_t s = 0; s < 4; s++)
+        fig_decode_prefill(&decode, s, 512, &random);
+    for (int i = 0; i < 6; i++) {
+        const int too_many = i % 3 == 1, idle = i % 3 == 2;
+        fig_step step = {.size = sizeof step, .rows = 4, .kv_lengths = i % 3 == 0 ? few : many};
+        fig_step given = fig_decode_step(&decode, &step);
+        if (!idle) given.token_limit = 128;
+        fig_decode_fill(&decode, &random);
+        assert_int_equal(fig_engine_step(engine, &given), FIG_OK);
+        fig_status status = fig_engine_wait(engine, FIG_GATE_BOUND_US);
+        if (too_many) {
+            assert_int_equal(status, FIG_TOO_LARGE);
+            check_message("1 steps ran no rows: their lengths on the device are more than their "
+                          "bucket holds, or nothing was staged for them");
+            assert_memory_equal(decode.memory, decode.before, decode.memory_bytes);
+            continue;
+        }
+        assert_int_equal(status, FIG_OK);
+        int32_t lengths[] = {step.kv_lengths[0], step.kv_lengths[1], step.kv_lengths[2],
+                             step.kv_lengths[3]};
+        if (lengths[0] > 512) lengths[0] = 0; /* no sequence's: its row is idle */
+        step.kv_lengths = lengths;
+        int32_t positions[] = {lengths[0] > 0 ? lengths[0] - 1 : decode.positions[0],
+                               decode.positions[1], decode.positions[2], decode.positions[3]};
+        step.positions = positions;
+        fig_decode_check(&decode, &step);
+    }
+    fig_engine_close(engine);
+    fig_decode_close(&decode);
+}
+
+static void a_poll_says_what_the_wait_will(void **state) {
+    (void)state;
+    static const fig_bucket buckets[] = {{2, 32}, {2, 128}};
+    static const int32_t many[] = {128, 128};
+    static fig_decode decode;
+    fig_engine *engine;
+    fig_decode_options options = small_decode;
+    options.batch_limit = 2;
+    options.buckets = buckets;
+    options.bucket_count = 2;
+    options.reads_lengths = 1;
+    fig_decode_open(&decode, &options);
+    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    fig_decode_bind(&decode, engine);
+    const fig_step step = {.size = sizeof step, .rows = 2, .kv_lengths = many};
+    fig_step given = fig_decode_step(&decode, &step);
+    given.token_limit = 64;
+    assert_int_equal(fig_engine_step(engine, &given), FIG_OK);
+    while (fig_gate_progress(engine).completed < 1) {
+    }
+    assert_int_equal(fig_gate_progress(engine).fault, FIG_TOO_LARGE);
+    assert_int_equal(fig_engine_wait(engine, FIG_GATE_BOUND_US), FIG_TOO_LARGE);
+    assert_int_equal(fig_gate_progress(engine).fault, FIG_OK);
+    fig_engine_close(engine);
+    fig_decode_close(&decode);
+}
+
 /* A caller's header may be older or newer than the library's. */
 static void a_struct_that_the_caller_knows_in_part_is_filled_in_part(void **state) {
     (void)state;
@@ -463,63 +536,6 @@ static void a_struct_that_the_caller_knows_in_part_is_filled_in_part(void **stat
     fig_gate_close(&g);
 }
 
-/* ---- Threads ------------------------------------------------------------------------------- */
-
-typedef struct runner {
-    const fig_graphs *graphs;
-    unsigned wrong; /* statuses, joined */
-    fig_gate_act act;
-    _Alignas(16) fig_gate_x x;
-} runner;
-
-/* Asserts nothing: CMocka's assertions belong to the thread that runs the test. */
-static void *run_engine(void *user) {
-    runner *r = user;
-    fig_gate gate;
-    fig_engine *engine;
-    const fig_span span = {.size = sizeof span, .name = "act", .bytes = sizeof r->act};
-    fig_gate_init(&gate);
-    r->wrong = fig_engine_open(&engine, r->graphs, NULL);
-    r->wrong |= fig_gate_bind(engine, "x", r->x, sizeof r->x);
-    r->wrong |= fig_gate_bind(engine, "act", NULL, 0);
-    r->wrong |= fig_engine_register(engine, "gemm", fig_gate_callback, &gate);
-    for (int i = 0; i < 200; i++) {
-        const fig_step step = fig_gate_step(i % 5);
-        fig_status status = fig_engine_step(engine, &step);
-        while (status == FIG_BUSY) {
-            r->wrong |= fig_engine_wait(engine, FIG_GATE_BOUND_US);
-            status = fig_engine_step(engine, &step);
-        }
-        r->wrong |= status;
-    }
-    const fig_step last = fig_gate_step(4);
-    r->wrong |= fig_engine_wait(engine, FIG_GATE_BOUND_US);
-    r->wrong |= fig_engine_step(engine, &last);
-    r->wrong |= fig_engine_read(engine, &span, r->act);
-    r->wrong |= gate.calls != 201;
-    fig_engine_close(engine);
-    return NULL;
-}
-
-static void engines_on_several_threads_share_one_graphs(void **state) {
-    (void)state;
-    enum { THREADS = 3 };
-    static runner runners[THREADS];
-    pthread_t threads[THREADS];
-    fig_graphs *graphs = fig_gate_graphs();
-    for (int i = 0; i < THREADS; i++) {
-        runners[i].graphs = graphs;
-        fig_gate_fill(runners[i].x, (float)(i + 1));
-        assert_int_equal(pthread_create(&threads[i], NULL, run_engine, &runners[i]), 0);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        pthread_join(threads[i], NULL);
-        assert_int_equal(runners[i].wrong, FIG_OK);
-        fig_gate_check(runners[i].x, runners[i].act, 4);
-    }
-    fig_graphs_destroy(graphs);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_gpu_auto_is_the_host_and_cuda_is_refused),
@@ -539,8 +555,9 @@ int main(void) {
         cmocka_unit_test(a_wait_has_its_bound_and_a_poll_none),
         cmocka_unit_test(closing_waits_for_steps_in_flight),
         cmocka_unit_test(a_replay_that_finds_no_plan_does_nothing_and_is_reported),
+        cmocka_unit_test(lengths_beyond_their_bucket_run_no_rows_and_are_reported),
+        cmocka_unit_test(a_poll_says_what_the_wait_will),
         cmocka_unit_test(a_struct_that_the_caller_knows_in_part_is_filled_in_part),
-        cmocka_unit_test(engines_on_several_threads_share_one_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

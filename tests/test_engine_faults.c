@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "engine/engine.h"
 #include "tests/support/decode.h"
 #include "tests/support/fault.h"
 #include "tests/support/gate.h"
@@ -109,7 +110,7 @@ static void run_decode(pass *p, fig_decode *decode, int64_t fail_at_call) {
         .size = sizeof pages, .sequence = 1, .count = 8, .pages = decode->page_table + 8};
     fig_random random = fig_random_seed(3);
     fig_engine *engine = open_engine(p, decode->graphs, fail_at_call);
-    for (int kind = 0; kind < FIG_DECODE_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < FIG_DECODE_K_SCALE; kind++) {
         const fig_binding binding = fig_decode_binding(decode, 0, (fig_decode_kind)kind);
         TWICE(p, fig_engine_bind(engine, &binding));
     }
@@ -202,12 +203,91 @@ static void every_allocation_of_a_decode_may_fail(void **state) {
     fig_decode_close(&decode);
 }
 
+/* ---- Steps --------------------------------------------------------------------------------- */
+
+/* The device call that fails is each in turn, until none is left; a step that did not succeed is
+ * tried once more, with other rows. */
+static int fail_steps(int64_t fail_at_call) {
+    fig_gate g;
+    int failures = 0;
+    fig_gate_open(&g, FIG_OPTIONS(fig_engine_options, .fail_at_call = fail_at_call));
+    for (int32_t i = 0; i < 6; i++) {
+        const fig_step step = fig_gate_step(1 + i % 4), next = fig_gate_step(1 + (i + 1) % 4);
+        const fig_engine_stats before = fig_gate_stats(g.engine);
+        int32_t rows = step.rows;
+        if (fig_engine_step(g.engine, &step) != FIG_OK) {
+            const fig_engine_stats after = fig_gate_stats(g.engine);
+            failures++;
+            assert_int_equal(g.engine->staged, g.engine->launched);
+            assert_int_equal(after.uploaded_bytes, before.uploaded_bytes);
+            assert_int_equal(after.last_bucket, before.last_bucket);
+            assert_int_equal(after.steps, before.steps);
+            assert_int_equal(fig_engine_step(g.engine, &next), FIG_OK);
+            rows = next.rows;
+        }
+        if (fig_engine_wait(g.engine, FIG_GATE_BOUND_US) != FIG_OK) fig_gate_wait(&g);
+        assert_int_equal(g.last.rows, rows); /* not those of a plan before */
+        assert_int_equal(g.calls, i + 1);
+    }
+    fig_gate_close(&g);
+    return failures;
+}
+
+static void a_step_that_fails_stages_nothing(void **state) {
+    (void)state;
+    int failures = 0;
+    for (int64_t n = 1; n < 60; n++) {
+        fig_engine *engine;
+        fig_graphs *graphs = fig_gate_graphs();
+        fig_status status =
+            fig_engine_open(&engine, graphs, FIG_OPTIONS(fig_engine_options, .fail_at_call = n));
+        fig_engine_close(engine);
+        fig_graphs_destroy(graphs);
+        if (status == FIG_OK) failures += fail_steps(n);
+    }
+    print_message("%d steps failed\n", failures);
+    assert_true(failures >= 6 + 8); /* six launches, and what prepares the first */
+}
+
+/* What was staged before it stays, and is launched next. */
+static void a_step_that_fails_leaves_what_was_staged_before_it(void **state) {
+    (void)state;
+    for (int64_t n = 1; n < 60; n++) {
+        fig_gate g;
+        fig_gate_init(&g);
+        g.graphs = fig_gate_graphs();
+        fig_status status = fig_engine_open(&g.engine, g.graphs,
+                                            FIG_OPTIONS(fig_engine_options, .fail_at_call = n));
+        const fig_step three = fig_gate_step(3), one = fig_gate_step(1);
+        if (status == FIG_OK) {
+            fig_gate_bind(g.engine, "x", g.x, sizeof g.x);
+            fig_gate_bind(g.engine, "act", g.act, sizeof g.act);
+            fig_engine_register(g.engine, "gemm", fig_gate_callback, &g);
+        }
+        if (status == FIG_OK && fig_engine_stage(g.engine, &three) == FIG_OK &&
+            fig_engine_step(g.engine, &one) != FIG_OK) {
+            assert_int_equal(g.engine->staged, 1);
+            assert_int_equal(g.engine->launched, 0);
+            assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
+            fig_gate_wait(&g);
+            assert_int_equal(g.last.rows, 3);
+            assert_int_equal(fig_engine_launch(g.engine), FIG_INVALID);
+            fig_gate_close(&g);
+            return;
+        }
+        fig_gate_close(&g);
+    }
+    fail_msg("no launch failed");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_device_call_of_a_program_with_calls_may_fail),
         cmocka_unit_test(every_device_call_of_a_decode_may_fail),
         cmocka_unit_test(every_allocation_of_a_program_with_calls_may_fail),
         cmocka_unit_test(every_allocation_of_a_decode_may_fail),
+        cmocka_unit_test(a_step_that_fails_stages_nothing),
+        cmocka_unit_test(a_step_that_fails_leaves_what_was_staged_before_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

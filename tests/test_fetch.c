@@ -161,19 +161,19 @@ static void rows_run_by_what_was_fetched_and_none_after_a_miss(void **state) {
     fetch_bench bench;
     float in[2][4] = {{1, 1, 2, 2}, {1, 1, 2, 2}}, out[2][2] = {{7, 7}, {7, 7}};
     open_bench(&bench, 0);
-    fig_silu_and_mul_params silu = {.in = in,
-                                    .out = out,
-                                    .plan = bench.plan,
-                                    .in_stride = 4,
-                                    .out_stride = 2,
-                                    .row_limit = 2,
-                                    .width = 2,
-                                    .dtype = FIG_F32};
+    fig_gated_params gated = {.in = in,
+                              .out = out,
+                              .plan = bench.plan,
+                              .in_stride = 4,
+                              .out_stride = 2,
+                              .rows = {.row_limit = 2, .multiple = 1},
+                              .width = 2,
+                              .dtype = FIG_F32};
     publish(&bench, 1, 128);
     run(&bench);
     run(&bench); /* nothing is there: the plan fetched before must not run again */
     for (uint32_t row = 0; row < 2; row++)
-        fig_kernel_table[FIG_OP_SILU_AND_MUL].twin(&silu, (uint32_t[3]){row, 0, 0});
+        fig_kernel_table[FIG_OP_GATED].twin(&gated, (uint32_t[3]){row, 0, 0});
     for (int i = 0; i < 4; i++)
         assert_true(out[i / 2][i % 2] == 7);
 }

@@ -133,13 +133,14 @@ static void a_layer_that_differs_in_anything_is_not_alike(void **state) {
     const uint32_t count = fig_fold_block(view, 0);
     assert_int_equal(count, 6);
     assert_int_equal(repeats(view), 2);
+    const size_t window = offsetof(fig_attention_attributes, window);
     fig_node nodes[16];
-    uint32_t operands[64];
+    uint32_t operands[128];
     uint8_t attributes[4096];
     fig_tensor_record tensors[32];
-    assert_true(view->node_count <= 16 && view->operand_count <= 64 &&
+    assert_true(view->node_count <= 16 && view->operand_count <= 128 &&
                 view->attribute_bytes <= sizeof attributes && view->tensor_count <= 32);
-    for (int change = 0; change < 8; change++) {
+    for (int change = 0; change < 11; change++) {
         fig_program_view changed = *view;
         memcpy(nodes, view->nodes, view->node_count * sizeof *nodes);
         memcpy(operands, view->operands, view->operand_count * sizeof *operands);
@@ -159,6 +160,9 @@ static void a_layer_that_differs_in_anything_is_not_alike(void **state) {
         case 5: nodes[count + 1].layer = 0; break;
         case 6: nodes[count].op = FIG_OP_ROPE; break;
         case 7: nodes[count].attribute_bytes--; break;
+        case 8: tensors[q - 1].dims[0]++; break;
+        case 9: tensors[q - 1].layout = FIG_HND; break;
+        case 10: attributes[nodes[count + 4].attribute + window] ^= 1; break;
         }
         const int alike = fig_fold_matches(&changed, 0, count, count);
         if (alike != (change == 0)) fail_msg("change %d: %d", change, alike);

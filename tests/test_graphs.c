@@ -101,9 +101,27 @@ static void buckets_and_traits_are_the_callers(void **state) {
     for (int i = 0; i < 4; i++)
         assert_memory_equal(&graphs->buckets[i].caps, &sorted[i / 2], sizeof sorted[0]);
     const fig_traits kept = {sizeof kept, "mine", 90, 7, 100000};
-    assert_memory_equal(&graphs->traits, &kept, sizeof kept);
+    assert_memory_equal(&graphs->target.traits, &kept, sizeof kept);
     assert_int_equal(graphs->buckets[2].plan.splits[0].workers, 7);
     fig_graphs_destroy(graphs);
+}
+
+/* One variant of each bucket, and the file says so. */
+static void deterministic_graphs_are_lowered_once_and_loaded_so(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_graphs *made = lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .deterministic = 1));
+    fig_graphs *loaded;
+    assert_int_equal(made->bucket_count, 4 * 2);
+    assert_int_equal(fig_graphs_save(made, path), FIG_OK);
+    if (fig_graphs_load(&loaded, path) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(loaded->target.deterministic, 1);
+    assert_int_equal(info_of(loaded).relowered_count, 0);
+    assert_memory_equal(loaded->buckets, made->buckets, made->bucket_count * sizeof *made->buckets);
+    for (uint32_t i = 0; i < made->bucket_count; i++)
+        assert_int_equal(made->buckets[i].plan.splits[0].fixed, 1);
+    fig_graphs_destroy(made);
+    fig_graphs_destroy(loaded);
 }
 
 static fig_status lower_with(const fig_lower_options *options) {
@@ -133,6 +151,8 @@ static void unsound_options_are_refused(void **state) {
         "batch is 7, limits 1 to 6");
     FIG_SAMPLE_REFUSES(lower_with(FIG_OPTIONS(fig_lower_options, .traits = &none)), FIG_INVALID,
                        "traits: sm_count is 0");
+    FIG_SAMPLE_REFUSES(lower_with(FIG_OPTIONS(fig_lower_options, .deterministic = 2)), FIG_INVALID,
+                       "deterministic is 2, it must be 0 or 1");
     FIG_SAMPLE_REFUSES(
         lower_with(FIG_OPTIONS(fig_lower_options, .buckets = wide, .bucket_count = -1)),
         FIG_INVALID, "bucket_count is -1");
@@ -162,9 +182,12 @@ static fig_status assemble(const fig_bucket_shape *shapes, uint32_t count, const
                            fig_graphs **graphs) {
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_step(&spec);
-    fig_traits traits;
-    assert_int_equal(fig_traits_named(&traits, "h100"), FIG_OK);
-    const fig_graphs_parts parts = {program, &traits, shapes, count, digests};
+    const fig_lower_target target = fig_sample_target("h100");
+    const fig_graphs_parts parts = {.program = program,
+                                    .target = &target,
+                                    .buckets = shapes,
+                                    .bucket_count = count,
+                                    .made_digests = digests};
     const fig_status status = fig_graphs_assemble(graphs, &parts);
     fig_program_destroy(program);
     if (status != FIG_OK) assert_null(*graphs);
@@ -202,15 +225,15 @@ static void launches_of_all_buckets_have_a_limit(void **state) {
                            .kv_limit = 4096};
     fig_program *program = fig_sample_program(&spec);
     static fig_bucket_shape shapes[1024];
-    fig_traits traits;
+    const fig_lower_target target = fig_sample_target("host");
     fig_graphs *graphs;
     for (int i = 0; i < 4096; i++)
         fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
     assert_int_equal(fig_program_finish(program), FIG_OK);
     for (int i = 0; i < 1024; i++)
         shapes[i].caps = (fig_bucket){1, i + 1};
-    assert_int_equal(fig_traits_named(&traits, "host"), FIG_OK);
-    const fig_graphs_parts parts = {program, &traits, shapes, 1024, NULL};
+    const fig_graphs_parts parts = {
+        .program = program, .target = &target, .buckets = shapes, .bucket_count = 1024};
     FIG_SAMPLE_REFUSES(fig_graphs_assemble(&graphs, &parts), FIG_TOO_LARGE,
                        "1024 buckets of 4097 launches, limit 4194304");
     fig_program_destroy(program);
@@ -391,7 +414,9 @@ static void tensors_come_as_recorded_without_the_engines_own(void **state) {
          .role = FIG_STATE,
          .dtype = FIG_I64,
          .rank = 4,
-         .dims = {FIG_DIM_PAGES, 4, 5, 6}},
+         .dims = {FIG_DIM_PAGES, 4, 5, 6},
+         .multiple = 3,
+         .layout = FIG_HND},
     };
     for (int i = 0; i < 3; i++) {
         infos[i].size = sizeof infos[i];
@@ -411,6 +436,8 @@ static void tensors_come_as_recorded_without_the_engines_own(void **state) {
         assert_int_equal(info.role, expected->role);
         assert_int_equal(info.dtype, expected->dtype);
         assert_int_equal(info.rank, expected->rank);
+        assert_int_equal(info.multiple, i == 0 ? 1 : 3);
+        assert_int_equal(info.layout, expected->layout);
         for (int32_t d = 0; d < 4; d++)
             assert_int_equal(info.dims[d], d < info.rank ? expected->dims[d] : 1);
     }
@@ -476,6 +503,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_default_the_ladder_is_lowered_for_the_host),
         cmocka_unit_test(buckets_and_traits_are_the_callers),
+        cmocka_unit_test(deterministic_graphs_are_lowered_once_and_loaded_so),
         cmocka_unit_test(unsound_options_are_refused),
         cmocka_unit_test(a_program_that_failed_or_goes_on_is_not_lowered),
         cmocka_unit_test(buckets_of_a_file_are_checked),

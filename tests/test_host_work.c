@@ -211,15 +211,15 @@ static void shuffled_blocks_run_once_each(void **state) {
     memset(out, 0xff, sizeof out);
     for (int i = 0; i < 2; i++) {
         uint64_t random = i == 0 ? 0 : 77;
-        const fig_silu_and_mul_params params = {.in = in,
-                                                .out = out[i],
-                                                .plan = (const uint8_t *)&plan,
-                                                .in_stride = 2 * WIDTH,
-                                                .out_stride = WIDTH,
-                                                .row_limit = ROWS,
-                                                .width = WIDTH,
-                                                .dtype = FIG_F32};
-        const fig_dev_launch kernel = {.op = FIG_OP_SILU_AND_MUL,
+        const fig_gated_params params = {.in = in,
+                                         .out = out[i],
+                                         .plan = (const uint8_t *)&plan,
+                                         .in_stride = 2 * WIDTH,
+                                         .out_stride = WIDTH,
+                                         .rows = {ROWS, 1},
+                                         .width = WIDTH,
+                                         .dtype = FIG_F32};
+        const fig_dev_launch kernel = {.op = FIG_OP_GATED,
                                        .grid = {ROWS, 1, 1},
                                        .block = {1, 1, 1},
                                        .params = &params,

@@ -125,9 +125,7 @@ static void check_launch(const json_t *launch, const fig_launch *lowered) {
                          lowered->grid[i]);
 }
 
-static void every_launch_shows_every_param(void **state) {
-    (void)state;
-    fig_graphs *graphs = fig_capture_mixed();
+static void show_every_launch(fig_graphs *graphs) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     for (uint32_t b = 0; b < graphs->bucket_count; b++) {
         fig_lowered lowered;
@@ -149,6 +147,12 @@ static void every_launch_shows_every_param(void **state) {
         fig_lower_finish(&lowered);
     }
     fig_graphs_destroy(graphs);
+}
+
+static void every_launch_shows_every_param(void **state) {
+    (void)state;
+    show_every_launch(fig_capture_mixed());
+    show_every_launch(fig_capture_breadth());
 }
 
 static void params_are_named_by_what_they_stand_for(void **state) {
@@ -195,17 +199,88 @@ static void assert_shows(const char *text, const char *part) {
 
 static void text_keeps_to_a_hundred_columns(void **state) {
     (void)state;
-    static const char *const presets[] = {"tutorial", "llama-3.1-8b"};
-    for (int i = 0; i < 3; i++) {
-        fig_graphs *graphs =
-            i < 2 ? fig_capture_preset(presets[i], i == 0 ? 1 : 32, "h200") : fig_capture_mixed();
+    static const char *const names[] = {"tutorial", "llama-3.1-8b", "mixed", "breadth"};
+    for (int i = 0; i < 4; i++) {
+        fig_graphs *graphs = i == 2 ? fig_capture_mixed() : i == 3 ? fig_capture_breadth() : NULL;
+        if (graphs == NULL) graphs = fig_capture_preset(names[i], i == 0 ? 1 : 32, "h200");
         for (int32_t bucket = 0; bucket <= (int32_t)graphs->bucket_count; bucket++) {
             char *text = show(graphs, FIG_TEXT, bucket);
-            assert_lines(i < 2 ? presets[i] : "mixed", text);
+            assert_lines(names[i], text);
             free(text);
         }
         fig_graphs_destroy(graphs);
     }
+}
+
+static void the_text_says_what_a_step_has_beyond_the_plainest(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_breadth();
+    char *text = show(graphs, FIG_TEXT, 0);
+    assert_shows(text, "2 layers, f16, at most 6 rows of 2 query tokens\n");
+    assert_shows(text, "gelu_tanh, width 32\n");
+    assert_shows(text, "NeoX, 32 of head_dim, theta 10000\n");
+    assert_shows(text, "window 40, soft cap 30, q and k normalised, epsilon 1e-05\n");
+    assert_shows(text, "stored      e4m3, hnd, a scale for each kv head\n");
+    assert_shows(text, "split       deterministic: ");
+    assert_shows(text, "  q.0..1           bound  f16   [batch x 2, 8, 64]\n");
+    assert_shows(text, "  k_cache.0..1     bound  e4m3  [pages, 16, 2, 64] hnd\n");
+    assert_shows(text, "    plan            lengths, positions\n");
+    assert_shows(text, "attention classes: 2\n"
+                       "  2 kv heads for 8 q heads of 64, window 40, 2 queries a row: layers 0\n"
+                       "  2 kv heads for 8 q heads of 64, all tokens, 2 queries a row: layers 1\n");
+    free(text);
+    text = show(graphs, FIG_TEXT, 1);
+    assert_shows(text, "split.window           40 ");
+    assert_shows(text, "split.fixed            1 ");
+    assert_shows(text, "2 rows, 2 classes, ");
+    free(text);
+    fig_graphs_destroy(graphs);
+
+    graphs = fig_capture_mixed();
+    text = show(graphs, FIG_TEXT, 0);
+    static const char *const plain[] = {"logits", "stored", "split", "query", "hnd", " x 1"};
+    for (int i = 0; i < 6; i++) {
+        if (strstr(text, plain[i]) != NULL) fail_msg("\"%s\" is in\n%s", plain[i], text);
+    }
+    free(text);
+    fig_graphs_destroy(graphs);
+}
+
+static void json_says_what_a_step_has_beyond_the_plainest(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_breadth();
+    json_t *root = show_json(graphs, 0);
+    const json_t *spec = json_object_get(root, "spec");
+    assert_string_equal(string(spec, "kv_dtype"), "e4m3");
+    assert_string_equal(string(spec, "activation"), "gelu_tanh");
+    assert_string_equal(string(spec, "kv_layout"), "hnd");
+    assert_int_equal(integer(spec, "kv_scales"), 1);
+    assert_int_equal(integer(spec, "row_tokens"), 2);
+    assert_int_equal(integer(spec, "window"), 40);
+    assert_int_equal(json_array_size(json_object_get(spec, "window_layers")), 1);
+    assert_int_equal(integer(json_object_get(spec, "rope"), "rotary_dim"), 32);
+    assert_int_equal(integer(root, "deterministic"), 1);
+    const json_t *classes = json_object_get(root, "classes");
+    assert_int_equal(json_array_size(classes), 2);
+    assert_int_equal(integer(json_array_get(classes, 0), "window"), 40);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(classes, 1), "nodes")), 2);
+    const json_t *q = json_array_get(json_object_get(root, "tensors"), 5);
+    assert_string_equal(string(q, "name"), "q.0");
+    assert_int_equal(integer(q, "multiple"), 2);
+    assert_string_equal(string(q, "layout"), "nhd");
+    json_decref(root);
+    root = show_json(graphs, 1);
+    const json_t *plan =
+        json_object_get(json_array_get(json_object_get(root, "launches"), 1), "params");
+    const json_t *shape = json_object_get(plan, "shape");
+    assert_int_equal(integer(shape, "row_limit"), 2);
+    const json_t *split =
+        json_object_get(json_array_get(json_object_get(shape, "classes"), 0), "split");
+    assert_int_equal(integer(split, "window"), 40);
+    assert_int_equal(integer(split, "fixed"), 1);
+    assert_int_equal(integer(split, "tile_limit"), 4);
+    json_decref(root);
+    fig_graphs_destroy(graphs);
 }
 
 static void the_summary_shows_a_layer_once(void **state) {
@@ -364,6 +439,8 @@ int main(void) {
         cmocka_unit_test(every_launch_shows_every_param),
         cmocka_unit_test(params_are_named_by_what_they_stand_for),
         cmocka_unit_test(text_keeps_to_a_hundred_columns),
+        cmocka_unit_test(the_text_says_what_a_step_has_beyond_the_plainest),
+        cmocka_unit_test(json_says_what_a_step_has_beyond_the_plainest),
         cmocka_unit_test(the_summary_shows_a_layer_once),
         cmocka_unit_test(a_bucket_shows_layers_until_they_repeat),
         cmocka_unit_test(layers_that_fold_are_lowered_alike),

@@ -19,18 +19,12 @@
 
 enum { NODE_CAPACITY = 24, PROGRAM_COUNT = 300 };
 
-static fig_traits traits_of(const char *name) {
-    fig_traits traits;
-    assert_int_equal(fig_traits_named(&traits, name), FIG_OK);
-    return traits;
-}
-
-static fig_status shape_for(const fig_program *program, const fig_traits *traits,
+static fig_status shape_for(const fig_program *program, const fig_lower_target *target,
                             const fig_bucket *caps, int32_t variant, fig_bucket_shape *shape) {
     memset(shape, 0xff, sizeof *shape);
     shape->caps = *caps;
     shape->variant = variant;
-    return fig_lower_shape(fig_program_view_of(program), traits, 3, shape);
+    return fig_lower_shape(fig_program_view_of(program), target, 3, shape);
 }
 
 /* Every byte of the params, the workspace and the launches of one bucket. */
@@ -41,10 +35,10 @@ typedef struct ground {
 } ground;
 
 static void ground_make(ground *g, const fig_program *program) {
-    const fig_traits traits = traits_of("host");
+    const fig_lower_target target = fig_sample_target("host");
     const fig_bucket caps = {4, 100};
     const fig_program_view *view = fig_program_view_of(program);
-    assert_int_equal(shape_for(program, &traits, &caps, 0, &g->shape), FIG_OK);
+    assert_int_equal(shape_for(program, &target, &caps, 0, &g->shape), FIG_OK);
     assert_int_equal(fig_workspace_init(&g->workspace, view, &g->shape, 1), FIG_OK);
     if (fig_lower_bucket(view, &g->workspace, &g->shape, &g->lowered) != FIG_OK)
         fail_msg("%s", fig_message());
@@ -63,23 +57,27 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
     static const struct {
         const char *traits;
         fig_bucket caps;
-        int32_t variant, groups, tile_tokens, workers;
+        int32_t variant, groups, tile_tokens, workers, tile_limit;
     } cases[] = {
-        {"host", {1, 1}, 0, 2, 64, 2},    {"host", {1, 1}, 1, 1, 16, 1},
-        {"host", {1, 200}, 0, 2, 64, 8},  {"h200", {1, 200}, 0, 2, 64, 8},
-        {"h200", {1, 200}, 1, 1, 16, 13}, {"h200", {6, 200}, 0, 2, 64, 48},
-        {"h200", {6, 200}, 1, 1, 16, 78}, {"a100", {6, 200}, 0, 2, 64, 48},
-        {"host", {6, 200}, 1, 1, 16, 8},
+        {"host", {1, 1}, 0, 2, 64, 2, 2},     {"host", {1, 1}, 1, 1, 16, 1, 1},
+        {"host", {1, 200}, 0, 2, 64, 8, 8},   {"h200", {1, 200}, 0, 2, 64, 8, 8},
+        {"h200", {1, 200}, 1, 1, 16, 13, 13}, {"h200", {6, 200}, 0, 2, 64, 48, 48},
+        {"h200", {6, 200}, 1, 1, 16, 78, 78}, {"a100", {6, 200}, 0, 2, 64, 48, 48},
+        {"host", {6, 200}, 1, 1, 16, 8, 78},
     };
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_step(&spec);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const fig_traits traits = traits_of(cases[i].traits);
+        const fig_lower_target target = fig_sample_target(cases[i].traits);
         fig_bucket_shape shape;
-        assert_int_equal(shape_for(program, &traits, &cases[i].caps, cases[i].variant, &shape),
+        assert_int_equal(shape_for(program, &target, &cases[i].caps, cases[i].variant, &shape),
                          FIG_OK);
-        const fig_split_shape expected = {cases[i].caps.batch, cases[i].groups,
-                                          cases[i].tile_tokens, cases[i].workers};
+        const fig_split_shape expected = {.row_limit = cases[i].caps.batch,
+                                          .groups = cases[i].groups,
+                                          .tile_tokens = cases[i].tile_tokens,
+                                          .workers = cases[i].workers,
+                                          .row_tokens = 1,
+                                          .tile_limit = cases[i].tile_limit};
         if (memcmp(&shape.plan.splits[0], &expected, sizeof expected) != 0)
             fail_msg("case %zu: groups %d, tiles of %d, %d workers", i, shape.plan.splits[0].groups,
                      shape.plan.splits[0].tile_tokens, shape.plan.splits[0].workers);
@@ -92,19 +90,80 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
     fig_program_destroy(program);
 }
 
+/* The layer's own tokens of a row; the window counts from the first query of the row. */
+static void a_class_brings_its_window_and_row_tokens(void **state) {
+    (void)state;
+    fig_program *program = fig_sample_breadth();
+    const fig_lower_target target = fig_sample_target("host");
+    fig_bucket_shape shape;
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){6, 200}, 1, &shape), FIG_OK);
+    assert_int_equal(shape.plan.class_count, 2);
+    for (int i = 0; i < 2; i++) {
+        const fig_split_shape *split = &shape.plan.splits[i];
+        assert_int_equal(split->window, i == 0 ? 40 : 0);
+        assert_int_equal(split->row_tokens, 2);
+        assert_int_equal(split->fixed, 0);
+        /* 41 tokens touch at most four tiles of 16, or 200 thirteen. */
+        assert_int_equal(split->tile_limit, 6 * (i == 0 ? 4 : 13));
+        assert_int_equal(split->tile_limit,
+                         split->groups * fig_bounds_tiles(split, INT64_C(6) * 200, 200));
+        assert_int_equal(shape.token_bytes[i], 2 * 2 * 64 * 1);
+    }
+    fig_program_destroy(program);
+}
+
+/* Tiles, heads and what a tile holds are the same in every bucket and on every machine. */
+static void a_deterministic_split_is_fixed_and_alike_in_every_bucket(void **state) {
+    (void)state;
+    static const fig_bucket caps[] = {{1, 100}, {1, 200}, {6, 100}, {6, 200}};
+    static const char *const machines[] = {"host", "h200", "a100"};
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    const fig_program_view *view = fig_program_view_of(program);
+    for (int i = 0; i < 12; i++) {
+        fig_lower_target target = fig_sample_target(machines[i / 4]);
+        fig_bucket_shape shape;
+        target.deterministic = 1;
+        assert_int_equal(shape_for(program, &target, &caps[i % 4], 0, &shape), FIG_OK);
+        const fig_split_shape *split = &shape.plan.splits[0];
+        assert_int_equal(split->fixed, 1);
+        assert_int_equal(split->tile_tokens, FIG_FIXED_TILE_TOKENS);
+        assert_int_equal(split->groups, 2);
+        assert_int_equal(split->tile_limit, 2 * caps[i % 4].batch);
+        assert_int_equal(fig_split_partial_limit(split), split->tile_limit);
+        assert_int_equal(fig_lower_variant_serves(view, &target, 0), 1);
+        assert_int_equal(fig_lower_variant_serves(view, &target, 1), 0);
+        FIG_SAMPLE_REFUSES(shape_for(program, &target, &caps[i % 4], 1, &shape), FIG_INVALID,
+                           "variant is 1, it must be 0 where splits are fixed");
+    }
+    fig_program_destroy(program);
+}
+
+/* A bucket that no row of two tokens fits in still has a grid. */
+static void a_bucket_of_no_tile_has_a_worker(void **state) {
+    (void)state;
+    fig_program *program = fig_sample_breadth();
+    const fig_lower_target target = fig_sample_target("host");
+    fig_bucket_shape shape;
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){1, 1}, 0, &shape), FIG_OK);
+    assert_int_equal(shape.plan.splits[0].tile_limit, 0);
+    assert_int_equal(shape.plan.splits[0].workers, 1);
+    fig_program_destroy(program);
+}
+
 static void a_machine_of_a_thousand_places_is_used_whole(void **state) {
     (void)state;
     fig_spec spec = fig_sample_spec();
     spec.batch_limit = 1024;
     spec.kv_limit = 4096;
     fig_program *program = fig_sample_step(&spec);
-    fig_traits traits = traits_of("h200");
+    fig_lower_target target = fig_sample_target("h200");
     fig_bucket_shape shape;
-    traits.sm_count = 1024;
-    assert_int_equal(shape_for(program, &traits, &(fig_bucket){1024, 4096}, 0, &shape), FIG_OK);
+    target.traits.sm_count = 1024;
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){1024, 4096}, 0, &shape), FIG_OK);
     assert_int_equal(shape.plan.splits[0].workers, FIG_WORKER_LIMIT);
-    traits.sm_count = 100000;
-    assert_int_equal(shape_for(program, &traits, &(fig_bucket){1024, 4096}, 0, &shape), FIG_OK);
+    target.traits.sm_count = 100000;
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){1024, 4096}, 0, &shape), FIG_OK);
     assert_int_equal(shape.plan.splits[0].workers, FIG_WORKER_LIMIT);
     fig_program_destroy(program);
 }
@@ -113,19 +172,19 @@ static void caps_beyond_the_spec_are_refused(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_step(&spec);
-    const fig_traits traits = traits_of("host");
+    const fig_lower_target target = fig_sample_target("host");
     fig_bucket_shape shape;
-    FIG_SAMPLE_REFUSES(shape_for(program, &traits, &(fig_bucket){0, 1}, 0, &shape), FIG_INVALID,
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){0, 1}, 0, &shape), FIG_INVALID,
                        "batch is 0, limits 1 to 6");
-    FIG_SAMPLE_REFUSES(shape_for(program, &traits, &(fig_bucket){7, 1}, 0, &shape), FIG_INVALID,
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){7, 1}, 0, &shape), FIG_INVALID,
                        "batch is 7, limits 1 to 6");
-    FIG_SAMPLE_REFUSES(shape_for(program, &traits, &(fig_bucket){6, 0}, 0, &shape), FIG_INVALID,
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 0}, 0, &shape), FIG_INVALID,
                        "kv is 0, limits 1 to 200");
-    FIG_SAMPLE_REFUSES(shape_for(program, &traits, &(fig_bucket){6, 201}, 0, &shape), FIG_INVALID,
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 201}, 0, &shape), FIG_INVALID,
                        "kv is 201, limits 1 to 200");
-    FIG_SAMPLE_REFUSES(shape_for(program, &traits, &(fig_bucket){6, 1}, -1, &shape), FIG_INVALID,
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 1}, -1, &shape), FIG_INVALID,
                        "variant is -1");
-    FIG_SAMPLE_REFUSES(shape_for(program, &traits, &(fig_bucket){6, 1}, FIG_VARIANT_COUNT, &shape),
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 1}, FIG_VARIANT_COUNT, &shape),
                        FIG_INVALID, "variant is 2, limits 0 to 1");
     fig_program_destroy(program);
 }
@@ -139,12 +198,12 @@ static void a_line_that_an_int_cannot_count_is_refused(void **state) {
     fig_program *program = fig_sample_program(&spec);
     fig_sample_attention(program, "wide", &(fig_sample_heads){256, 256, 64});
     if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
-    const fig_traits traits = traits_of("h200");
+    const fig_lower_target target = fig_sample_target("h200");
     fig_bucket_shape shape;
-    FIG_SAMPLE_REFUSES(shape_for(program, &traits, &(fig_bucket){1024, 1 << 20}, 0, &shape),
-                       FIG_TOO_LARGE, "bucket 1024 x 1048576: 4294967296 tiles for 256 kv heads");
-    assert_int_equal(shape_for(program, &traits, &(fig_bucket){1024, 1 << 18}, 0, &shape), FIG_OK);
-    FIG_SAMPLE_REFUSES(shape_for(program, &traits, &(fig_bucket){1024, 1 << 20}, 1, &shape),
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){1024, 1 << 20}, 0, &shape),
+                       FIG_TOO_LARGE, "bucket 1024 x 1048576: 4294967296 tiles in 256 head groups");
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){1024, 1 << 18}, 0, &shape), FIG_OK);
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){1024, 1 << 20}, 1, &shape),
                        FIG_TOO_LARGE, "2147483648 tiles");
     fig_program_destroy(program);
 }
@@ -160,14 +219,15 @@ static fig_program *record_calls_alone(void) {
 static void without_attention_there_is_no_split_and_one_variant(void **state) {
     (void)state;
     fig_program *program = record_calls_alone();
+    const fig_lower_target target = fig_sample_target("host");
     const fig_program_view *view = fig_program_view_of(program);
     ground g;
     ground_make(&g, program);
     assert_int_equal(g.shape.plan.class_count, 0);
     assert_int_equal(g.workspace.bytes, 0);
     assert_int_equal(g.lowered.launch_count, 2);
-    assert_int_equal(fig_lower_variant_repeats(view, 0), 0);
-    assert_int_equal(fig_lower_variant_repeats(view, 1), 1);
+    assert_int_equal(fig_lower_variant_serves(view, &target, 0), 1);
+    assert_int_equal(fig_lower_variant_serves(view, &target, 1), 0);
     ground_finish(&g);
     fig_program_destroy(program);
 
@@ -176,7 +236,7 @@ static void without_attention_there_is_no_split_and_one_variant(void **state) {
         fig_spec spec = fig_sample_spec();
         spec.kv_heads = kv_heads;
         program = fig_sample_step(&spec);
-        assert_int_equal(fig_lower_variant_repeats(fig_program_view_of(program), 1), 0);
+        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &target, 1), 1);
         fig_program_destroy(program);
     }
 }
@@ -185,7 +245,7 @@ static void a_class_too_many_is_not_shaped(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_program(&spec);
-    const fig_traits traits = traits_of("host");
+    const fig_lower_target target = fig_sample_target("host");
     fig_bucket_shape shape;
     char name[16];
     for (int i = 0; i < 5; i++) {
@@ -193,8 +253,8 @@ static void a_class_too_many_is_not_shaped(void **state) {
         fig_sample_attention(program, name, &(fig_sample_heads){16, 1 << i, 64});
     }
     assert_int_equal(fig_program_finish(program), FIG_OK);
-    FIG_SAMPLE_REFUSES(shape_for(program, &traits, &(fig_bucket){1, 1}, 0, &shape), FIG_UNSUPPORTED,
-                       "node 4 (attention): k_cache has 16 heads");
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){1, 1}, 0, &shape), FIG_UNSUPPORTED,
+                       "node 4 (attention): 16 kv heads, window 0 and 1 tokens of a row");
     fig_program_destroy(program);
 }
 
@@ -223,7 +283,7 @@ static fig_program *record_random(fig_random *random) {
         snprintf(name, sizeof name, "k_c%d", fig_random_range(random, 0, 2));
         const fig_tensor k = fig_program_find(program, name);
         name[0] = 'v';
-        const fig_cache cache = {k, fig_program_find(program, name), {0}};
+        const fig_cache cache = {.k = k, .v = fig_program_find(program, name)};
         switch (fig_random_range(random, 0, 2)) {
         case 0:
             fig_attention(program,
@@ -238,6 +298,30 @@ static fig_program *record_random(fig_random *random) {
     }
     if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
     return program;
+}
+
+/* Every other launch reads what the second writes, and runs after it. */
+static void a_plan_made_on_the_device_comes_before_all_but_its_fetch(void **state) {
+    (void)state;
+    fig_program *program = fig_sample_breadth();
+    ground g;
+    ground_make(&g, program);
+    assert_int_equal(g.lowered.launches[1].op, FIG_OP_PLAN);
+    assert_true(g.lowered.launch_count > 10);
+    uint8_t *after = calloc(g.lowered.launch_count, 1);
+    assert_non_null(after);
+    after[1] = 1;
+    for (uint32_t i = 0; i < g.lowered.edge_count; i++) {
+        const fig_edge edge = g.lowered.edges[i];
+        if (edge.from == 0) assert_int_equal(edge.to, 1); /* the rest is implied */
+        after[edge.to] |= after[edge.from];
+    }
+    for (uint32_t i = 1; i < g.lowered.launch_count; i++) {
+        if (!after[i]) fail_msg("launch %u does not wait for the plan", i);
+    }
+    free(after);
+    ground_finish(&g);
+    fig_program_destroy(program);
 }
 
 typedef uint8_t order[NODE_CAPACITY][NODE_CAPACITY]; /* [from][to]: 1, from comes first */
@@ -463,10 +547,14 @@ static void each_allocation_that_fails_is_reported(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_are_the_machines_or_the_tiles),
+        cmocka_unit_test(a_class_brings_its_window_and_row_tokens),
+        cmocka_unit_test(a_deterministic_split_is_fixed_and_alike_in_every_bucket),
+        cmocka_unit_test(a_bucket_of_no_tile_has_a_worker),
         cmocka_unit_test(a_machine_of_a_thousand_places_is_used_whole),
         cmocka_unit_test(caps_beyond_the_spec_are_refused),
         cmocka_unit_test(a_line_that_an_int_cannot_count_is_refused),
         cmocka_unit_test(without_attention_there_is_no_split_and_one_variant),
+        cmocka_unit_test(a_plan_made_on_the_device_comes_before_all_but_its_fetch),
         cmocka_unit_test(a_class_too_many_is_not_shaped),
         cmocka_unit_test(launches_keep_every_order_asked_for_and_no_other),
         cmocka_unit_test(launches_follow_the_nodes_and_params_the_launches),

@@ -52,6 +52,12 @@ static void sound_tensors_are_kept(void **state) {
         TENSOR(.role = FIG_BOUND, .dtype = FIG_BF16, .rank = 2, .dims = {FIG_DIM_PAGES, 9, 1, 1}),
         FIG_OK);
     assert_int_equal(TENSOR(.dtype = FIG_F16, .rank = 1, .dims = {INT64_C(1) << 45}), FIG_OK);
+    assert_int_equal(TENSOR(.dtype = FIG_E4M3, .rank = 1, .dims = {FIG_DIM_BATCH}, .multiple = 64),
+                     FIG_OK);
+    assert_int_equal(TENSOR(.dtype = FIG_F16, .rank = 1, .dims = {7}, .multiple = 1), FIG_OK);
+    assert_int_equal(TENSOR(.role = FIG_STATE, .dtype = FIG_E5M2, .rank = 4,
+                            .dims = {FIG_DIM_PAGES, 2, 3, 4}, .multiple = 2, .layout = FIG_HND),
+                     FIG_OK);
 }
 
 static void unsound_tensors_are_refused(void **state) {
@@ -60,8 +66,8 @@ static void unsound_tensors_are_refused(void **state) {
                        FIG_INVALID, "tensor t: role is 3, limits 0 to 2");
     FIG_SAMPLE_REFUSES(TENSOR(.role = (fig_role)256, .dtype = FIG_F32, .rank = 1, .dims = {1}),
                        FIG_INVALID, "tensor t: role is 256");
-    FIG_SAMPLE_REFUSES(TENSOR(.dtype = (fig_dtype)4, .rank = 1, .dims = {1}), FIG_INVALID,
-                       "tensor t: dtype is 4");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = (fig_dtype)6, .rank = 1, .dims = {1}), FIG_INVALID,
+                       "tensor t: dtype is 6");
     FIG_SAMPLE_REFUSES(TENSOR(.dtype = (fig_dtype)(256 + FIG_F32), .rank = 1, .dims = {1}),
                        FIG_INVALID, "tensor t: dtype is 257");
     FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32), FIG_INVALID, "tensor t: rank is 0");
@@ -84,6 +90,24 @@ static void unsound_tensors_are_refused(void **state) {
     FIG_SAMPLE_REFUSES(
         TENSOR(.dtype = FIG_F32, .rank = 4, .dims = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}),
         FIG_TOO_LARGE, "tensor t: more than");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {FIG_DIM_BATCH}, .multiple = 65),
+                       FIG_INVALID, "tensor t: multiple is 65, limits 1 to 64");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {FIG_DIM_BATCH}, .multiple = -1),
+                       FIG_INVALID, "tensor t: multiple is -1, limits 1 to 64");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {6}, .multiple = 2), FIG_INVALID,
+                       "tensor t: multiple is 2, but dims[0] is 6 and not symbolic");
+    FIG_SAMPLE_REFUSES(
+        TENSOR(.dtype = FIG_F32, .rank = 4, .dims = {1, 1, 1, 1}, .layout = (fig_kv_layout)2),
+        FIG_INVALID, "tensor t: layout is 2, limits 0 to 1");
+    FIG_SAMPLE_REFUSES(
+        TENSOR(.dtype = FIG_F32, .rank = 4, .dims = {1, 1, 1, 1}, .layout = (fig_kv_layout)256),
+        FIG_INVALID, "tensor t: layout is 256");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 3, .dims = {1, 1, 1}, .layout = FIG_HND),
+                       FIG_INVALID, "tensor t: layout is FIG_HND and rank 3, it must be 4");
+    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 2,
+                              .dims = {FIG_DIM_BATCH, (INT64_C(1) << 44) / 6 / 64 + 1},
+                              .multiple = 64),
+                       FIG_TOO_LARGE, "tensor t: more than 70368744177664 bytes");
     FIG_SAMPLE_REFUSES(record_tensor(FIG_OPTIONS(fig_tensor_info, .name = "a/b")), FIG_INVALID,
                        "\"a/b\"");
     FIG_SAMPLE_REFUSES(record_tensor(FIG_OPTIONS(fig_tensor_info, .rank = 1)), FIG_INVALID,
@@ -101,6 +125,16 @@ static void bytes_are_those_of_all_rows_or_of_one_page(void **state) {
     const fig_tensor fixed =
         fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = "fixed", .dtype = FIG_I64,
                                                 .rank = 2, .dims = {7, 11}));
+    const fig_tensor several = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "several", .dtype = FIG_E5M2, .rank = 2,
+                             .dims = {FIG_DIM_BATCH, 11}, .multiple = 3));
+    const fig_tensor pages = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "pages", .role = FIG_BOUND, .dtype = FIG_E4M3,
+                             .rank = 2, .dims = {FIG_DIM_PAGES, 11}, .multiple = 2));
+    assert_int_equal(fig_program_tensor_bytes(view, several.id), 6 * 3 * 11);
+    assert_int_equal(fig_program_tensor_bytes(view, pages.id), 2 * 11);
+    assert_int_equal(fig_program_extent(&view->tensors[several.id - 1], 5), 15);
+    assert_int_equal(fig_program_extent(&view->tensors[fixed.id - 1], 5), 7);
     assert_int_equal(fig_program_tensor_bytes(view, rows.id), 6 * 3 * 5 * 2);
     assert_int_equal(fig_program_tensor_bytes(view, cache.k.id), 200 * 2 * 64 * 2);
     assert_int_equal(fig_program_tensor_bytes(view, fixed.id), 7 * 11 * 8);
@@ -175,9 +209,9 @@ static void a_program_has_a_node(void **state) {
 static void an_unsound_spec_makes_no_program(void **state) {
     (void)state;
     fig_spec spec = fig_sample_spec();
-    spec.head_dim = 80;
+    spec.head_dim = 72;
     fig_program *program = begin(), *refused = program;
-    FIG_SAMPLE_REFUSES(fig_program_create(&refused, &spec), FIG_INVALID, "head_dim is 80");
+    FIG_SAMPLE_REFUSES(fig_program_create(&refused, &spec), FIG_INVALID, "head_dim is 72");
     assert_null(refused);
     fig_program_destroy(program);
 }

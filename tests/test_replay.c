@@ -31,14 +31,15 @@ static void traffic_next(traffic *t, const fig_decode *decode, fig_random *rando
         order[i] = order[j];
         order[j] = i;
     }
+    const int32_t queries = decode->spec.row_tokens;
     for (int32_t row = 0; row < rows; row++) {
         int32_t *held = &t->held[order[row]];
         t->sequences[row] = order[row];
         t->lengths[row] = 0;
-        t->positions[row] = fig_random_range(random, 0, 5000);
+        t->positions[row] = fig_random_range(random, queries, 5000);
         if (fig_random_range(random, 0, 9) == 0) continue;
-        if (*held == decode->spec.kv_limit) *held = 0; /* another sequence in its place */
-        t->lengths[row] = ++*held;
+        if (*held > decode->spec.kv_limit - queries) *held = 0; /* another sequence in its place */
+        t->lengths[row] = *held += queries;
     }
     t->step = (fig_step){
         .size = sizeof t->step, .rows = rows, .kv_lengths = t->lengths, .sequences = t->sequences};
@@ -67,8 +68,9 @@ static void replay_and_compare(const fig_decode_options *options, int steps, uin
         fig_engine_stats stats = {.size = sizeof stats};
         fig_decode_fill(&decode, &random);
         traffic_next(&t, &decode, &random);
-        if (fig_engine_step(engine, &t.step) != FIG_OK) fail_msg("%s", fig_message());
-        assert_int_equal(fig_engine_wait(engine, 20000000), FIG_OK);
+        const fig_step step = fig_decode_step(&decode, &t.step);
+        if (fig_engine_step(engine, &step) != FIG_OK) fail_msg("%s", fig_message());
+        if (fig_engine_wait(engine, 60000000) != FIG_OK) fail_msg("%s", fig_message());
         fig_decode_check(&decode, &t.step);
         fig_engine_read_stats(engine, &stats);
         assert_in_range(stats.last_bucket, 0, BUCKET_LIMIT - 1);
@@ -114,6 +116,48 @@ static void strided_views_of_packed_memory_are_served(void **state) {
     options.page_size = 0;
     options.dtype = FIG_F32;
     replay_and_compare(&options, 12, 0);
+}
+
+/* Two layers of every feature that a spec has, so that classes, layouts and types meet. */
+static const fig_decode_options features[] = {
+    {.dtype = FIG_F16, .page_size = 16, .kv_dtype = FIG_E4M3, .kv_scales = 1},
+    {.dtype = FIG_BF16, .page_size = 5, .kv_dtype = FIG_E5M2, .packed = 1},
+    {.dtype = FIG_BF16, .page_size = 16, .kv_layout = FIG_HND},
+    {.dtype = FIG_F16, .page_size = 7, .kv_layout = FIG_HND, .kv_dtype = FIG_E4M3, .packed = 1},
+    {.dtype = FIG_F16, .page_size = 16, .row_tokens = 3},
+    {.dtype = FIG_F32, .row_tokens = 8, .packed = 1},
+    {.dtype = FIG_F16, .page_size = 16, .window = 37},
+    {.dtype = FIG_BF16, .page_size = 16, .window = 64, .window_layers = 1, .soft_cap = 20},
+    {.dtype = FIG_F16, .page_size = 16, .window = 65, .window_layers = 2, .row_tokens = 4},
+    {.dtype = FIG_F16, .page_size = 16, .qk_norm_epsilon = 1e-6f, .rope = {.theta = 1e6f}},
+    {.dtype = FIG_F32, .activation = FIG_GELU_TANH, .rope = {.rotary_dim = 32, .interleaved = 1}},
+    {.dtype = FIG_F16, .page_size = 16, .deterministic = 1},
+    {.dtype = FIG_F16, .page_size = 16, .reads_lengths = 1},
+    {.dtype = FIG_BF16,
+     .page_size = 3,
+     .reads_lengths = 1,
+     .kv_dtype = FIG_E5M2,
+     .kv_scales = 1,
+     .kv_layout = FIG_HND,
+     .packed = 1,
+     .row_tokens = 2,
+     .window = 50,
+     .window_layers = 2,
+     .soft_cap = 30,
+     .qk_norm_epsilon = 1e-5f,
+     .activation = FIG_GELU,
+     .deterministic = 1}};
+
+static void every_feature_of_a_spec_is_the_truth(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+        fig_decode_options options = features[i];
+        options.layers = 2;
+        options.batch_limit = ROW_LIMIT;
+        options.kv_limit = KV_LIMIT;
+        print_message("feature %zu: ", i);
+        replay_and_compare(&options, 10, i % 2 == 0 ? 0 : i);
+    }
 }
 
 static void every_step_in_a_shuffled_order_is_the_truth(void **state) {
@@ -184,6 +228,7 @@ int main(void) {
         cmocka_unit_test(every_step_of_a_paged_decode_is_the_truth),
         cmocka_unit_test(every_step_of_a_dense_decode_is_the_truth),
         cmocka_unit_test(strided_views_of_packed_memory_are_served),
+        cmocka_unit_test(every_feature_of_a_spec_is_the_truth),
         cmocka_unit_test(every_step_in_a_shuffled_order_is_the_truth),
         cmocka_unit_test(no_order_and_no_staging_ahead_changes_a_bit),
     };

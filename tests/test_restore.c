@@ -31,8 +31,7 @@ static void *duplicate(const void *from, size_t bytes) {
     return memcpy(copy, from, bytes);
 }
 
-static hostile hostile_make(void) {
-    fig_program *program = fig_sample_mixture();
+static hostile hostile_of(fig_program *program) {
     hostile h;
     h.view = *fig_program_view_of(program);
     h.view.edges = NULL;
@@ -51,6 +50,10 @@ static hostile hostile_make(void) {
     return h;
 }
 
+static hostile hostile_make(void) {
+    return hostile_of(fig_sample_mixture());
+}
+
 static void hostile_finish(hostile *h) {
     free(h->tensors);
     free(h->nodes);
@@ -65,9 +68,8 @@ static void lower(const fig_program *program) {
     fig_bucket_shape shape = {.caps = {1, 1}};
     fig_workspace workspace;
     fig_lowered lowered;
-    fig_traits traits;
-    assert_int_equal(fig_traits_named(&traits, "host"), FIG_OK);
-    assert_int_equal(fig_lower_shape(view, &traits, 0, &shape), FIG_OK);
+    const fig_lower_target target = fig_sample_target("host");
+    assert_int_equal(fig_lower_shape(view, &target, 0, &shape), FIG_OK);
     assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
     assert_int_equal(fig_lower_bucket(view, &workspace, &shape, &lowered), FIG_OK);
     fig_lower_finish(&lowered);
@@ -109,9 +111,7 @@ static int try_bytes(hostile *h, void *array, size_t count, int *refused) {
     return sound;
 }
 
-static void any_changed_byte_is_refused_or_harmless(void **state) {
-    (void)state;
-    hostile h = hostile_make();
+static void change_every_byte(hostile h) {
     int refused = 0, sound = 0;
     sound += try_bytes(&h, h.tensors, h.view.tensor_count * sizeof *h.tensors, &refused);
     sound += try_bytes(&h, h.nodes, h.view.node_count * sizeof *h.nodes, &refused);
@@ -123,12 +123,18 @@ static void any_changed_byte_is_refused_or_harmless(void **state) {
     hostile_finish(&h);
 }
 
+static void any_changed_byte_is_refused_or_harmless(void **state) {
+    (void)state;
+    change_every_byte(hostile_make());
+    change_every_byte(hostile_of(fig_sample_breadth()));
+}
+
 /* Several at once, of which the first found hides the others from the test above. */
 static void random_damage_is_refused_or_harmless(void **state) {
     (void)state;
     fig_random random = fig_random_seed(21);
     for (int round = 0; round < 3000; round++) {
-        hostile h = hostile_make();
+        hostile h = round % 2 == 0 ? hostile_make() : hostile_of(fig_sample_breadth());
         void *arrays[] = {h.tensors, h.nodes, h.operands, h.attributes, h.strings};
         const size_t sizes[] = {
             h.view.tensor_count * sizeof *h.tensors, h.view.node_count * sizeof *h.nodes,
@@ -194,12 +200,22 @@ static void damage_is_named(void **state) {
     REFUSE_DAMAGE("rank is 5");
     h.tensors[2].symbol = 3;
     REFUSE_DAMAGE("symbol is 3, limits 0 to 2");
-    h.tensors[2].dims[0] = 1;
-    REFUSE_DAMAGE("dims[0] is 1 and symbolic");
+    h.tensors[2].dims[0] = 0;
+    REFUSE_DAMAGE("multiple is 0, limits 1 to 64");
+    h.tensors[2].dims[0] = INT64_MAX;
+    REFUSE_DAMAGE("multiple is 9223372036854775807");
+    h.tensors[2].layout = FIG_HND;
+    REFUSE_DAMAGE("layout is FIG_HND and rank 2");
+    h.tensors[2].layout = 2;
+    REFUSE_DAMAGE("layout is 2, limits 0 to 1");
+    h.tensors[2].reserved[6] = 1;
+    REFUSE_DAMAGE("reserved[6] is 1");
     h.strings[1] = '/';
     REFUSE_DAMAGE("[A-Za-z0-9._-]");
     h.nodes[3].op = 9;
     REFUSE_DAMAGE("node 3 (?): op is 9");
+    h.nodes[1].op = FIG_OP_PLAN;
+    REFUSE_DAMAGE("node 1 (plan): 10 operands, it must be 2");
     h.nodes[3].op = FIG_OP_FETCH;
     REFUSE_DAMAGE("node 3 (fetch): op is 0");
     h.nodes[3].layer = 2;
@@ -207,22 +223,22 @@ static void damage_is_named(void **state) {
     h.nodes[3].layer = -2;
     REFUSE_DAMAGE("node 3: layer is -2");
     h.nodes[3].operand--;
-    REFUSE_DAMAGE("node 3: 6 operands from 11, expected from 12");
+    REFUSE_DAMAGE("node 3: 10 operands from 18, expected from 19");
     h.nodes[CALL_NODE].operand_count++;
-    REFUSE_DAMAGE("node 8: 3 operands from 36");
+    REFUSE_DAMAGE("node 8: 3 operands from 58");
     h.nodes[3].operand_count--;
-    REFUSE_DAMAGE("node 3 (attention): 5 operands, it must be 6");
+    REFUSE_DAMAGE("node 3 (attention): 9 operands, it must be 10");
     h.nodes[3].attribute -= 8;
-    REFUSE_DAMAGE("node 3: 4 bytes of attributes from 24, expected from 32");
+    REFUSE_DAMAGE("node 3: 12 bytes of attributes from 40, expected from 48");
     h.nodes[CALL_NODE].attribute_bytes = UINT32_MAX;
     REFUSE_DAMAGE("node 8: 4294967295 bytes of attributes");
     h.nodes[3].attribute_bytes = 8;
-    REFUSE_DAMAGE("node 3 (attention): 8 bytes of attributes, it must be 4");
+    REFUSE_DAMAGE("node 3 (attention): 8 bytes of attributes, it must be 12");
     h.nodes[CALL_NODE].attribute_bytes = 8;
     REFUSE_DAMAGE("node 8 (call): 8 bytes of attributes, it must be 280");
-    h.nodes[3].attribute_bytes--;
+    h.nodes[3].attribute_bytes = 3;
     REFUSE_DAMAGE("node 3: attributes are not followed by zeros");
-    h.attributes[28] = 1;
+    h.attributes[44] = 1;
     REFUSE_DAMAGE("node 1: attributes are not followed by zeros");
     hostile_finish(&h);
 }
@@ -235,7 +251,7 @@ static void damaged_attributes_are_named(void **state) {
     (void)state;
     hostile h = hostile_make();
     fig_rope_spec rope;
-    memcpy(&rope, h.attributes, sizeof rope);
+    memcpy(&rope, h.attributes + h.nodes[1].attribute, sizeof rope);
     set_call(&h, offsetof(fig_call_attributes, name), 2);
     REFUSE_DAMAGE("node 8 (call): no name begins");
     set_call(&h, offsetof(fig_call_attributes, byte_count), 2);
@@ -247,10 +263,10 @@ static void damaged_attributes_are_named(void **state) {
     set_call(&h, offsetof(fig_call_attributes, reserved), 1);
     REFUSE_DAMAGE("node 8 (call): reserved is 1");
     rope.scale = 0;
-    memcpy(h.attributes, &rope, sizeof rope);
+    memcpy(h.attributes + h.nodes[1].attribute, &rope, sizeof rope);
     REFUSE_DAMAGE("node 1 (rope): rope holds a default that is not filled in");
     rope.scale = -1;
-    memcpy(h.attributes, &rope, sizeof rope);
+    memcpy(h.attributes + h.nodes[1].attribute, &rope, sizeof rope);
     REFUSE_DAMAGE("node 1 (rope): rope: scale is -1");
     h.view.spec.sm_scale = 0;
     REFUSE_DAMAGE("the spec holds a default that is not filled in");

@@ -160,6 +160,43 @@ static void a_replay_without_a_new_plan_runs_no_rows(void **state) {
     free(b);
 }
 
+static void a_plan_taken_back_is_never_found(void **state) {
+    (void)state;
+    bench *b = bench_open(3);
+    uint8_t *slot, *again;
+    for (uint64_t number = 1; number <= 7; number++) {
+        assert_int_equal(fig_ring_claim(&b->ring, 0, &slot), FIG_OK);
+        write_plan(slot, 100 + number); /* another step's, which never ran */
+        fig_ring_publish(&b->ring, slot);
+        fig_ring_take_back(&b->ring);
+        replay(b);
+        assert_int_equal(b->plan.head.rows, 0);
+        assert_int_equal(fig_ring_missed(&b->ring), number);
+        assert_int_equal(fig_ring_claim(&b->ring, 0, &again), FIG_OK);
+        assert_ptr_equal(slot, again);
+        stage(b, 0);
+        replay(b);
+        check_fetched(b, number);
+    }
+    free(b);
+}
+
+static void a_plan_taken_back_leaves_those_before_it(void **state) {
+    (void)state;
+    bench *b = bench_open(2);
+    uint8_t *slot;
+    stage(b, 0);
+    stage(b, 0);
+    fig_ring_take_back(&b->ring);
+    stage(b, 0);
+    assert_int_equal(fig_ring_claim(&b->ring, 0, &slot), FIG_BUSY);
+    replay(b);
+    check_fetched(b, 1);
+    replay(b);
+    check_fetched(b, 2);
+    free(b);
+}
+
 static void *replay_after_a_while(void *user) {
     sleep_us(20000);
     replay(user);
@@ -232,6 +269,8 @@ int main(void) {
         cmocka_unit_test(a_plan_in_flight_is_never_overwritten),
         cmocka_unit_test(a_claimed_slot_stays_the_next_until_it_is_published),
         cmocka_unit_test(a_replay_without_a_new_plan_runs_no_rows),
+        cmocka_unit_test(a_plan_taken_back_is_never_found),
+        cmocka_unit_test(a_plan_taken_back_leaves_those_before_it),
         cmocka_unit_test(a_bounded_wait_ends_when_a_slot_is_free),
         cmocka_unit_test(a_bounded_wait_ends_at_its_bound),
         cmocka_unit_test(plans_pass_whole_and_in_order_between_threads),

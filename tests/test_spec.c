@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -15,6 +16,7 @@
 static const fig_spec sound = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
+    .kv_dtype = FIG_BF16,
     .layers = 2,
     .q_heads = 8,
     .kv_heads = 4,
@@ -24,8 +26,10 @@ static const fig_spec sound = {
     .batch_limit = 8,
     .kv_limit = 512,
     .sequence_limit = 9,
+    .row_tokens = 1,
     .sm_scale = 0.5f,
-    .rope = {.theta = 500000.0f,
+    .rope = {.rotary_dim = 64,
+             .theta = 500000.0f,
              .scale = 2.0f,
              .llama3_factor = 8.0f,
              .llama3_low = 1.0f,
@@ -78,8 +82,6 @@ static void expect_changes(const spec_change *changes, size_t count) {
 static void the_shape_is_checked_field_by_field(void **state) {
     (void)state;
     static const spec_change changes[] = {
-        INTEGER(dtype, FIG_F32, NULL),
-        INTEGER(dtype, FIG_F16, NULL),
         INTEGER(dtype, 0, "spec: dtype is 0, this library has FIG_F32, FIG_F16 and FIG_BF16"),
         INTEGER(dtype, FIG_I32, "spec: dtype is 8, this library has FIG_F32, FIG_F16 and FIG_BF16"),
         INTEGER(layers, 512, NULL),
@@ -95,14 +97,22 @@ static void the_shape_is_checked_field_by_field(void **state) {
         INTEGER(kv_heads, -4, "spec: kv_heads is -4, limits 1 to 256"),
         INTEGER(kv_heads, 257, "spec: kv_heads is 257, limits 1 to 256"),
         INTEGER(kv_heads, 16, "spec: q_heads is 8, it must be a multiple of kv_heads, 16"),
+        INTEGER(head_dim, 80, NULL),
+        INTEGER(head_dim, 96, NULL),
         INTEGER(head_dim, 128, NULL),
-        INTEGER(head_dim, 96, "spec: head_dim is 96, this library has 64 and 128"),
-        INTEGER(head_dim, 0, "spec: head_dim is 0, this library has 64 and 128"),
+        INTEGER(head_dim, 256, NULL),
+        INTEGER(head_dim, 72, "spec: head_dim is 72, this library has 64, 80, 96, 128 and 256"),
+        INTEGER(head_dim, 512, "spec: head_dim is 512, this library has 64, 80, 96, 128 and 256"),
+        INTEGER(head_dim, 0, "spec: head_dim is 0, this library has 64, 80, 96, 128 and 256"),
         INTEGER(ffn_width, 0, NULL),
         INTEGER(ffn_width, 1 << 20, NULL),
         INTEGER(ffn_width, -8, "spec: ffn_width is -8, limits 0 to 1048576"),
         INTEGER(ffn_width, (1 << 20) + 8, "spec: ffn_width is 1048584, limits 0 to 1048576"),
         INTEGER(ffn_width, 68, "spec: ffn_width is 68, it must be a multiple of 8"),
+        INTEGER(activation, FIG_GELU, NULL),
+        INTEGER(activation, FIG_GELU_TANH, NULL),
+        INTEGER(activation, 3, "spec: activation is 3, limits 0 to 2"),
+        INTEGER(activation, -1, "spec: activation is -1, limits 0 to 2"),
     };
     expect_changes(changes, sizeof changes / sizeof changes[0]);
 }
@@ -115,6 +125,9 @@ static void the_limits_are_checked_field_by_field(void **state) {
         INTEGER(page_size, 65536, NULL),
         INTEGER(page_size, -1, "spec: page_size is -1, limits 0 to 65536"),
         INTEGER(page_size, 65537, "spec: page_size is 65537, limits 0 to 65536"),
+        INTEGER(kv_layout, FIG_HND, NULL),
+        INTEGER(kv_layout, 2, "spec: kv_layout is 2, limits 0 to 1"),
+        INTEGER(kv_layout, -1, "spec: kv_layout is -1, limits 0 to 1"),
         INTEGER(batch_limit, 1, NULL),
         INTEGER(batch_limit, 1024, NULL),
         INTEGER(batch_limit, 0, "spec: batch_limit is 0, limits 1 to 1024"),
@@ -126,10 +139,25 @@ static void the_limits_are_checked_field_by_field(void **state) {
         INTEGER(sequence_limit, 65536, NULL),
         INTEGER(sequence_limit, -1, "spec: sequence_limit is -1, limits 0 to 65536"),
         INTEGER(sequence_limit, 65537, "spec: sequence_limit is 65537, limits 0 to 65536"),
+        INTEGER(row_tokens, 8, NULL),
+        INTEGER(row_tokens, -1, "spec: row_tokens is -1, limits 0 to 8"),
+        INTEGER(row_tokens, 9, "spec: row_tokens is 9, limits 0 to 8"),
+        INTEGER(window, -1, "spec: window is -1, limits 0 to 2147483647"),
+        FLOAT(soft_cap, 30, NULL),
+        FLOAT(soft_cap, -1, "spec: soft_cap is -1, it must be finite and at least 0"),
+        FLOAT(soft_cap, INFINITY, "spec: soft_cap is inf, it must be finite and at least 0"),
+        FLOAT(soft_cap, NAN, "spec: soft_cap is nan, it must be finite and at least 0"),
         FLOAT(sm_scale, 1e-30, NULL),
         FLOAT(sm_scale, -0.5, "spec: sm_scale is -0.5, it must be finite and at least 0"),
         FLOAT(sm_scale, INFINITY, "spec: sm_scale is inf, it must be finite and at least 0"),
         FLOAT(sm_scale, NAN, "spec: sm_scale is nan, it must be finite and at least 0"),
+        FLOAT(qk_norm_epsilon, 1e-6, NULL),
+        FLOAT(qk_norm_epsilon, -1e-6,
+              "spec: qk_norm_epsilon is -1e-06, it must be finite and at least 0"),
+        FLOAT(qk_norm_epsilon, INFINITY,
+              "spec: qk_norm_epsilon is inf, it must be finite and at least 0"),
+        FLOAT(qk_norm_epsilon, NAN,
+              "spec: qk_norm_epsilon is nan, it must be finite and at least 0"),
     };
     expect_changes(changes, sizeof changes / sizeof changes[0]);
 }
@@ -140,6 +168,14 @@ static void the_rope_is_checked_field_by_field(void **state) {
         INTEGER(rope.interleaved, 1, NULL),
         INTEGER(rope.interleaved, 2, "rope: interleaved is 2, it must be 0 or 1"),
         INTEGER(rope.interleaved, -1, "rope: interleaved is -1, it must be 0 or 1"),
+        INTEGER(rope.rotary_dim, 2, NULL),
+        INTEGER(rope.rotary_dim, 32, NULL),
+        INTEGER(rope.rotary_dim, 33,
+                "rope: rotary_dim is 33, it must be even and at most head_dim, 64"),
+        INTEGER(rope.rotary_dim, 66,
+                "rope: rotary_dim is 66, it must be even and at most head_dim, 64"),
+        INTEGER(rope.rotary_dim, -2,
+                "rope: rotary_dim is -2, it must be even and at most head_dim, 64"),
         FLOAT(rope.theta, -1, "rope: theta is -1, it must be finite and above 0"),
         FLOAT(rope.theta, INFINITY, "rope: theta is inf, it must be finite and above 0"),
         FLOAT(rope.theta, NAN, "rope: theta is nan, it must be finite and above 0"),
@@ -179,22 +215,139 @@ static void without_a_llama3_factor_its_fields_are_zero(void **state) {
         {.llama3_low = 1.0f}, {.llama3_high = 4.0f}, {.llama3_context = 8192}};
     fig_rope_spec out;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        if (fig_spec_resolve_rope(&wrong[i], &out) != FIG_INVALID) fail_msg("rope %zu passes", i);
+        if (fig_spec_resolve_rope(&wrong[i], 64, &out) != FIG_INVALID)
+            fail_msg("rope %zu passes", i);
     }
+}
+
+/* The cache is of the activations' type or, under the narrow ones, fp8, which alone has scales. */
+static void each_pair_of_dtypes_is_taken_or_refused_by_name(void **state) {
+    (void)state;
+    static const char refused[] = "spec: kv_dtype is %d, it must be 0 or dtype, %d; FIG_E4M3 and "
+                                  "FIG_E5M2 go with FIG_F16 and FIG_BF16";
+    static const fig_dtype dtypes[] = {FIG_F32, FIG_F16, FIG_BF16};
+    for (int i = 0; i < 3; i++) {
+        for (int kv = -1; kv <= 10; kv++) {
+            for (int scales = 0; scales <= 1; scales++) {
+                fig_spec spec = sound, out;
+                char sentence[160];
+                spec.dtype = dtypes[i];
+                spec.kv_dtype = (fig_dtype)kv;
+                spec.kv_scales = scales;
+                int fp8 = (kv == FIG_E4M3 || kv == FIG_E5M2) && dtypes[i] != FIG_F32;
+                int same = kv == 0 || kv == (int)dtypes[i];
+                fig_status status = fig_spec_resolve(&spec, &out);
+                if ((status == FIG_OK) != (fp8 || (same && scales == 0)))
+                    fail_msg("dtype %d, kv_dtype %d, kv_scales %d: %s", (int)dtypes[i], kv, scales,
+                             fig_status_name(status));
+                if (status == FIG_OK) {
+                    assert_int_equal(out.kv_dtype, kv == 0 ? dtypes[i] : (fig_dtype)kv);
+                    continue;
+                }
+                if (same)
+                    snprintf(sentence, sizeof sentence,
+                             "spec: kv_scales is 1, it must be 0 where kv_dtype is neither "
+                             "FIG_E4M3 nor FIG_E5M2");
+                else
+                    snprintf(sentence, sizeof sentence, refused, kv, (int)dtypes[i]);
+                assert_string_equal(fig_message(), sentence);
+            }
+        }
+    }
+    fig_spec spec = sound;
+    spec.kv_dtype = FIG_E4M3;
+    spec.kv_scales = 2;
+    assert_int_equal(fig_spec_check(&spec), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: kv_scales is 2, limits 0 to 1");
+}
+
+static void a_row_holds_no_more_queries_than_a_sequence_tokens(void **state) {
+    (void)state;
+    fig_spec spec = sound;
+    spec.kv_limit = 3;
+    spec.row_tokens = 3;
+    assert_int_equal(fig_spec_check(&spec), FIG_OK);
+    spec.row_tokens = 4;
+    assert_int_equal(fig_spec_check(&spec), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: row_tokens is 4, limits 0 to 3");
+}
+
+static void window_layers_name_layers_that_there_are(void **state) {
+    (void)state;
+    fig_spec spec = sound;
+    spec.window_layers[0] = 2;
+    assert_int_equal(fig_spec_check(&spec), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: window_layers has layer 1, but window is 0");
+    spec.window = 100;
+    assert_int_equal(fig_spec_check(&spec), FIG_OK);
+    spec.window_layers[0] = 4;
+    assert_int_equal(fig_spec_check(&spec), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: window_layers has layer 2, but layers is 2");
+    spec.layers = 0;
+    spec.window_layers[0] = 2;
+    assert_int_equal(fig_spec_check(&spec), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: window_layers has layer 1, but layers is 1");
+    spec.layers = 511;
+    spec.window_layers[7] = UINT64_C(1) << 63;
+    assert_int_equal(fig_spec_check(&spec), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: window_layers has layer 511, but layers is 511");
+    spec.layers = 512;
+    assert_int_equal(fig_spec_check(&spec), FIG_OK);
+}
+
+static void a_layer_has_the_window_or_sees_all(void **state) {
+    (void)state;
+    fig_spec spec = sound, out;
+    spec.layers = 130;
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
+    for (int32_t layer = 0; layer < 130; layer++)
+        assert_int_equal(fig_spec_layer_window(&out, layer), 0);
+
+    spec.window = 100;
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
+    for (int32_t layer = 0; layer < 130; layer++)
+        assert_int_equal(fig_spec_layer_window(&out, layer), 100);
+    const fig_spec once = out;
+    assert_int_equal(fig_spec_resolve(&once, &out), FIG_OK);
+    assert_memory_equal(&out, &once, sizeof out);
+
+    spec.window_layers[0] = UINT64_C(1) << 63 | 1;
+    spec.window_layers[2] = 2;
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
+    for (int32_t layer = 0; layer < 130; layer++) {
+        const int has = layer == 0 || layer == 63 || layer == 129;
+        assert_int_equal(fig_spec_layer_window(&out, layer), has ? 100 : 0);
+    }
+    /* No sequence of kv_limit tokens is too long for it. */
+    spec.window = 511;
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
+    assert_int_equal(fig_spec_layer_window(&out, 63), 511);
+    spec.window = 512;
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
+    assert_int_equal(out.window, 512);
+    assert_int_equal(fig_spec_layer_window(&out, 63), 0);
+    spec.window = INT32_MAX;
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
+    assert_int_equal(fig_spec_layer_window(&out, 63), 0);
 }
 
 static void silence_means_the_documented_defaults(void **state) {
     (void)state;
     fig_spec spec = sound, out;
+    spec.kv_dtype = 0;
     spec.layers = 0;
     spec.sequence_limit = 0;
+    spec.row_tokens = 0;
     spec.sm_scale = 0.0f;
     spec.rope = (fig_rope_spec){.interleaved = 1};
     assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
     assert_int_equal(out.layers, 1);
+    assert_int_equal(out.kv_dtype, FIG_BF16);
     assert_int_equal(out.sequence_limit, 8);
+    assert_int_equal(out.row_tokens, 1);
     assert_float_equal(out.sm_scale, 0.125f, 0.0f);
-    const fig_rope_spec rope = {.interleaved = 1, .theta = 10000.0f, .scale = 1.0f};
+    const fig_rope_spec rope = {
+        .interleaved = 1, .rotary_dim = 64, .theta = 10000.0f, .scale = 1.0f};
     assert_memory_equal(&out.rope, &rope, sizeof rope);
     spec.head_dim = 128;
     assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
@@ -246,8 +399,10 @@ static void whatever_passes_has_tiles_that_an_i32_counts(void **state) {
         assert_int_equal(fig_spec_check(&spec), FIG_OK);
         for (int i = 0; i < FIG_VARIANT_COUNT; i++) {
             int64_t tokens = (int64_t)spec.batch_limit * spec.kv_limit;
-            int64_t tiles = fig_bounds_tiles(spec.batch_limit, tokens, spec.kv_limit,
-                                             fig_variant_table[i].tile_tokens);
+            const fig_split_shape shape = {.row_limit = spec.batch_limit,
+                                           .tile_tokens = fig_variant_table[i].tile_tokens,
+                                           .row_tokens = 1};
+            int64_t tiles = fig_bounds_tiles(&shape, tokens, spec.kv_limit);
             assert_true(tiles * groups_of(kv_heads, fig_variant_table[i].heads) <= INT32_MAX);
         }
     }
@@ -259,57 +414,6 @@ static void whatever_passes_has_tiles_that_an_i32_counts(void **state) {
     assert_int_equal(fig_spec_check(&spec), FIG_INVALID);
     assert_string_equal(fig_message(), "spec: batch_limit * kv_limit * kv_heads is 18253611008, "
                                        "limit 17179869184");
-}
-
-static void a_preset_is_the_model_it_names(void **state) {
-    (void)state;
-    fig_spec spec;
-    const fig_spec tutorial = {.size = sizeof(fig_spec),
-                               .dtype = FIG_F16,
-                               .layers = 1,
-                               .q_heads = 16,
-                               .kv_heads = 4,
-                               .head_dim = 64,
-                               .ffn_width = 64,
-                               .page_size = 16,
-                               .batch_limit = 8,
-                               .kv_limit = 512};
-    fig_spec llama = {.size = sizeof(fig_spec),
-                      .dtype = FIG_BF16,
-                      .layers = 32,
-                      .q_heads = 32,
-                      .kv_heads = 8,
-                      .head_dim = 128,
-                      .ffn_width = 14336,
-                      .page_size = 16,
-                      .batch_limit = 256,
-                      .kv_limit = 131072,
-                      .rope = {0, 500000.0f, 0.0f, 8.0f, 1.0f, 4.0f, 8192}};
-    assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);
-    assert_memory_equal(&spec, &tutorial, sizeof spec);
-    assert_int_equal(fig_spec_preset(&spec, "llama-3.1-8b"), FIG_OK);
-    assert_memory_equal(&spec, &llama, sizeof spec);
-    llama.layers = 1;
-    assert_int_equal(fig_spec_preset(&spec, "llama-3.1-8b-layer"), FIG_OK);
-    assert_memory_equal(&spec, &llama, sizeof spec);
-}
-
-static void every_preset_passes_and_an_unknown_one_lists_them(void **state) {
-    (void)state;
-    fig_spec spec;
-    const fig_spec zeros = {0};
-    int32_t count = 0;
-    for (; fig_spec_preset_name(count) != NULL; count++) {
-        assert_int_equal(fig_spec_preset(&spec, fig_spec_preset_name(count)), FIG_OK);
-        assert_int_equal(fig_spec_check(&spec), FIG_OK);
-    }
-    assert_int_equal(count, 3);
-    assert_null(fig_spec_preset_name(-1));
-    assert_int_equal(fig_spec_preset(&spec, "llama"), FIG_INVALID);
-    assert_string_equal(fig_message(), "preset llama is unknown, there are tutorial, llama-3.1-8b, "
-                                       "llama-3.1-8b-layer");
-    assert_memory_equal(&spec, &zeros, sizeof spec);
-    assert_int_equal(fig_spec_preset(&spec, NULL), FIG_INVALID);
 }
 
 static void a_dense_sequence_is_one_page(void **state) {
@@ -331,11 +435,13 @@ int main(void) {
         cmocka_unit_test(the_limits_are_checked_field_by_field),
         cmocka_unit_test(the_rope_is_checked_field_by_field),
         cmocka_unit_test(without_a_llama3_factor_its_fields_are_zero),
+        cmocka_unit_test(each_pair_of_dtypes_is_taken_or_refused_by_name),
+        cmocka_unit_test(a_row_holds_no_more_queries_than_a_sequence_tokens),
+        cmocka_unit_test(window_layers_name_layers_that_there_are),
+        cmocka_unit_test(a_layer_has_the_window_or_sees_all),
         cmocka_unit_test(silence_means_the_documented_defaults),
         cmocka_unit_test(the_size_field_is_checked),
         cmocka_unit_test(whatever_passes_has_tiles_that_an_i32_counts),
-        cmocka_unit_test(a_preset_is_the_model_it_names),
-        cmocka_unit_test(every_preset_passes_and_an_unknown_one_lists_them),
         cmocka_unit_test(a_dense_sequence_is_one_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

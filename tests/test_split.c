@@ -1,5 +1,5 @@
-/* test_split.c: whatever the lengths, every token has one worker, no worker has more than its
- * share, and every partial has a slot of its own.
+/* test_split.c: whatever the lengths, every token that is seen has one worker, no worker has more
+ * than its share, and every partial has a slot of its own.
  *
  * The dumber truth is a map of the line, tile by tile: who owns each tile by the sentence in
  * split.h, and who was seen to take it. */
@@ -36,20 +36,33 @@ static struct ground {
     int32_t prefix[ROW_CAPACITY + 1];
     fig_split_start starts[FIG_WORKER_LIMIT];
     fig_split_line line;
+    int32_t row_tiles[ROW_CAPACITY];     /* of one head group */
     int32_t row_begin[ROW_CAPACITY + 1]; /* tile of the line where a row begins */
     int32_t owner[LINE_CAPACITY];        /* by the definition */
     int32_t taker[LINE_CAPACITY];        /* as seen; -1: nobody yet */
     taken pieces[LINE_CAPACITY];
     int32_t piece_count;
-    int32_t slot_of[2 * FIG_WORKER_LIMIT]; /* index of the piece in a partial's slot, plus 1 */
+    int32_t slot_of[LINE_CAPACITY]; /* index of the piece in a partial's slot, plus 1 */
     int32_t partials;
 } ground;
 
+static fig_split_shape shape_of(int32_t row_limit, int32_t groups, int32_t tile_tokens,
+                                int32_t workers) {
+    return (fig_split_shape){.row_limit = row_limit,
+                             .groups = groups,
+                             .tile_tokens = tile_tokens,
+                             .workers = workers,
+                             .row_tokens = 1};
+}
+
 /* Fails with the step that did it, so that the sentence alone is enough to repeat it. */
 static void refute(const char *what, int64_t index, int64_t seen, int64_t expected) {
-    print_error("seed %llu, row_limit %d, groups %d, tile_tokens %d, workers %d, %d rows:",
-                (unsigned long long)ground.seed, ground.shape.row_limit, ground.shape.groups,
-                ground.shape.tile_tokens, ground.shape.workers, ground.rows);
+    const fig_split_shape *shape = &ground.shape;
+    print_error("seed %llu, row_limit %d, groups %d, tile_tokens %d, workers %d, window %d, "
+                "row_tokens %d, fixed %d, %d rows:",
+                (unsigned long long)ground.seed, shape->row_limit, shape->groups,
+                shape->tile_tokens, shape->workers, shape->window, shape->row_tokens, shape->fixed,
+                ground.rows);
     for (int32_t row = 0; row < ground.rows; row++)
         print_error(" %d", ground.lengths[row]);
     print_error("\n");
@@ -61,11 +74,15 @@ static void expect(const char *what, int64_t index, int64_t seen, int64_t expect
     if (seen != expected) refute(what, index, seen, expected);
 }
 
-/* Tiles by counting tokens, not by the formula under test. */
+/* Tiles by walking from token 0, not by the formula under test: a tile is read if its last token is
+ * no earlier than what the row's first query, which sees furthest back, still sees. */
 static int32_t count_tiles(int32_t length) {
+    const int32_t first_query = length - ground.shape.row_tokens;
     int32_t tiles = 0;
-    for (int32_t token = 0; token < length; token += ground.shape.tile_tokens)
-        tiles++;
+    for (int32_t token = 0; token < length; token += ground.shape.tile_tokens) {
+        int32_t last = token + ground.shape.tile_tokens - 1;
+        tiles += ground.shape.window == 0 || last > first_query - ground.shape.window;
+    }
     return tiles;
 }
 
@@ -74,7 +91,8 @@ static void draw_map(void) {
     int32_t tiles = 0;
     for (int32_t row = 0; row < ground.rows; row++) {
         ground.row_begin[row] = tiles;
-        tiles += count_tiles(ground.lengths[row]) * ground.shape.groups;
+        ground.row_tiles[row] = count_tiles(ground.lengths[row]);
+        tiles += ground.row_tiles[row] * ground.shape.groups;
     }
     ground.row_begin[ground.rows] = tiles;
     assert_in_range(tiles, 0, LINE_CAPACITY);
@@ -87,6 +105,7 @@ static void draw_map(void) {
     }
     for (int32_t x = 0; x < tiles; x++)
         ground.taker[x] = -1;
+    ground.shape.tile_limit = tiles;
 }
 
 /* The walk over all workers writes what each worker finds for itself. */
@@ -107,12 +126,27 @@ static void plan(void) {
     }
 }
 
+/* Pieces are numbered by their workers or, where fixed, by their one tile's place on the line. */
+static void expect_numbers(int32_t worker, const fig_split_piece *piece, int32_t segment) {
+    const int32_t end = segment + ground.row_tiles[piece->row] - 1;
+    if (ground.shape.fixed) {
+        expect("tiles of a fixed piece at tile", segment, piece->tile_end - piece->tile, 1);
+        expect("number of piece at tile", segment, piece->number, segment + piece->tile);
+        expect("first piece of segment at tile", segment, piece->first, segment);
+        expect("last piece of segment at tile", segment, piece->last, end);
+        return;
+    }
+    expect("number of piece at tile", segment + piece->tile, piece->number, worker);
+    expect("first worker of segment at tile", segment, piece->first, ground.owner[segment]);
+    expect("last worker of segment at tile", segment, piece->last, ground.owner[end]);
+}
+
 static void take_one(int32_t worker, const fig_split_piece *piece) {
     int32_t tiles = piece->tile_end - piece->tile;
     if (piece->row >= ground.rows || ground.lengths[piece->row] <= 0)
         refute("an idle row is on the line, row", piece->row, worker, -1);
     if (tiles < 1) refute("an empty piece of worker", worker, tiles, 1);
-    int32_t row_tiles = count_tiles(ground.lengths[piece->row]);
+    int32_t row_tiles = ground.row_tiles[piece->row];
     if (piece->tile < 0 || piece->tile_end > row_tiles)
         refute("a piece past its row, row", piece->row, piece->tile_end, row_tiles);
     int32_t segment = ground.row_begin[piece->row] + piece->group * row_tiles;
@@ -121,9 +155,7 @@ static void take_one(int32_t worker, const fig_split_piece *piece) {
         expect("earlier taker of tile", x, ground.taker[x], -1);
         ground.taker[x] = worker;
     }
-    expect("first worker of segment at tile", segment, piece->first_worker, ground.owner[segment]);
-    expect("last worker of segment at tile", segment, piece->last_worker,
-           ground.owner[segment + row_tiles - 1]);
+    expect_numbers(worker, piece, segment);
     ground.pieces[ground.piece_count++] = (taken){*piece, worker};
 }
 
@@ -145,31 +177,31 @@ static void take_all(void) {
     }
 }
 
-/* Each sharer of a cut segment has a slot that nobody else has in the step, whatever ends when, and
+/* Each piece of a cut segment has a slot that nobody else has in the step, whatever ends when, and
  * whoever merges finds it there. */
 static void place_partials(void) {
     int32_t limit = fig_split_partial_limit(&ground.shape);
     memset(ground.slot_of, 0, sizeof ground.slot_of[0] * (size_t)limit);
     ground.partials = 0;
     for (int32_t i = 0; i < ground.piece_count; i++) {
-        const taken *at = &ground.pieces[i];
-        if (at->piece.first_worker == at->piece.last_worker) continue;
-        int32_t slot = fig_split_partial(&ground.shape, &at->piece, at->worker);
+        const fig_split_piece *piece = &ground.pieces[i].piece;
+        if (piece->first == piece->last) continue;
+        int32_t slot = fig_split_partial(&ground.shape, piece, piece->number);
         if (slot < 0 || slot >= limit) refute("slot of piece", i, slot, limit);
         expect("earlier piece in slot", slot, ground.slot_of[slot], 0);
         ground.slot_of[slot] = i + 1;
         ground.partials++;
     }
     for (int32_t i = 0; i < ground.piece_count; i++) {
-        const taken *merger = &ground.pieces[i];
-        if (merger->worker != merger->piece.last_worker) continue;
-        for (int32_t worker = merger->piece.first_worker; worker < merger->worker; worker++) {
-            int32_t slot = fig_split_partial(&ground.shape, &merger->piece, worker);
-            if (ground.slot_of[slot] == 0) refute("nobody's slot", slot, 0, worker);
-            const taken *other = &ground.pieces[ground.slot_of[slot] - 1];
-            expect("worker in slot", slot, other->worker, worker);
-            expect("row in slot", slot, other->piece.row, merger->piece.row);
-            expect("group in slot", slot, other->piece.group, merger->piece.group);
+        const fig_split_piece *merger = &ground.pieces[i].piece;
+        if (merger->number != merger->last) continue;
+        for (int32_t number = merger->first; number < merger->last; number++) {
+            int32_t slot = fig_split_partial(&ground.shape, merger, number);
+            if (ground.slot_of[slot] == 0) refute("nobody's slot", slot, 0, number);
+            const fig_split_piece *other = &ground.pieces[ground.slot_of[slot] - 1].piece;
+            expect("number in slot", slot, other->number, number);
+            expect("row in slot", slot, other->row, merger->row);
+            expect("group in slot", slot, other->group, merger->group);
         }
     }
 }
@@ -192,56 +224,94 @@ static int32_t draw_length(fig_random *random, int mix, int32_t uniform) {
     case MANY_IDLE:
         return fig_random_range(random, 0, 3) > 0 ? 0 : fig_random_range(random, 1, 6 * tile);
     case AT_BORDERS: {
-        int32_t length = fig_random_range(random, 0, 4) * tile + fig_random_range(random, -1, 1);
-        return length < 0 ? 0 : length;
+        /* Of the last tile, or of the first that the window touches. */
+        int32_t border = fig_random_range(random, 0, 8) * tile + fig_random_range(random, -1, 1);
+        if (fig_random_range(random, 0, 1)) border += ground.shape.window;
+        return border;
     }
     case TINY: return fig_random_range(random, 0, 1);
     default: return 0;
     }
 }
 
+static void draw_shape(fig_random *random, int large) {
+    static const int32_t tile_sizes[] = {1, 3, 16, 64, 256};
+    fig_split_shape *shape = &ground.shape;
+    shape->row_limit = fig_random_range(random, 1, large ? ROW_CAPACITY : 32);
+    shape->groups = fig_random_range(random, 1, 8);
+    shape->tile_tokens = tile_sizes[fig_random_range(random, 0, 4)];
+    shape->workers = fig_random_range(random, 1, large ? FIG_WORKER_LIMIT : 132);
+    const int windowed = fig_random_range(random, 0, 2) == 0;
+    shape->window = windowed ? fig_random_range(random, 1, 6 * shape->tile_tokens) : 0;
+    const int drafts = fig_random_range(random, 0, 2) == 0;
+    shape->row_tokens = drafts ? fig_random_range(random, 2, 8) : 1;
+    shape->fixed = fig_random_range(random, 0, 3) == 0;
+}
+
+/* A row that is not idle holds its own queries. */
+static void draw_lengths(fig_random *random, int mix) {
+    const int32_t uniform = fig_random_range(random, 1, 6 * ground.shape.tile_tokens);
+    for (int32_t row = 0; row < ground.rows; row++)
+        ground.lengths[row] = draw_length(random, mix, uniform);
+    if (mix == ONE_HUGE && ground.rows > 0)
+        ground.lengths[fig_random_range(random, 0, ground.rows - 1)] =
+            fig_random_range(random, 1, 100 * ground.shape.tile_tokens);
+    for (int32_t row = 0; row < ground.rows; row++) {
+        int32_t *length = &ground.lengths[row];
+        if (*length < 0) *length = 0;
+        if (*length > 0 && *length < ground.shape.row_tokens) *length = ground.shape.row_tokens;
+    }
+}
+
 static int draw_step(uint64_t seed) {
     fig_random random = fig_random_seed(seed);
-    static const int32_t tile_sizes[] = {1, 3, 16, 64, 256};
-    int large = fig_random_range(&random, 0, 999) == 0;
     ground.seed = seed;
-    ground.shape.row_limit = fig_random_range(&random, 1, large ? ROW_CAPACITY : 32);
-    ground.shape.groups = fig_random_range(&random, 1, 8);
-    ground.shape.tile_tokens = tile_sizes[fig_random_range(&random, 0, 4)];
-    ground.shape.workers = fig_random_range(&random, 1, large ? FIG_WORKER_LIMIT : 132);
+    draw_shape(&random, fig_random_range(&random, 0, 999) == 0);
     int fewer = fig_random_range(&random, 0, 1);
     ground.rows =
         fewer ? fig_random_range(&random, 0, ground.shape.row_limit) : ground.shape.row_limit;
     int mix = fig_random_range(&random, 0, MIX_COUNT - 1);
-    int32_t uniform = fig_random_range(&random, 1, 6 * ground.shape.tile_tokens);
-    for (int32_t row = 0; row < ground.rows; row++)
-        ground.lengths[row] = draw_length(&random, mix, uniform);
-    if (mix == ONE_HUGE && ground.rows > 0)
-        ground.lengths[fig_random_range(&random, 0, ground.rows - 1)] =
-            fig_random_range(&random, 1, 100 * ground.shape.tile_tokens);
+    draw_lengths(&random, mix);
     return mix;
+}
+
+/* Tiles that a window spared the step. */
+static int32_t tiles_spared(void) {
+    int32_t spared = 0;
+    for (int32_t row = 0; row < ground.rows; row++) {
+        int32_t length = ground.lengths[row], tile = ground.shape.tile_tokens;
+        spared += (length + tile - 1) / tile - ground.row_tiles[row];
+    }
+    return spared;
 }
 
 static void a_million_random_steps_are_split_fairly_and_once(void **state) {
     (void)state;
     int64_t mixes[MIX_COUNT] = {0}, cut = 0, fewer_tiles = 0, fewer_rows = 0, at_limit = 0;
+    int64_t fixed_cut = 0, spared = 0, drafts = 0;
     for (uint64_t seed = 1; seed <= RANDOM_STEPS; seed++) {
         int mix = draw_step(seed);
         check_step();
+        const int is_cut = ground.partials > 0, fixed = ground.shape.fixed;
         mixes[mix]++;
-        cut += ground.partials > 0;
+        cut += is_cut && !fixed;
+        fixed_cut += is_cut && fixed;
+        spared += tiles_spared() > 0;
+        drafts += ground.shape.row_tokens > 1;
         fewer_tiles += ground.line.tiles < ground.shape.workers;
         fewer_rows += ground.rows < ground.shape.row_limit;
-        at_limit +=
-            ground.partials > 0 && ground.partials == fig_split_partial_limit(&ground.shape);
+        at_limit += is_cut && !fixed && ground.partials == fig_split_partial_limit(&ground.shape);
     }
     /* What was claimed was met, and often. */
     for (int mix = 0; mix < MIX_COUNT; mix++)
         assert_true(mixes[mix] > RANDOM_STEPS / 10);
     assert_true(cut > RANDOM_STEPS / 4);
+    assert_true(fixed_cut > RANDOM_STEPS / 10);
+    assert_true(spared > RANDOM_STEPS / 20);
+    assert_true(drafts > RANDOM_STEPS / 4);
     assert_true(fewer_tiles > RANDOM_STEPS / 10);
     assert_true(fewer_rows > RANDOM_STEPS / 10);
-    assert_true(at_limit > RANDOM_STEPS / 100);
+    assert_true(at_limit > RANDOM_STEPS / 200);
 }
 
 /* The next step in counting order, rows of 0 to `tiles` tiles; 0 after the last. A row ends one
@@ -289,7 +359,7 @@ static void one_row_reaches_the_limit_where_groups_and_workers_are_coprime(void 
     (void)state;
     for (int32_t groups = 1; groups <= 12; groups++) {
         for (int32_t workers = 1; workers <= 12; workers++) {
-            fig_split_shape shape = {1, groups, 2, workers};
+            fig_split_shape shape = shape_of(1, groups, 2, workers);
             int32_t divisor = greatest_common_divisor(groups, workers);
             int32_t limit = fig_split_partial_limit(&shape);
             for (int32_t tiles = 1; tiles <= workers + 2; tiles++) {
@@ -297,7 +367,7 @@ static void one_row_reaches_the_limit_where_groups_and_workers_are_coprime(void 
                 int expected = workers == 1 || (divisor == 1 && tiles >= workers);
                 if (reached != expected) refute("limit reached, tiles", tiles, reached, expected);
             }
-            fig_split_shape part = {1, groups / divisor, 2, workers / divisor};
+            fig_split_shape part = shape_of(1, groups / divisor, 2, workers / divisor);
             expect("most partials, divisor", divisor, most_partials(shape, workers + 2),
                    divisor * fig_split_partial_limit(&part));
         }
@@ -335,7 +405,7 @@ static void more_rows_reach_the_limit_where_tiles_are_enough(void **state) {
     for (int32_t rows = 2; rows <= 4; rows++) {
         for (int32_t groups = 1; groups <= 6; groups++) {
             for (int32_t workers = 1; workers <= 8; workers++) {
-                fig_split_shape shape = {rows, groups, 2, workers};
+                fig_split_shape shape = shape_of(rows, groups, 2, workers);
                 int32_t least = least_tiles[rows - 2][groups - 1][workers - 1];
                 int32_t limit = fig_split_partial_limit(&shape);
                 assert_in_range(least, 0, workers + 1);
@@ -350,8 +420,9 @@ static void more_rows_reach_the_limit_where_tiles_are_enough(void **state) {
 /* Shapes of Llama 3.1 8B on 132 SMs whose worst steps are common enough to be met by chance. */
 static void real_shapes_reach_the_limit(void **state) {
     (void)state;
-    static const fig_split_shape shapes[] = {
-        {2, 8, 64, 132}, {8, 8, 64, 132}, {2, 1, 16, 132}, {16, 1, 16, 132}, {64, 1, 16, 132}};
+    const fig_split_shape shapes[] = {shape_of(2, 8, 64, 132), shape_of(8, 8, 64, 132),
+                                      shape_of(2, 1, 16, 132), shape_of(16, 1, 16, 132),
+                                      shape_of(64, 1, 16, 132)};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         fig_random random = fig_random_seed(i);
         int32_t limit = fig_split_partial_limit(&shapes[i]), most = 0;
@@ -372,7 +443,7 @@ static void real_shapes_reach_the_limit(void **state) {
 static void the_longest_line_is_split_without_overflow(void **state) {
     (void)state;
     ground.seed = 0;
-    ground.shape = (fig_split_shape){ROW_CAPACITY, 16, 16, FIG_WORKER_LIMIT};
+    ground.shape = shape_of(ROW_CAPACITY, 16, 16, FIG_WORKER_LIMIT);
     ground.rows = ROW_CAPACITY;
     for (int32_t row = 0; row < ground.rows; row++)
         ground.lengths[row] = (1 << 20) - (row & 1);
@@ -389,8 +460,8 @@ static void the_longest_line_is_split_without_overflow(void **state) {
             fig_split_piece piece = fig_split_take(&ground.shape, &ground.line, &start);
             int64_t segment = ((int64_t)piece.row * 16 + piece.group) << 16;
             expect("begin of a piece, worker", worker, segment + piece.tile, x);
-            expect("first worker", x, piece.first_worker, segment >> 20);
-            expect("last worker", x, piece.last_worker, (segment + (1 << 16) - 1) >> 20);
+            expect("first worker", x, piece.first, segment >> 20);
+            expect("last worker", x, piece.last, (segment + (1 << 16) - 1) >> 20);
             x += piece.tile_end - piece.tile;
         }
     }
@@ -400,7 +471,7 @@ static void the_longest_line_is_split_without_overflow(void **state) {
 static void a_step_without_tokens_has_no_work(void **state) {
     (void)state;
     ground.seed = 0;
-    ground.shape = (fig_split_shape){5, 3, 16, 7};
+    ground.shape = shape_of(5, 3, 16, 7);
     memset(ground.lengths, 0, sizeof ground.lengths);
     for (ground.rows = 0; ground.rows <= 5; ground.rows++) {
         check_step();
@@ -418,7 +489,7 @@ static void idle_rows_are_not_on_the_line(void **state) {
     ground.rows = sizeof lengths / sizeof lengths[0];
     memcpy(ground.lengths, lengths, sizeof lengths);
     for (int32_t workers = 1; workers <= 20; workers++) {
-        ground.shape = (fig_split_shape){ground.rows, 2, 16, workers};
+        ground.shape = shape_of(ground.rows, 2, 16, workers);
         check_step();
         assert_int_equal(ground.line.tiles, 2 * (2 + 1 + 3));
         for (int32_t worker = 0; worker < ground.line.active; worker++)
@@ -426,15 +497,80 @@ static void idle_rows_are_not_on_the_line(void **state) {
     }
 }
 
+/* What a fixed split makes of a row: its pieces, counted from its own first. */
+typedef struct row_cut {
+    int32_t count;
+    fig_split_piece pieces[LINE_CAPACITY];
+} row_cut;
+
+static void cut_row(int32_t row, row_cut *cut) {
+    cut->count = 0;
+    for (int32_t i = 0; i < ground.piece_count; i++) {
+        fig_split_piece piece = ground.pieces[i].piece;
+        if (piece.row != row) continue;
+        piece.row = 0;
+        piece.number -= piece.first;
+        piece.last -= piece.first;
+        piece.first = 0;
+        cut->pieces[cut->count++] = piece;
+    }
+}
+
+/* The same row alone on one worker and among others, wherever it stands. */
+static void a_fixed_split_cuts_a_row_by_its_own_length_alone(void **state) {
+    (void)state;
+    static row_cut alone, among;
+    int64_t cut = 0;
+    for (uint64_t seed = 1; seed <= RANDOM_STEPS / 50; seed++) {
+        draw_step(seed);
+        if (ground.rows == 0) continue;
+        ground.shape.fixed = 1;
+        check_step();
+        fig_random random = fig_random_seed(seed);
+        const int32_t row = fig_random_range(&random, 0, ground.rows - 1);
+        cut_row(row, &among);
+        ground.lengths[0] = ground.lengths[row];
+        ground.rows = ground.shape.row_limit = ground.shape.workers = 1;
+        check_step();
+        cut_row(0, &alone);
+        expect("pieces of row", row, among.count, alone.count);
+        for (int32_t i = 0; i < alone.count; i++) {
+            if (memcmp(&among.pieces[i], &alone.pieces[i], sizeof alone.pieces[i]) != 0)
+                refute("another piece of row", row, among.pieces[i].tile, alone.pieces[i].tile);
+        }
+        cut += alone.count > ground.shape.groups;
+    }
+    assert_true(cut > RANDOM_STEPS / 200);
+}
+
+/* Where nobody on this side knows the lengths, the plan is that of as many idle rows. */
+static void without_lengths_every_row_is_idle(void **state) {
+    (void)state;
+    int32_t prefix[6];
+    fig_split_start starts[7];
+    const fig_split_shape shape = shape_of(5, 3, 16, 7);
+    memset(prefix, 0xa5, sizeof prefix);
+    memset(starts, 0xa5, sizeof starts);
+    fig_split_plan(&shape, NULL, 5, prefix, starts);
+    for (int32_t row = 0; row <= 5; row++)
+        assert_int_equal(prefix[row], 0);
+    for (int32_t worker = 0; worker < 7; worker++)
+        assert_int_equal(starts[worker].row | starts[worker].group | starts[worker].tile |
+                             starts[worker].count,
+                         0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_million_random_steps_are_split_fairly_and_once),
+        cmocka_unit_test(a_fixed_split_cuts_a_row_by_its_own_length_alone),
         cmocka_unit_test(one_row_reaches_the_limit_where_groups_and_workers_are_coprime),
         cmocka_unit_test(more_rows_reach_the_limit_where_tiles_are_enough),
         cmocka_unit_test(real_shapes_reach_the_limit),
         cmocka_unit_test(the_longest_line_is_split_without_overflow),
         cmocka_unit_test(a_step_without_tokens_has_no_work),
         cmocka_unit_test(idle_rows_are_not_on_the_line),
+        cmocka_unit_test(without_lengths_every_row_is_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,10 +16,18 @@ enum { SEQUENCES = 9 };
 static uint32_t stamp_words[SEQUENCES];
 static fig_step_stamps stamps = {stamp_words, 0};
 
+/* Against a program of this spec whose first node is `first`. */
+static fig_status check_of(const fig_spec *spec, fig_op first, const fig_step *step,
+                           fig_plan_step *plan) {
+    const fig_node node = {.op = (uint16_t)first};
+    fig_program_view program = {.nodes = &node, .node_count = 1};
+    assert_int_equal(fig_spec_resolve(spec, &program.spec), FIG_OK);
+    return fig_step_check(&program, step, &stamps, plan);
+}
+
 static fig_status check_into(const fig_step *step, fig_plan_step *plan) {
-    fig_spec spec = fig_sample_spec(), resolved;
-    assert_int_equal(fig_spec_resolve(&spec, &resolved), FIG_OK);
-    return fig_step_check(&resolved, step, &stamps, plan);
+    const fig_spec spec = fig_sample_spec();
+    return check_of(&spec, FIG_OP_CALL, step, plan);
 }
 
 static fig_status check(const fig_step *step) {
@@ -90,18 +98,75 @@ static void idle_rows_may_share_a_sequence_but_not_leave_the_limits(void **state
 /* A spec may hold fewer sequences than rows: those past them must be idle. */
 static void rows_without_a_sequence_of_their_own_are_idle(void **state) {
     (void)state;
-    fig_spec spec = fig_sample_spec(), resolved;
+    fig_spec spec = fig_sample_spec();
     fig_plan_step plan;
     spec.sequence_limit = 2;
-    assert_int_equal(fig_spec_resolve(&spec, &resolved), FIG_OK);
     static const int32_t idle[] = {1, 1, 0}, busy[] = {1, 1, 1};
-    assert_int_equal(fig_step_check(&resolved, FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = idle),
-                                    &stamps, &plan),
-                     FIG_OK);
-    FIG_SAMPLE_REFUSES(fig_step_check(&resolved,
-                                      FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = busy), &stamps,
-                                      &plan),
-                       FIG_INVALID, "row 2 is a sequence beyond the limit of 2");
+    assert_int_equal(
+        check_of(&spec, FIG_OP_CALL, FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = idle), &plan),
+        FIG_OK);
+    FIG_SAMPLE_REFUSES(
+        check_of(&spec, FIG_OP_CALL, FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = busy), &plan),
+        FIG_INVALID, "row 2 is a sequence beyond the limit of 2");
+}
+
+static void a_row_has_a_token_for_each_of_its_queries(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_spec();
+    fig_plan_step plan;
+    spec.row_tokens = 4;
+    static const int32_t enough[] = {4, 0, 200}, short_row[] = {4, 3};
+    assert_int_equal(
+        check_of(&spec, FIG_OP_CALL, FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = enough), &plan),
+        FIG_OK);
+    FIG_SAMPLE_REFUSES(check_of(&spec, FIG_OP_CALL,
+                                FIG_OPTIONS(fig_step, .rows = 2, .kv_lengths = short_row), &plan),
+                       FIG_INVALID,
+                       "kv_lengths[1] is 3, it must be 0 or at least the spec's row_tokens, 4");
+}
+
+static fig_status check_on_device(const fig_step *step, fig_plan_step *plan) {
+    const fig_spec spec = fig_sample_spec();
+    return check_of(&spec, FIG_OP_PLAN, step, plan);
+}
+
+#define DEVICE_STEP(...) check_on_device(FIG_OPTIONS(fig_step, __VA_ARGS__), &plan)
+
+/* 6 rows of 200 tokens at most. */
+static void lengths_on_the_device_leave_rows_sequences_and_a_token_limit(void **state) {
+    (void)state;
+    static const int32_t sequences[] = {8, 0, 3};
+    fig_plan_step plan;
+    assert_int_equal(DEVICE_STEP(.rows = 3, .sequences = sequences), FIG_OK);
+    assert_int_equal(plan.rows, 3);
+    assert_null(plan.lengths);
+    assert_null(plan.positions);
+    assert_ptr_equal(plan.sequences, sequences);
+    assert_int_equal(plan.token_limit, 600);
+    assert_int_equal(DEVICE_STEP(.rows = 3, .token_limit = 599), FIG_OK);
+    assert_int_equal(plan.token_limit, 599);
+    assert_int_equal(DEVICE_STEP(.rows = 3, .token_limit = INT64_MAX), FIG_OK);
+    assert_int_equal(plan.token_limit, 600);
+    assert_int_equal(DEVICE_STEP(.rows = 0), FIG_OK);
+}
+
+/* Any of its rows may have tokens, so no two share a sequence. */
+static void what_the_device_reads_the_host_does_not_give(void **state) {
+    (void)state;
+    static const int32_t ones[] = {1, 1, 1}, twice[] = {4, 5, 4}, beyond[] = {4, 9, 5};
+    fig_plan_step plan;
+    FIG_SAMPLE_REFUSES(DEVICE_STEP(.rows = 3, .kv_lengths = ones), FIG_INVALID,
+                       "kv_lengths must be NULL, the program reads lengths");
+    FIG_SAMPLE_REFUSES(DEVICE_STEP(.rows = 3, .positions = ones), FIG_INVALID,
+                       "positions must be NULL");
+    FIG_SAMPLE_REFUSES(DEVICE_STEP(.rows = 3, .token_limit = -1), FIG_INVALID, "token_limit is -1");
+    FIG_SAMPLE_REFUSES(DEVICE_STEP(.rows = 3, .sequences = twice), FIG_INVALID,
+                       "sequences[2] is 4, which an earlier row is");
+    FIG_SAMPLE_REFUSES(DEVICE_STEP(.rows = 3, .sequences = beyond), FIG_INVALID,
+                       "sequences[1] is 9");
+    FIG_SAMPLE_REFUSES(DEVICE_STEP(.rows = 7), FIG_TOO_LARGE, "rows is 7, limit 6");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 3, .kv_lengths = ones, .token_limit = 5), FIG_INVALID,
+                       "token_limit is 5, it is for programs that read lengths on the device");
 }
 
 /* One step after another names the same sequences, and when the numbers begin again no stamp of old
@@ -133,6 +198,9 @@ int main(void) {
         cmocka_unit_test(unsound_steps_are_refused),
         cmocka_unit_test(idle_rows_may_share_a_sequence_but_not_leave_the_limits),
         cmocka_unit_test(rows_without_a_sequence_of_their_own_are_idle),
+        cmocka_unit_test(a_row_has_a_token_for_each_of_its_queries),
+        cmocka_unit_test(lengths_on_the_device_leave_rows_sequences_and_a_token_limit),
+        cmocka_unit_test(what_the_device_reads_the_host_does_not_give),
         cmocka_unit_test(stamps_last_over_their_wrap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

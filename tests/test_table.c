@@ -41,6 +41,7 @@ static void fields_cover_params_exactly_once_in_order(void **state) {
     }
 }
 
+/* But for attention's window, the last of its attributes, which is in the split. */
 static void attributes_are_read_exactly_once_in_order(void **state) {
     (void)state;
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
@@ -52,14 +53,18 @@ static void attributes_are_read_exactly_once_in_order(void **state) {
             assert_int_equal(field->item, end);
             end += field->bytes;
         }
-        assert_int_equal(end, kernel->attribute_bytes);
+        uint32_t unread = op == FIG_OP_ATTENTION ? sizeof(int32_t) : 0;
+        assert_int_equal(end + unread, kernel->attribute_bytes);
     }
+    assert_int_equal(offsetof(fig_attention_attributes, window) + sizeof(int32_t),
+                     sizeof(fig_attention_attributes));
 }
 
 static void check_type(const fig_kernel *kernel, const fig_field *field) {
     static const uint16_t bytes[] = {
-        [FIG_TYPE_ADDRESS] = 8, [FIG_TYPE_I64] = 8, [FIG_TYPE_I32] = 4,
-        [FIG_TYPE_U32] = 4,     [FIG_TYPE_F32] = 4, [FIG_TYPE_SPLIT] = 16};
+        [FIG_TYPE_ADDRESS] = 8,     [FIG_TYPE_I64] = 8, [FIG_TYPE_I32] = 4,
+        [FIG_TYPE_U32] = 4,         [FIG_TYPE_F32] = 4, [FIG_TYPE_SPLIT] = 32,
+        [FIG_TYPE_PLAN_SHAPE] = 188};
     /* By kind; 0xff: whatever the attribute is. */
     static const uint8_t types[] = {[FIG_FIELD_ZERO] = FIG_TYPE_U32,
                                     [FIG_FIELD_ADDRESS] = FIG_TYPE_ADDRESS,
@@ -68,10 +73,13 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_DIM] = FIG_TYPE_I32,
                                     [FIG_FIELD_DTYPE] = FIG_TYPE_I32,
                                     [FIG_FIELD_ATTRIBUTE] = 0xff,
-                                    [FIG_FIELD_BATCH] = FIG_TYPE_I32,
+                                    [FIG_FIELD_ROWS] = FIG_TYPE_I32,
+                                    [FIG_FIELD_MULTIPLE] = FIG_TYPE_I32,
+                                    [FIG_FIELD_KV_LIMIT] = FIG_TYPE_I32,
                                     [FIG_FIELD_BUCKET] = FIG_TYPE_U32,
                                     [FIG_FIELD_PLAN] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_PLAN_BYTES] = FIG_TYPE_U32,
+                                    [FIG_FIELD_PLAN_SHAPE] = FIG_TYPE_PLAN_SHAPE,
                                     [FIG_FIELD_PLAN_SECTION] = FIG_TYPE_U32,
                                     [FIG_FIELD_SPLIT] = FIG_TYPE_SPLIT,
                                     [FIG_FIELD_HEADS] = FIG_TYPE_I32,
@@ -106,7 +114,8 @@ static uint32_t item_limit(const fig_kernel *kernel, const fig_field *field) {
 }
 
 static void check_indices(const fig_kernel *kernel, const fig_field *field) {
-    int of_operand = field->kind >= FIG_FIELD_ADDRESS && field->kind <= FIG_FIELD_DTYPE;
+    int of_operand = (field->kind >= FIG_FIELD_ADDRESS && field->kind <= FIG_FIELD_DTYPE) ||
+                     field->kind == FIG_FIELD_ROWS || field->kind == FIG_FIELD_MULTIPLE;
     uint32_t operand_limit = of_operand ? kernel->operand_count : 1;
     if (field->operand >= operand_limit || field->item >= item_limit(kernel, field) ||
         field->divisor < 1)
@@ -162,17 +171,26 @@ typedef struct table_dimension {
 
 /* In the order of the rows. */
 static const table_dimension dimensions[] = {
-    {FIG_OP_SILU_AND_MUL, "width", FIG_SILU_IN, 1, 2},
+    {FIG_OP_GATED, "width", FIG_GATED_IN, 1, 2},
+    {FIG_OP_ROPE, "segments", FIG_ROPE_OFFSETS, 0, 1},
+    {FIG_OP_ROPE, "cos_sin_rows", FIG_ROPE_COS_SIN, 0, 1},
     {FIG_OP_ROPE, "q_heads", FIG_ROPE_Q, 1, 1},
     {FIG_OP_ROPE, "k_heads", FIG_ROPE_K, 1, 1},
     {FIG_OP_ROPE, "head_dim", FIG_ROPE_Q, 2, 1},
     {FIG_OP_APPEND_KV, "page_size", FIG_APPEND_K_CACHE, 1, 1},
     {FIG_OP_APPEND_KV, "kv_heads", FIG_APPEND_K_CACHE, 2, 1},
     {FIG_OP_APPEND_KV, "head_dim", FIG_APPEND_K_CACHE, 3, 1},
+    {FIG_OP_APPEND_KV, "k_scales", FIG_APPEND_K_SCALE, 0, 1},
+    {FIG_OP_APPEND_KV, "v_scales", FIG_APPEND_V_SCALE, 0, 1},
     {FIG_OP_ATTENTION, "q_heads", FIG_ATTENTION_Q, 1, 1},
     {FIG_OP_ATTENTION, "kv_heads", FIG_ATTENTION_K_CACHE, 2, 1},
     {FIG_OP_ATTENTION, "head_dim", FIG_ATTENTION_Q, 2, 1},
     {FIG_OP_ATTENTION, "page_size", FIG_ATTENTION_K_CACHE, 1, 1},
+    {FIG_OP_ATTENTION, "k_scales", FIG_ATTENTION_K_SCALE, 0, 1},
+    {FIG_OP_ATTENTION, "v_scales", FIG_ATTENTION_V_SCALE, 0, 1},
+    {FIG_OP_RMS_NORM, "width", FIG_RMS_NORM_IN, 1, 1},
+    {FIG_OP_MERGE_STATES, "heads", FIG_MERGE_OUT_A, 1, 1},
+    {FIG_OP_MERGE_STATES, "head_dim", FIG_MERGE_OUT_A, 2, 1},
 };
 
 static void dimensions_are_those_of_the_documented_shapes(void **state) {
@@ -198,8 +216,11 @@ static void dimensions_are_those_of_the_documented_shapes(void **state) {
 static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
     static const char *const names[][4] = {
         [FIG_FIELD_ZERO] = {"reserved"},
-        [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype"},
-        [FIG_FIELD_BATCH] = {"row_limit"},
+        [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype", "kv_dtype"},
+        [FIG_FIELD_ROWS] = {"rows.row_limit"},
+        [FIG_FIELD_MULTIPLE] = {"rows.multiple"},
+        [FIG_FIELD_KV_LIMIT] = {"kv_limit"},
+        [FIG_FIELD_PLAN_SHAPE] = {"shape"},
         [FIG_FIELD_BUCKET] = {"bucket"},
         [FIG_FIELD_PLAN] = {"plan"},
         [FIG_FIELD_PLAN_BYTES] = {"plan_bytes"},
@@ -245,32 +266,68 @@ static void names_are_unique_in_a_row_and_rows_have_unlike_names(void **state) {
     }
 }
 
+/* The type is the cache's or the positions' where the name says so, else that of the operand whose
+ * rows are counted; and both counts are of one operand. */
+static void check_operand_of_rows(const fig_kernel *kernel, const fig_field *field) {
+    const fig_operand *operand = &kernel->operands[field->operand];
+    if (field->kind == FIG_FIELD_ROWS) {
+        assert_int_equal(field[1].kind, FIG_FIELD_MULTIPLE);
+        assert_int_equal(field[1].operand, field->operand);
+    }
+    if (field->kind == FIG_FIELD_ROWS || strcmp(field->name, "dtype") == 0) {
+        assert_int_equal(field->operand, 0);
+    } else if (strcmp(field->name, "kv_dtype") == 0) {
+        assert_string_equal(operand->name, "k_cache");
+    } else if (strcmp(field->name, "positions_dtype") == 0) {
+        assert_string_equal(operand->name, "positions");
+    }
+}
+
+static void rows_and_types_are_counted_by_the_first_operand_or_the_one_named(void **state) {
+    (void)state;
+    for_each_field(check_operand_of_rows);
+}
+
 static void only_what_is_optional_in_the_public_header_is_optional(void **state) {
     (void)state;
-    static const char *const optional[] = {"positions", "page_table", "lse", NULL};
-    static const char *const written[] = {"out",     "q_out", "k_out", "k_cache",
-                                          "v_cache", "lse",   NULL};
+    static const char *const optional[] = {
+        "positions", "indptr",     "offsets", "cos_sin", "q_norm", "k_norm",   "k_scale",
+        "v_scale",   "page_table", "sinks",   "alibi",   "lse",    "residual", NULL};
+    static const char *const written[] = {"out",     "q_out", "k_out",    "k_cache",
+                                          "v_cache", "lse",   "residual", NULL};
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         const fig_kernel *kernel = &fig_kernel_table[op];
         for (int i = 0; i < kernel->operand_count; i++) {
             const fig_operand *operand = &kernel->operands[i];
             int writes = is_one_of(operand->name, written);
             if (op == FIG_OP_ATTENTION && strstr(operand->name, "_cache")) writes = 0;
+            uint8_t access = writes ? FIG_ACCESS_WRITE : FIG_ACCESS_READ;
+            if (strcmp(operand->name, "residual") == 0) access |= FIG_ACCESS_READ;
             assert_int_equal(operand->optional, is_one_of(operand->name, optional));
-            assert_int_equal(operand->access, writes ? FIG_ACCESS_WRITE : FIG_ACCESS_READ);
+            assert_int_equal(operand->access, access);
         }
     }
 }
 
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
     (void)state;
-    static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {1, 7, 7, 7, 13};
-    fig_silu_and_mul_params silu = {.row_limit = 7};
-    fig_rope_params rope = {.row_limit = 7};
-    fig_append_kv_params append = {.row_limit = 7};
+    static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
+        [FIG_OP_FETCH] = 1,      [FIG_OP_GATED] = 21,       [FIG_OP_ROPE] = 21,
+        [FIG_OP_APPEND_KV] = 21, [FIG_OP_ATTENTION] = 13,   [FIG_OP_PLAN] = 1,
+        [FIG_OP_RMS_NORM] = 21,  [FIG_OP_MERGE_STATES] = 21};
+    fig_rows rows = {.row_limit = 21, .multiple = 3};
+    fig_gated_params gated = {.rows = rows};
+    fig_rope_params rope = {.rows = rows};
+    fig_append_kv_params append = {.rows = rows};
+    fig_rms_norm_params rms_norm = {.rows = rows};
+    fig_merge_states_params merge = {.rows = rows};
+    fig_plan_params plan = {.kv_limit = 5};
     fig_attention_params attention = {.split = {.row_limit = 7, .workers = 13}};
     fig_fetch_params fetch = {0};
-    const void *params[FIG_OP_KERNEL_COUNT] = {&fetch, &silu, &rope, &append, &attention};
+    const void *params[FIG_OP_KERNEL_COUNT] = {
+        [FIG_OP_FETCH] = &fetch,       [FIG_OP_GATED] = &gated,         [FIG_OP_ROPE] = &rope,
+        [FIG_OP_APPEND_KV] = &append,  [FIG_OP_ATTENTION] = &attention, [FIG_OP_PLAN] = &plan,
+        [FIG_OP_RMS_NORM] = &rms_norm, [FIG_OP_MERGE_STATES] = &merge};
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         fig_launch_shape shape;
         memset(&shape, 0xff, sizeof shape);
@@ -287,8 +344,9 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
 
 static void rows_stand_at_their_number_and_only_operations_have_names(void **state) {
     (void)state;
-    static const char *const names[FIG_OP_KERNEL_COUNT] = {"fetch", "silu_and_mul", "rope",
-                                                           "append_kv", "attention"};
+    static const char *const names[] = {"fetch",     "gated", "rope",     "append_kv",
+                                        "attention", "plan",  "rms_norm", "merge_states"};
+    assert_int_equal(sizeof names / sizeof names[0], FIG_OP_KERNEL_COUNT);
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         assert_string_equal(fig_table_op_name(op), names[op]);
         assert_int_equal(fig_kernel_table[op].split, op == FIG_OP_ATTENTION);
@@ -309,6 +367,7 @@ int main(void) {
         cmocka_unit_test(dimensions_are_those_of_the_documented_shapes),
         cmocka_unit_test(a_name_means_the_same_kind_in_every_row),
         cmocka_unit_test(names_are_unique_in_a_row_and_rows_have_unlike_names),
+        cmocka_unit_test(rows_and_types_are_counted_by_the_first_operand_or_the_one_named),
         cmocka_unit_test(only_what_is_optional_in_the_public_header_is_optional),
         cmocka_unit_test(grids_follow_row_limit_or_workers_and_blocks_are_whole_warps),
         cmocka_unit_test(rows_stand_at_their_number_and_only_operations_have_names),

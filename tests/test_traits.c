@@ -87,6 +87,7 @@ static void a_variant_fits_the_limits_of_the_split(void **state) {
         assert_in_range(variant->workers_per_sm, 1, FIG_WORKER_LIMIT);
         assert_true(variant->bytes_per_us > 0);
     }
+    assert_in_range(FIG_FIXED_TILE_TOKENS, 16, FIG_TILE_TOKENS_LIMIT);
     assert_string_equal(fig_variant_table[0].name, "head");
     assert_string_equal(fig_variant_table[1].name, "page");
 }

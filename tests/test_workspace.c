@@ -35,12 +35,11 @@ static fig_program *record(void) {
 
 static void shape_buckets(const fig_program_view *view, fig_bucket_shape buckets[BUCKET_COUNT]) {
     static const fig_bucket caps[] = {{64, 128}, {64, 200}, {64, 200}, {1, 200}};
-    fig_traits traits;
-    assert_int_equal(fig_traits_named(&traits, "host"), FIG_OK);
+    const fig_lower_target target = fig_sample_target("host");
     for (uint32_t i = 0; i < BUCKET_COUNT; i++) {
         buckets[i].caps = caps[i];
         buckets[i].variant = i == 2;
-        assert_int_equal(fig_lower_shape(view, &traits, i, &buckets[i]), FIG_OK);
+        assert_int_equal(fig_lower_shape(view, &target, i, &buckets[i]), FIG_OK);
     }
 }
 

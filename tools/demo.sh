@@ -1,5 +1,5 @@
 #!/bin/sh
-# demo.sh: capture two models' decode steps, save them, restore and replay each in another process.
+# demo.sh: capture four models' decode steps, save them, restore and replay each in another process.
 #
 # Every output of every step is compared with float64 while sequences join and grow across buckets.
 # Leaves its files in build/demo. Invariant: exit 0 only where every command did what it shows.
@@ -31,18 +31,32 @@ show() {
 }
 
 cat << END
-One decode step: silu_and_mul, RoPE, KV append, split attention. Recorded once, lowered for each
+One decode step: gated activation, RoPE, KV append, split attention. Recorded once, lowered for each
 bucket of rows and tokens, saved, restored by another process, and replayed $steps times on made-up
 data: sequences join, grow and pause, and every number that comes out is compared with float64.
 END
 
-for model in tutorial llama-3.1-8b-layer; do
-    file=$folder/$model.fig
-    show capture --preset "$model" -o "$file"
+# A pair of layers as gemma-2 has them, but narrow, with a window that the demo outgrows.
+cat > "$folder/gemma-2-narrow.json" << END || exit 2
+{"model_type": "gemma2", "torch_dtype": "bfloat16", "num_hidden_layers": 2, "hidden_size": 512,
+ "head_dim": 64, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1024,
+ "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 64, "rope_theta": 10000.0,
+ "attn_logit_softcapping": 50.0, "sliding_window": 96, "max_position_embeddings": 1024}
+END
+
+# Captures a step as its options say, under the name given first.
+model() {
+    file=$folder/$1.fig
+    shift
+    show capture "$@" -o "$file"
     show verify "$file"
     show replay "$file" --steps "$steps" --check
-done
+}
+model tutorial --preset tutorial
+model llama-3.1-8b-layer --preset llama-3.1-8b-layer
+model qwen3-8b-layer --preset qwen3-8b --layers 1 --kv-dtype e4m3
+model gemma-2-pair --config "$folder/gemma-2-narrow.json" --kv-limit 1024
 
 echo
-echo "The files are $folder/tutorial.fig and $folder/llama-3.1-8b-layer.fig; figraph inspect shows"
-echo "what is in them. All of it took $(($(date +%s) - began)) s."
+echo "The files are in $folder; figraph inspect shows what they hold. All of it took" \
+    "$(($(date +%s) - began)) s."

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/support/sample.h"
+
 static void must(fig_status status) {
     if (status == FIG_OK) return;
     fprintf(stderr, "capture: %s: %s\n", fig_status_name(status), fig_message());
@@ -72,11 +74,12 @@ static void record_layer(fig_program *program, int32_t layer, fig_tensor x, fig_
     const fig_tensor lse =
         tensor(program, "lse", layer,
                (fig_tensor_info){.role = FIG_BOUND, .dtype = FIG_F32, .dims = {FIG_DIM_BATCH, 8}});
-    const fig_cache caches = {cache(program, "k_cache", layer), cache(program, "v_cache", layer),
-                              page_table};
+    const fig_cache caches = {.k = cache(program, "k_cache", layer),
+                              .v = cache(program, "v_cache", layer),
+                              .page_table = page_table};
     fig_program_layer(program, layer);
     record_call(program, "gemm", x, up);
-    fig_silu_and_mul(program, FIG_OPTIONS(fig_silu_and_mul_op, .in = up, .out = act));
+    fig_silu_and_mul(program, FIG_OPTIONS(fig_gated_op, .in = up, .out = act));
     fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .positions = positions));
     fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = caches));
     fig_attention(program,
@@ -113,6 +116,17 @@ fig_graphs *fig_capture_mixed(void) {
     must(fig_program_finish(program));
     must(fig_graphs_lower(&graphs, program,
                           FIG_OPTIONS(fig_lower_options, .buckets = buckets, .bucket_count = 2)));
+    fig_program_destroy(program);
+    return graphs;
+}
+
+fig_graphs *fig_capture_breadth(void) {
+    const fig_bucket buckets[] = {{2, 100}, {6, 200}};
+    fig_program *program = fig_sample_breadth();
+    fig_graphs *graphs;
+    must(fig_graphs_lower(
+        &graphs, program,
+        FIG_OPTIONS(fig_lower_options, .buckets = buckets, .bucket_count = 2, .deterministic = 1)));
     fig_program_destroy(program);
     return graphs;
 }

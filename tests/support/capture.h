@@ -1,7 +1,7 @@
 /* capture.h: graphs that tests of files and of inspection start from.
  *
- * Each is made anew and is the caller's to destroy. Invariant: the mixed one holds every kind of
- * tensor, a node of every operation, two layers and a node of no layer. */
+ * Each is made anew and is the caller's to destroy. Invariant: the mixed one holds tensors of every
+ * role, calls, two layers and a node of no layer; that of breadth a node of every operation. */
 #ifndef FIG_TESTS_SUPPORT_CAPTURE_H
 #define FIG_TESTS_SUPPORT_CAPTURE_H
 
@@ -11,5 +11,7 @@
 fig_graphs *fig_capture_preset(const char *preset, int32_t layers, const char *traits);
 /* The mixed program in buckets of 1 x 128 and 4 x 64. */
 fig_graphs *fig_capture_mixed(void);
+/* The sample of every operation and feature, deterministic. */
+fig_graphs *fig_capture_breadth(void);
 
 #endif

@@ -9,8 +9,15 @@
 
 #include "include/figraph.h"
 #include "tests/support/random.h"
+#include "tools/figraph/truth_attention.h"
 
-enum { FIG_DECODE_LAYER_LIMIT = 4 };
+enum {
+    FIG_DECODE_LAYER_LIMIT = 4,
+    FIG_DECODE_Q_HEADS = 4,
+    FIG_DECODE_KV_HEADS = 2,
+    FIG_DECODE_HEAD_DIM = 64,
+    FIG_DECODE_FFN = 48
+};
 
 typedef struct fig_decode_options {
     fig_dtype dtype;
@@ -18,6 +25,18 @@ typedef struct fig_decode_options {
     int32_t bucket_count; /* 0: the ladder's */
     const fig_bucket *buckets;
     int packed; /* 1: q, k and v are views of one [rows][q | k | v], K and V of one pool */
+
+    /* Of the spec, where they are not 0: */
+    fig_dtype kv_dtype;
+    fig_activation activation;
+    fig_kv_layout kv_layout;
+    int32_t kv_scales, row_tokens, window;
+    uint64_t window_layers;
+    float soft_cap, qk_norm_epsilon;
+    fig_rope_spec rope;
+
+    int reads_lengths; /* 1: the program takes lengths and positions from the device */
+    int deterministic;
 } fig_decode_options;
 
 /* Names of a layer's tensors, "q.0" without its end. */
@@ -30,14 +49,20 @@ typedef enum fig_decode_kind {
     FIG_DECODE_OUT,
     FIG_DECODE_K_CACHE,
     FIG_DECODE_V_CACHE,
+    FIG_DECODE_K_SCALE, /* where the cache is fp8 */
+    FIG_DECODE_V_SCALE,
+    FIG_DECODE_Q_NORM, /* where there is an epsilon */
+    FIG_DECODE_K_NORM,
     FIG_DECODE_KIND_COUNT
 } fig_decode_kind;
 
 typedef struct fig_decode_tensor {
     char name[32];
-    uint8_t *address;
+    uint8_t *address; /* NULL: the program has no such tensor */
     size_t bytes;
-    int64_t strides[4]; /* in elements */
+    fig_dtype dtype;
+    int32_t rank;
+    int64_t dims[4], strides[4]; /* dims[0] as this memory has it; in elements */
 } fig_decode_tensor;
 
 typedef struct fig_decode {
@@ -49,7 +74,8 @@ typedef struct fig_decode {
     size_t memory_bytes;
     int32_t *page_table; /* [sequence_limit][sequence_pages] */
     int32_t page_tokens, sequence_pages, pages;
-    double worst; /* error of any output so far, in parts of what is tolerated */
+    int32_t *lengths, *positions; /* [batch_limit] what the device reads, where it does */
+    double worst;                 /* error of any output so far, in parts of what is tolerated */
 } fig_decode;
 
 /* Fails the test where it cannot. */
@@ -65,6 +91,10 @@ fig_binding fig_decode_binding(const fig_decode *decode, int32_t layer, fig_deco
 void fig_decode_prefill(fig_decode *decode, int32_t sequence, int32_t length, fig_random *random);
 /* New numbers in every row of every input. Nothing runs. */
 void fig_decode_fill(fig_decode *decode, fig_random *random);
+/* The step as the program takes it: lengths and positions go to the device where it reads them. */
+fig_step fig_decode_step(fig_decode *decode, const fig_step *step);
+/* Where a sequence's tokens lie in a layer's K or V. */
+truth_cache fig_decode_cache(const fig_decode *decode, const fig_decode_tensor *cache);
 /* Compares all that a step did since fill with the truth; nothing else has changed. */
 void fig_decode_check(fig_decode *decode, const fig_step *step);
 

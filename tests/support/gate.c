@@ -72,7 +72,7 @@ fig_graphs *fig_gate_graphs(void) {
     fig_call(program,
              FIG_OPTIONS(fig_call_op, .call = "gemm", .reads = &x, .read_count = 1, .writes = &up,
                          .write_count = 1, .tag = 5, .bytes = "scale", .byte_count = 6));
-    fig_silu_and_mul(program, FIG_OPTIONS(fig_silu_and_mul_op, .in = up, .out = act));
+    fig_silu_and_mul(program, FIG_OPTIONS(fig_gated_op, .in = up, .out = act));
     if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
     if (fig_graphs_lower(&graphs, program,
                          FIG_OPTIONS(fig_lower_options, .buckets = buckets, .bucket_count = 2)) !=

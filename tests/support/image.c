@@ -81,7 +81,9 @@ static void hash_contents(const fig_image *image, uint8_t content_id[32]) {
     for (uint32_t i = 0; i < image->count; i++) {
         const fig_image_section *section = &image->sections[i];
         const uint64_t raw_bytes = section->raw_bytes;
-        if (section->entry.flags & FIG_FILE_ANCILLARY) continue;
+        const int derived = memcmp(section->entry.name, "KERN", 4) == 0 ||
+                            memcmp(section->entry.name, "DIGS", 4) == 0;
+        if (derived || section->entry.flags & FIG_FILE_ANCILLARY) continue;
         fig_hash_sha256_add(&hash, section->entry.name, 4);
         fig_hash_sha256_add(&hash, &raw_bytes, sizeof raw_bytes);
         fig_hash_sha256_add(&hash, section->raw, section->raw_bytes);
@@ -112,21 +114,17 @@ uint8_t *fig_image_write(const fig_image *image, int level, size_t *count) {
     memcpy(header.magic, FIG_FILE_MAGIC, sizeof header.magic);
     hash_contents(image, header.content_id);
     memcpy(bytes, &header, sizeof header);
-    fig_image_seal(bytes);
+    fig_image_seal(bytes, at);
     *count = at;
     return bytes;
 }
 
-void fig_image_seal(uint8_t *bytes) {
-    fig_file_header header;
+void fig_image_seal(uint8_t *bytes, size_t count) {
     uint8_t digest[32];
     fig_hash_sha256 hash;
-    memcpy(&header, bytes, sizeof header);
-    memset(header.table_check, 0, sizeof header.table_check);
+    memset(bytes + offsetof(fig_file_header, check), 0, 8);
     fig_hash_sha256_init(&hash);
-    fig_hash_sha256_add(&hash, &header, sizeof header);
-    fig_hash_sha256_add(&hash, bytes + sizeof header,
-                        header.section_count * sizeof(fig_file_section));
+    fig_hash_sha256_add(&hash, bytes, count);
     fig_hash_sha256_finish(&hash, digest);
-    memcpy(bytes + offsetof(fig_file_header, table_check), digest, sizeof header.table_check);
+    memcpy(bytes + offsetof(fig_file_header, check), digest, 8);
 }

@@ -33,7 +33,7 @@ void fig_image_resize(fig_image *image, uint32_t index, size_t raw_bytes);
 /* The file, its hashes agreeing, its frames of this zstd level; the caller's to free. */
 uint8_t *fig_image_write(const fig_image *image, int level, size_t *count);
 
-/* Makes table_check agree with a header and table changed in place. */
-void fig_image_seal(uint8_t *bytes);
+/* Makes the header's check agree with a file of `count` bytes that was changed in place. */
+void fig_image_seal(uint8_t *bytes, size_t count);
 
 #endif

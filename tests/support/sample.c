@@ -51,6 +51,99 @@ fig_program *fig_sample_mixture(void) {
     return program;
 }
 
+/* A bound tensor of any form; the rank follows from the dims. */
+static fig_tensor tensor(fig_program *program, const char *name, fig_tensor_info info) {
+    info.size = sizeof info;
+    info.name = name;
+    info.role = FIG_BOUND;
+    while (info.rank < 4 && info.dims[info.rank] != 0)
+        info.rank++;
+    return fig_program_tensor(program, &info);
+}
+
+#define TENSOR(program, name, ...) tensor(program, name, (fig_tensor_info){__VA_ARGS__})
+
+fig_spec fig_sample_breadth_spec(void) {
+    fig_spec spec = fig_sample_spec();
+    spec.kv_dtype = FIG_E4M3;
+    spec.activation = FIG_GELU_TANH;
+    spec.kv_layout = FIG_HND;
+    spec.kv_scales = 1;
+    spec.row_tokens = 2;
+    spec.soft_cap = 30;
+    spec.window = 40;
+    spec.window_layers[0] = 1;
+    spec.qk_norm_epsilon = 1e-5f;
+    spec.rope.rotary_dim = 32;
+    return spec;
+}
+
+/* What a standard step has no use for, on the tensors of its layers. */
+static void record_attention(fig_program *program, fig_tensor out, fig_tensor lse) {
+    const fig_tensor sinks = TENSOR(program, "sinks", .dtype = FIG_F32, .dims = {8});
+    const fig_tensor alibi = TENSOR(program, "alibi", .dtype = FIG_F32, .dims = {8});
+    const fig_cache cache = {.k = fig_program_find(program, "k_cache.1"),
+                             .v = fig_program_find(program, "v_cache.1"),
+                             .page_table = fig_program_find(program, "page_table"),
+                             .v_scale = fig_program_find(program, "v_scale.1")};
+    fig_attention(program,
+                  FIG_OPTIONS(fig_attention_op, .q = fig_program_find(program, "q.1"), .out = out,
+                              .lse = lse, .cache = cache, .sinks = sinks, .alibi = alibi));
+}
+
+static void record_packed_rope(fig_program *program, fig_tensor q, fig_tensor k) {
+    const fig_rope_spec interleaved = {.interleaved = 1};
+    const fig_tensor indptr = TENSOR(program, "indptr", .dtype = FIG_I32, .dims = {4});
+    const fig_tensor offsets = TENSOR(program, "offsets", .dtype = FIG_I32, .dims = {3});
+    const fig_tensor cos_sin = TENSOR(program, "cos_sin", .dtype = FIG_F32, .dims = {300, 64});
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .indptr = indptr, .offsets = offsets,
+                                  .cos_sin = cos_sin, .rope = &interleaved));
+}
+
+static void record_norms(fig_program *program) {
+    const fig_tensor x = TENSOR(program, "x", .dtype = FIG_BF16, .dims = {FIG_DIM_BATCH, 7});
+    const fig_tensor y = TENSOR(program, "y", .dtype = FIG_BF16, .dims = {FIG_DIM_BATCH, 7});
+    const fig_tensor weight = TENSOR(program, "weight", .dtype = FIG_BF16, .dims = {7});
+    fig_rms_norm(program, FIG_OPTIONS(fig_rms_norm_op, .in = x, .weight = weight, .out = x));
+    fig_add_rms_norm(program, FIG_OPTIONS(fig_rms_norm_op, .in = x, .weight = weight, .out = x,
+                                          .residual = y, .epsilon = 1e-5f, .weight_offset = 1));
+}
+
+static void record_rest(fig_program *program) {
+    static const char *const names[] = {"lse_a", "lse_b", "lse"};
+    const fig_tensor a = fig_program_find(program, "out.0"), b = fig_program_find(program, "out.1");
+    fig_tensor lse[3];
+    for (int i = 0; i < 3; i++)
+        lse[i] =
+            TENSOR(program, names[i], .dtype = FIG_F32, .dims = {FIG_DIM_BATCH, 8}, .multiple = 2);
+    record_attention(program, a, lse[0]);
+    fig_merge_states(program, FIG_OPTIONS(fig_merge_states_op, .out_a = a, .lse_a = lse[0],
+                                          .out_b = b, .lse_b = lse[1],
+                                          .out = fig_program_find(program, "q.0"), .lse = lse[2]));
+    record_packed_rope(program, a, b);
+    record_norms(program);
+}
+
+fig_program *fig_sample_breadth(void) {
+    const fig_spec spec = fig_sample_breadth_spec();
+    fig_program *program = fig_sample_program(&spec);
+    const fig_tensor_info rows = {.dtype = FIG_I32, .dims = {FIG_DIM_BATCH}};
+    const fig_tensor lengths = tensor(program, "lengths", rows);
+    const fig_tensor positions = tensor(program, "positions", rows);
+    fig_program_read_lengths(program, lengths, positions);
+    fig_program_decode_step(program);
+    record_rest(program);
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "sample"));
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
+fig_lower_target fig_sample_target(const char *traits) {
+    fig_lower_target target = {.deterministic = 0};
+    if (fig_traits_named(&target.traits, traits) != FIG_OK) fail_msg("%s", fig_message());
+    return target;
+}
+
 fig_tensor fig_sample_rows(fig_program *program, const char *name, int64_t heads,
                            int64_t head_dim) {
     return fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_BOUND,
@@ -67,7 +160,7 @@ fig_cache fig_sample_cache(fig_program *program, const char *name, int64_t heads
                             .dtype = FIG_F16,
                             .rank = 4,
                             .dims = {FIG_DIM_PAGES, 0, heads, head_dim}};
-    fig_cache cache = {{0}, {0}, {0}};
+    fig_cache cache = {.k = {0}};
     info.dims[1] = fig_program_view_of(program)->spec.kv_limit;
     snprintf(k_name, sizeof k_name, "k_%s", name);
     snprintf(v_name, sizeof v_name, "v_%s", name);

@@ -4,7 +4,7 @@
 #ifndef FIG_TESTS_SUPPORT_SAMPLE_H
 #define FIG_TESTS_SUPPORT_SAMPLE_H
 
-#include "graphs/program.h"
+#include "graphs/lower.h"
 
 /* Two layers, 8 q heads and 2 kv heads of 64, width 32, pages of 16, 6 rows, 200 tokens, 9
  * sequences. */
@@ -13,8 +13,16 @@ fig_spec fig_sample_spec(void);
 /* The standard step, finished. */
 fig_program *fig_sample_step(const fig_spec *spec);
 
-/* The standard step and a call, finished: every kind of node, and tensors of every role. */
+/* The standard step and a call, finished: tensors of every role. */
 fig_program *fig_sample_mixture(void);
+
+/* Every operation and every feature, finished: lengths read on the device, two query tokens of a
+ * row, an fp8 cache whose heads come first in memory, two windows. */
+fig_spec fig_sample_breadth_spec(void);
+fig_program *fig_sample_breadth(void);
+
+/* A machine by name, splits not fixed. */
+fig_lower_target fig_sample_target(const char *traits);
 
 /* An unfinished program with a bound tensor of rows; asserts that nothing failed. */
 fig_program *fig_sample_program(const fig_spec *spec);

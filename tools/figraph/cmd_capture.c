@@ -19,7 +19,7 @@ static int check_device(fig_device device) {
     fig_graphs *graphs;
     fig_engine *engine;
     if (fig_spec_preset(&tutorial.spec, tutorial.name) != FIG_OK) return fig_report_status(NULL);
-    int code = fig_source_lower(&tutorial.spec, NULL, &graphs);
+    int code = fig_source_lower(&tutorial, NULL, &graphs);
     if (code != FIG_EXIT_FINE) return code;
     if (fig_engine_open(&engine, graphs, FIG_OPTIONS(fig_engine_options, .device = device)) !=
         FIG_OK) {
@@ -89,8 +89,9 @@ static int run(const fig_arguments *arguments) {
     if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &range, &layers);
     if (code == FIG_EXIT_FINE && !traits_given) code = check_device(device);
     if (code != FIG_EXIT_FINE) return code;
-    source.spec.layers = (int32_t)layers;
-    code = fig_source_lower(&source.spec, traits_given ? &traits : NULL, &graphs);
+    code = fig_source_keep_layers(arguments, &source, (int32_t)layers);
+    if (code == FIG_EXIT_FINE)
+        code = fig_source_lower(&source, traits_given ? &traits : NULL, &graphs);
     if (code != FIG_EXIT_FINE) return code;
     code = save(graphs, path, fig_arguments_text(arguments, "--json") != NULL);
     fig_graphs_destroy(graphs);

@@ -76,9 +76,13 @@ static int read_rows(const fig_arguments *arguments, replay_run *replay) {
     if (text == NULL) return FIG_EXIT_FINE;
     code = fig_lengths_repeat(&replay->start, replay->rows, "replay: --kv");
     for (int32_t r = 0; code == FIG_EXIT_FINE && r < replay->rows; r++) {
-        if (replay->start.values[r] <= info.spec->kv_limit) continue;
-        code = fig_report_refuse("replay: --kv: %d tokens, %s takes %d in a sequence",
-                                 replay->start.values[r], replay->path, info.spec->kv_limit);
+        int32_t length = replay->start.values[r];
+        if (length > 0 && length < info.spec->row_tokens)
+            code = fig_report_refuse("replay: --kv: %d tokens, a row of %s has %d queries", length,
+                                     replay->path, info.spec->row_tokens);
+        if (length > info.spec->kv_limit)
+            code = fig_report_refuse("replay: --kv: %d tokens, %s takes %d in a sequence", length,
+                                     replay->path, info.spec->kv_limit);
     }
     return code;
 }

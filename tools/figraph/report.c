@@ -69,8 +69,19 @@ const char *fig_report_dtype(fig_dtype dtype) {
     case FIG_F32: return "f32";
     case FIG_F16: return "f16";
     case FIG_BF16: return "bf16";
+    case FIG_E4M3: return "e4m3";
+    case FIG_E5M2: return "e5m2";
     case FIG_I32: return "i32";
     case FIG_I64: return "i64";
+    }
+    return "?";
+}
+
+const char *fig_report_activation(fig_activation activation) {
+    switch (activation) {
+    case FIG_SILU: return "silu";
+    case FIG_GELU: return "gelu";
+    case FIG_GELU_TANH: return "gelu_tanh";
     }
     return "?";
 }

@@ -27,6 +27,7 @@ const char *fig_report_number(char text[FIG_REPORT_NUMBER], int64_t value);
 
 /* "f16", "bf16", ... */
 const char *fig_report_dtype(fig_dtype dtype);
+const char *fig_report_activation(fig_activation activation); /* "silu", ... */
 
 /* 1: the reader's locale takes more than ASCII. */
 int fig_report_wide(void);

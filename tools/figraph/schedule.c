@@ -21,8 +21,9 @@ static int64_t border_of(const fig_graphs *graphs, int32_t rows) {
     return least;
 }
 
-static int32_t clamp(int64_t length, int32_t kv_limit) {
-    return length < 1 ? 1 : length > kv_limit ? kv_limit : (int32_t)length;
+static int32_t clamp(int64_t length, const fig_schedule *schedule) {
+    if (length < schedule->least) return schedule->least;
+    return length > schedule->kv_limit ? schedule->kv_limit : (int32_t)length;
 }
 
 /* Row r joins at an even share of the first three quarters. Starts are ragged, and their sum is
@@ -38,9 +39,9 @@ static void make_up(fig_schedule *schedule, const fig_schedule_options *options)
         left -= crossing - schedule->joins[r];
     }
     for (int32_t r = 0; r < rows; r++) {
-        int32_t mean = clamp(left / (rows - r), schedule->kv_limit);
+        int32_t mean = clamp(left / (rows - r), schedule);
         int32_t start = mean / 2 + fig_synthetic_below(&synthetic, mean);
-        schedule->grown[r] = clamp(r == rows - 1 ? left : start, schedule->kv_limit);
+        schedule->grown[r] = clamp(r == rows - 1 ? left : start, schedule);
         left -= schedule->grown[r];
     }
     schedule->pauses = 1;
@@ -53,6 +54,7 @@ int fig_schedule_init(fig_schedule *schedule, const fig_schedule_options *option
     fig_graphs_read_info(options->graphs, &info);
     *schedule = (fig_schedule){.row_limit = options->rows,
                                .kv_limit = info.spec->kv_limit,
+                               .least = info.spec->row_tokens,
                                .grown = calloc(rows, sizeof(int32_t)),
                                .joins = calloc(rows, sizeof(int32_t)),
                                .lengths = calloc(rows, sizeof(int32_t))};
@@ -86,7 +88,7 @@ static int32_t advance_row(fig_schedule *schedule, int32_t row) {
     if (*grown < 0) return 0;
     if (schedule->pauses && (age + PAUSE_APART * row) % PAUSE_EVERY == PAUSE_EVERY - 1) return 0;
     if (*grown >= schedule->kv_limit) {
-        *grown = 0;
+        *grown = schedule->least - 1;
         return 0;
     }
     return ++*grown;

@@ -1,9 +1,9 @@
 /* schedule.h: which rows a replay stages at each step, and how long each is.
  *
- * As in a serving loop: a row's sequence grows by a token a step; sequences join while others run;
- * one that reaches the kv limit ends, its row idles for a step, and another begins. Invariant: the
- * lengths follow from the seed and what was asked for, so one may run a schedule ahead to size
- * caches. */
+ * As in a serving loop: a row's sequence grows by a token a step, where a row has several query
+ * tokens as if all but one were rejected; sequences join while others run; one that reaches the kv
+ * limit ends, its row idles for a step, and another begins. Invariant: the lengths follow from the
+ * seed and what was asked for, so one may run a schedule ahead to size caches. */
 #ifndef FIG_TOOLS_SCHEDULE_H
 #define FIG_TOOLS_SCHEDULE_H
 
@@ -22,6 +22,7 @@ typedef struct fig_schedule_options {
 
 typedef struct fig_schedule {
     int32_t row_limit, kv_limit;
+    int32_t least;    /* tokens of a row that is not idle: its queries are tokens too */
     int32_t *grown;   /* [row_limit]: tokens of each row's sequence */
     int32_t *joins;   /* [row_limit]: the step at which it begins */
     int32_t *lengths; /* [row_limit]: of the step that was last advanced to */

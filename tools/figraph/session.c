@@ -12,20 +12,32 @@
 
 #include "tools/figraph/report.h"
 
+/* When a tensor gets made-up data. */
+typedef enum filling {
+    FILL_NEVER,
+    FILL_EACH_STEP,
+    FILL_ONCE,
+    FILL_SCALES_ONCE,
+    FILL_BY_PAGE /* each page once, when a sequence gets it */
+} filling;
+
 static const struct kind {
     const char *stem; /* "q" of "q.7" */
-    int per_layer;
-    int filled; /* 1: fresh data before every step */
+    filling filled;
 } kinds[FIG_SESSION_KIND_COUNT] = {
-    [FIG_SESSION_GATE_UP] = {"gate_up", 1, 1},
-    [FIG_SESSION_ACT] = {"act", 1, 0},
-    [FIG_SESSION_Q] = {"q", 1, 1},
-    [FIG_SESSION_K] = {"k", 1, 1},
-    [FIG_SESSION_V] = {"v", 1, 1},
-    [FIG_SESSION_K_CACHE] = {"k_cache", 1, 0},
-    [FIG_SESSION_V_CACHE] = {"v_cache", 1, 0},
-    [FIG_SESSION_OUT] = {"out", 1, 0},
-    [FIG_SESSION_PAGE_TABLE] = {"page_table", 0, 0},
+    [FIG_SESSION_GATE_UP] = {"gate_up", FILL_EACH_STEP},
+    [FIG_SESSION_ACT] = {"act", FILL_NEVER},
+    [FIG_SESSION_Q] = {"q", FILL_EACH_STEP},
+    [FIG_SESSION_K] = {"k", FILL_EACH_STEP},
+    [FIG_SESSION_V] = {"v", FILL_EACH_STEP},
+    [FIG_SESSION_K_CACHE] = {"k_cache", FILL_BY_PAGE},
+    [FIG_SESSION_V_CACHE] = {"v_cache", FILL_BY_PAGE},
+    [FIG_SESSION_OUT] = {"out", FILL_NEVER},
+    [FIG_SESSION_Q_NORM] = {"q_norm", FILL_ONCE},
+    [FIG_SESSION_K_NORM] = {"k_norm", FILL_ONCE},
+    [FIG_SESSION_K_SCALE] = {"k_scale", FILL_SCALES_ONCE},
+    [FIG_SESSION_V_SCALE] = {"v_scale", FILL_SCALES_ONCE},
+    [FIG_SESSION_PAGE_TABLE] = {"page_table", FILL_NEVER},
 };
 
 /* The kind and the layer of a name; 0: it is no tensor of a standard step. */
@@ -37,9 +49,9 @@ static int read_name(fig_session_tensor *tensor, int32_t layers) {
             continue;
         }
         char whole[96];
-        long layer =
-            kinds[i].per_layer ? strtol(name + stem_bytes + (name[stem_bytes] != 0), NULL, 10) : 0;
-        snprintf(whole, sizeof whole, kinds[i].per_layer ? "%s.%ld" : "%s", kinds[i].stem, layer);
+        int per_layer = i != FIG_SESSION_PAGE_TABLE;
+        long layer = per_layer ? strtol(name + stem_bytes + (name[stem_bytes] != 0), NULL, 10) : 0;
+        snprintf(whole, sizeof whole, per_layer ? "%s.%ld" : "%s", kinds[i].stem, layer);
         tensor->kind = (fig_session_kind)i;
         tensor->layer = (int32_t)layer;
         return layer >= 0 && layer < layers && strcmp(whole, name) == 0;
@@ -91,16 +103,26 @@ static int read_tensors(fig_session *session) {
     return FIG_EXIT_FINE;
 }
 
+static int is_wanted(const fig_spec *spec, fig_session_kind kind) {
+    switch (kind) {
+    case FIG_SESSION_GATE_UP:
+    case FIG_SESSION_ACT: return spec->ffn_width > 0;
+    case FIG_SESSION_Q_NORM:
+    case FIG_SESSION_K_NORM: return spec->qk_norm_epsilon > 0;
+    case FIG_SESSION_K_SCALE:
+    case FIG_SESSION_V_SCALE: return fig_synthetic_bytes(spec->kv_dtype) == 1;
+    default: return 1;
+    }
+}
+
 /* Every layer must have all that the standard step records for this spec, and no node beside. */
 static int check_standard(const fig_session *session) {
     const fig_spec *spec = session->info.spec;
     int32_t nodes = spec->layers * (spec->ffn_width > 0 ? 4 : 3);
     for (int32_t layer = 0; layer < spec->layers; layer++) {
         for (int kind = 0; kind < FIG_SESSION_PAGE_TABLE; kind++) {
-            int wanted = spec->ffn_width > 0 || kind > FIG_SESSION_ACT;
-            if (fig_session_find(session, layer, (fig_session_kind)kind) != NULL || !wanted) {
-                continue;
-            }
+            if (fig_session_find(session, layer, (fig_session_kind)kind) != NULL) continue;
+            if (!is_wanted(spec, (fig_session_kind)kind)) continue;
             return fig_report_refuse("replay: tensor %s.%d of the standard step is missing",
                                      kinds[kind].stem, layer);
         }
@@ -156,11 +178,19 @@ static int make_pages(fig_session *session, const fig_schedule_options *options)
     return FIG_EXIT_FINE;
 }
 
-/* Rows or pages that the engine must be given of a tensor: each row of the largest step, each page
- * of the table or, dense, of the sequences that the spec allows. */
-static int64_t bound_count(const fig_session *session, const fig_session_tensor *tensor) {
+/* What a mirror holds of dims[0]: what is replayed. */
+static int64_t mirror_count(const fig_session *session, const fig_tensor_info *info) {
+    if (info->dims[0] == FIG_DIM_PAGES) return session->page_count;
+    if (info->dims[0] != FIG_DIM_BATCH) return info->dims[0];
+    return (int64_t)session->sequence_count * info->multiple;
+}
+
+/* What the engine must be given of it: each row of the largest step, each page of the table or,
+ * dense, of the sequences that the spec allows. */
+static int64_t bound_count(const fig_session *session, const fig_tensor_info *info) {
     const fig_spec *spec = session->info.spec;
-    if (tensor->info.dims[0] != FIG_DIM_PAGES) return spec->batch_limit;
+    if (info->dims[0] == FIG_DIM_BATCH) return (int64_t)spec->batch_limit * info->multiple;
+    if (info->dims[0] != FIG_DIM_PAGES) return info->dims[0];
     if (spec->page_size == 0) return spec->sequence_limit;
     return session->page_count > 0 ? session->page_count : 1;
 }
@@ -170,9 +200,8 @@ static int bind_tensors(fig_session *session) {
     for (int32_t i = 0; i < session->tensor_count; i++) {
         fig_session_tensor *tensor = &session->tensors[i];
         if (tensor->kind == FIG_SESSION_PAGE_TABLE) continue;
-        int64_t bound = bound_count(session, tensor);
-        tensor->count =
-            tensor->info.dims[0] == FIG_DIM_PAGES ? session->page_count : session->sequence_count;
+        int64_t bound = bound_count(session, &tensor->info);
+        tensor->count = mirror_count(session, &tensor->info);
         tensor->mirror = calloc((size_t)tensor->count + 1, tensor->row_bytes);
         if (tensor->mirror == NULL) {
             return fig_report_refuse("replay: no memory for %s, %lld of %zu bytes",
@@ -185,38 +214,6 @@ static int bind_tensors(fig_session *session) {
         if (status != FIG_OK) return fig_report_status("replay");
     }
     return FIG_EXIT_FINE;
-}
-
-int fig_session_open(fig_session *session, const fig_session_options *options) {
-    *session = (fig_session){.graphs = options->graphs, .info = {.size = sizeof session->info}};
-    fig_graphs_read_info(session->graphs, &session->info);
-    fig_synthetic_seed(&session->synthetic, options->schedule.seed);
-    int code = read_tensors(session);
-    if (code == FIG_EXIT_FINE) code = check_standard(session);
-    if (code == FIG_EXIT_FINE) code = make_pages(session, &options->schedule);
-    if (code != FIG_EXIT_FINE) return code;
-    fig_engine_options engine_options = {.size = sizeof engine_options, .device = options->device};
-    if (fig_engine_open(&session->engine, session->graphs, &engine_options) != FIG_OK) {
-        return fig_report_status("replay");
-    }
-    code = bind_tensors(session);
-    if (code != FIG_EXIT_FINE) return code;
-    /* So that the first step is timed as the others are. */
-    if (fig_engine_prepare(session->engine) != FIG_OK) return fig_report_status("replay");
-    return FIG_EXIT_FINE;
-}
-
-void fig_session_close(fig_session *session) {
-    fig_engine_close(session->engine);
-    for (int32_t i = 0; session->tensors != NULL && i < session->tensor_count; i++)
-        free(session->tensors[i].mirror);
-    free(session->tensors);
-    free(session->places);
-    free(session->sequences);
-    free(session->held);
-    free(session->page_table);
-    free(session->page_order);
-    *session = (fig_session){0};
 }
 
 /* Sends [first, first + count) of the mirror's rows or pages. */
@@ -237,10 +234,60 @@ static int write_rows(fig_session *session, const fig_session_tensor *tensor, in
 static int fill_rows(fig_session *session, fig_session_tensor *tensor, int64_t first,
                      int64_t count) {
     size_t elements = (size_t)count * tensor->row_bytes / fig_synthetic_bytes(tensor->info.dtype);
+    uint8_t *mirror = tensor->mirror + (size_t)first * tensor->row_bytes;
     assert(first + count <= tensor->count);
-    fig_synthetic_fill(&session->synthetic, tensor->info.dtype,
-                       tensor->mirror + (size_t)first * tensor->row_bytes, elements);
+    if (kinds[tensor->kind].filled == FILL_SCALES_ONCE) {
+        assert(tensor->info.dtype == FIG_F32);
+        fig_synthetic_scales(&session->synthetic, (float *)(void *)mirror, elements);
+    } else {
+        fig_synthetic_fill(&session->synthetic, tensor->info.dtype, mirror, elements);
+    }
     return write_rows(session, tensor, first, count);
+}
+
+/* What a model has beside its steps: weights of norms and scales of caches. */
+static int fill_once(fig_session *session) {
+    for (int32_t i = 0; i < session->tensor_count; i++) {
+        fig_session_tensor *tensor = &session->tensors[i];
+        filling filled = kinds[tensor->kind].filled;
+        if (filled != FILL_ONCE && filled != FILL_SCALES_ONCE) continue;
+        int code = fill_rows(session, tensor, 0, tensor->count);
+        if (code != FIG_EXIT_FINE) return code;
+    }
+    return FIG_EXIT_FINE;
+}
+
+int fig_session_open(fig_session *session, const fig_session_options *options) {
+    *session = (fig_session){.graphs = options->graphs, .info = {.size = sizeof session->info}};
+    fig_graphs_read_info(session->graphs, &session->info);
+    fig_synthetic_seed(&session->synthetic, options->schedule.seed);
+    int code = read_tensors(session);
+    if (code == FIG_EXIT_FINE) code = check_standard(session);
+    if (code == FIG_EXIT_FINE) code = make_pages(session, &options->schedule);
+    if (code != FIG_EXIT_FINE) return code;
+    fig_engine_options engine_options = {.size = sizeof engine_options, .device = options->device};
+    if (fig_engine_open(&session->engine, session->graphs, &engine_options) != FIG_OK) {
+        return fig_report_status("replay");
+    }
+    code = bind_tensors(session);
+    if (code == FIG_EXIT_FINE) code = fill_once(session);
+    if (code != FIG_EXIT_FINE) return code;
+    /* So that the first step is timed as the others are. */
+    if (fig_engine_prepare(session->engine) != FIG_OK) return fig_report_status("replay");
+    return FIG_EXIT_FINE;
+}
+
+void fig_session_close(fig_session *session) {
+    fig_engine_close(session->engine);
+    for (int32_t i = 0; session->tensors != NULL && i < session->tensor_count; i++)
+        free(session->tensors[i].mirror);
+    free(session->tensors);
+    free(session->places);
+    free(session->sequences);
+    free(session->held);
+    free(session->page_table);
+    free(session->page_order);
+    *session = (fig_session){0};
 }
 
 /* One more page for a sequence, in the table and, as if prefilled, in every cache. */
@@ -276,8 +323,8 @@ int fig_session_feed(fig_session *session, const fig_schedule *schedule) {
     }
     for (int32_t i = 0; i < session->tensor_count; i++) {
         fig_session_tensor *tensor = &session->tensors[i];
-        if (!kinds[tensor->kind].filled) continue;
-        int code = fill_rows(session, tensor, 0, schedule->rows);
+        if (kinds[tensor->kind].filled != FILL_EACH_STEP) continue;
+        int code = fill_rows(session, tensor, 0, (int64_t)schedule->rows * tensor->info.multiple);
         if (code != FIG_EXIT_FINE) return code;
     }
     return FIG_EXIT_FINE;

@@ -19,7 +19,11 @@ typedef enum fig_session_kind {
     FIG_SESSION_K_CACHE,
     FIG_SESSION_V_CACHE,
     FIG_SESSION_OUT,
-    FIG_SESSION_PAGE_TABLE,
+    FIG_SESSION_Q_NORM,
+    FIG_SESSION_K_NORM,
+    FIG_SESSION_K_SCALE,
+    FIG_SESSION_V_SCALE,
+    FIG_SESSION_PAGE_TABLE, /* the last, and the only one that no layer has */
     FIG_SESSION_KIND_COUNT
 } fig_session_kind;
 
@@ -27,8 +31,8 @@ typedef struct fig_session_tensor {
     fig_tensor_info info;
     fig_session_kind kind;
     int32_t layer;
-    int64_t count;    /* of rows or pages in the mirror */
-    size_t row_bytes; /* of one of them */
+    int64_t count;    /* of dims[0] in the mirror */
+    size_t row_bytes; /* of one of dims[0] */
     uint8_t *mirror;  /* [count][row_bytes]; NULL for the page table */
 } fig_session_tensor;
 

@@ -36,10 +36,9 @@ void fig_synthetic_permutation(fig_synthetic *synthetic, int32_t *values, int32_
     }
 }
 
-/* The greatest exponent is that of 1. */
 typedef struct shape {
     int mantissa_bits, sign_bit;
-    uint32_t exponent;
+    uint32_t exponent; /* the greatest, biased */
 } shape;
 
 static uint32_t make_element(fig_synthetic *synthetic, const shape *shape_of) {
@@ -51,19 +50,37 @@ static uint32_t make_element(fig_synthetic *synthetic, const shape *shape_of) {
 }
 
 void fig_synthetic_fill(fig_synthetic *synthetic, fig_dtype dtype, void *elements, size_t count) {
-    static const shape f32 = {23, 31, 127}, f16 = {10, 15, 15}, bf16 = {7, 15, 127};
-    const shape *shape_of = dtype == FIG_F32 ? &f32 : dtype == FIG_F16 ? &f16 : &bf16;
+    static const shape shapes[] = {[FIG_F32] = {23, 31, 127},
+                                   [FIG_F16] = {10, 15, 15},
+                                   [FIG_BF16] = {7, 15, 127},
+                                   [FIG_E4M3] = {3, 7, 14},
+                                   [FIG_E5M2] = {2, 7, 22}};
     size_t bytes = fig_synthetic_bytes(dtype);
     uint8_t *to = elements;
+    assert(dtype >= FIG_F32 && dtype <= FIG_E5M2);
     for (size_t i = 0; i < count; i++) {
-        uint32_t element = make_element(synthetic, shape_of);
+        uint32_t element = make_element(synthetic, &shapes[dtype]);
         uint16_t half = (uint16_t)element;
-        memcpy(to + i * bytes, bytes == 4 ? (const void *)&element : (const void *)&half, bytes);
+        uint8_t quarter = (uint8_t)element;
+        const void *from = bytes == 4   ? (const void *)&element
+                           : bytes == 2 ? (const void *)&half
+                                        : (const void *)&quarter;
+        memcpy(to + i * bytes, from, bytes);
+    }
+}
+
+void fig_synthetic_scales(fig_synthetic *synthetic, float *scales, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint32_t exponent = 119 + (uint32_t)fig_synthetic_below(synthetic, 2);
+        uint32_t element = exponent << 23 | (uint32_t)fig_synthetic_below(synthetic, 1 << 23);
+        memcpy(scales + i, &element, sizeof element);
     }
 }
 
 size_t fig_synthetic_bytes(fig_dtype dtype) {
     switch (dtype) {
+    case FIG_E4M3:
+    case FIG_E5M2: return 1;
     case FIG_F16:
     case FIG_BF16: return 2;
     case FIG_F32:

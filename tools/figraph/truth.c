@@ -34,35 +34,98 @@ static double load_bf16(const void *array, int64_t index) {
     return load_f32(&bits, 0);
 }
 
+/* A sign, 4 bits of exponent and 3 of mantissa; all ones is NaN, and nothing is infinite. */
+static double load_e4m3(const void *array, int64_t index) {
+    int code = ((const uint8_t *)array)[index];
+    int exponent = code >> 3 & 15, mantissa = code & 7;
+    double x = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+    if ((code & 127) == 127) x = NAN;
+    return code >> 7 ? -x : x;
+}
+
+/* A sign, 5 bits of exponent and 2 of mantissa, in the manner of IEEE 754. */
+static double load_e5m2(const void *array, int64_t index) {
+    int code = ((const uint8_t *)array)[index];
+    int exponent = code >> 2 & 31, mantissa = code & 3;
+    double x = exponent == 0 ? ldexp(mantissa, -16) : ldexp(4 + mantissa, exponent - 17);
+    if (exponent == 31) x = mantissa == 0 ? INFINITY : NAN;
+    return code >> 7 ? -x : x;
+}
+
 double truth_load(const void *array, fig_dtype dtype, int64_t index) {
     switch (dtype) {
     case FIG_F32: return load_f32(array, index);
     case FIG_F16: return load_f16(array, index);
     case FIG_BF16: return load_bf16(array, index);
+    case FIG_E4M3: return load_e4m3(array, index);
+    case FIG_E5M2: return load_e5m2(array, index);
     case FIG_I32: return ((const int32_t *)array)[index];
     case FIG_I64: return (double)((const int64_t *)array)[index];
     }
     return NAN;
 }
 
-double truth_ulp(fig_dtype dtype, double x) {
-    int mantissa_bits = dtype == FIG_F16 ? 10 : dtype == FIG_BF16 ? 7 : 23;
-    int least_exponent = dtype == FIG_F16 ? -14 : -126;
-    int exponent = x == 0 ? least_exponent : ilogb(x);
-    if (exponent < least_exponent) exponent = least_exponent;
-    return ldexp(1.0, exponent - mantissa_bits);
-}
+/* Of its normal numbers: bits of mantissa, and the least exponent. */
+typedef struct float_form {
+    int mantissa_bits, least_exponent;
+} float_form;
 
-void truth_silu_and_mul(const truth_rows *in, int64_t row, int32_t width, double *out) {
-    for (int32_t i = 0; i < width; i++) {
-        double gate = truth_load(in->base, in->dtype, row * in->row_stride + i);
-        double up = truth_load(in->base, in->dtype, row * in->row_stride + width + i);
-        out[i] = gate / (1 + exp(-gate)) * up;
+static float_form form_of(fig_dtype dtype) {
+    switch (dtype) {
+    case FIG_F16: return (float_form){10, -14};
+    case FIG_BF16: return (float_form){7, -126};
+    case FIG_E4M3: return (float_form){3, -6};
+    case FIG_E5M2: return (float_form){2, -14};
+    default: return (float_form){23, -126};
     }
 }
 
-static double frequency_of(const fig_rope_spec *rope, int32_t i, int32_t head_dim) {
-    double frequency = pow(rope->theta, -2.0 * i / head_dim);
+double truth_ulp(fig_dtype dtype, double x) {
+    float_form form = form_of(dtype);
+    int exponent = x == 0 ? form.least_exponent : ilogb(x);
+    if (exponent < form.least_exponent) exponent = form.least_exponent;
+    return ldexp(1.0, exponent - form.mantissa_bits);
+}
+
+static double activate(fig_activation activation, double x) {
+    switch (activation) {
+    case FIG_SILU: return x / (1 + exp(-x));
+    case FIG_GELU: return x * erfc(-x / sqrt(2)) / 2;
+    case FIG_GELU_TANH:
+        /* x * (1 + tanh(y)) / 2, by the exponential that loses no digits where y is far below 0 */
+        return x / (1 + exp(-2 * sqrt(2 / PI) * (x + 0.044715 * x * x * x)));
+    }
+    return NAN;
+}
+
+void truth_gated(const truth_gated_args *args, double *out) {
+    const truth_rows *in = &args->in;
+    for (int32_t i = 0; i < args->width; i++) {
+        double gate = truth_load(in->base, in->dtype, args->row * in->row_stride + i);
+        double up = truth_load(in->base, in->dtype, args->row * in->row_stride + args->width + i);
+        out[i] = activate(args->activation, gate) * up;
+    }
+}
+
+/* x / sqrt(mean(x^2) + epsilon) * (weight + offset), in place. */
+static void normalise(double *x, int32_t width, double epsilon, const void *weight, fig_dtype dtype,
+                      double offset) {
+    double sum = 0;
+    for (int32_t i = 0; i < width; i++)
+        sum += x[i] * x[i];
+    for (int32_t i = 0; i < width; i++)
+        x[i] *= (truth_load(weight, dtype, i) + offset) / sqrt(sum / width + epsilon);
+}
+
+void truth_rms_norm(const truth_rms_norm_args *args, double *out) {
+    const truth_rows *x = &args->x;
+    for (int32_t i = 0; i < args->width; i++)
+        out[i] = truth_load(x->base, x->dtype, args->row * x->row_stride + i);
+    normalise(out, args->width, args->epsilon, args->weight, x->dtype, args->weight_offset);
+}
+
+static double frequency_of(const fig_rope_spec *rope, int32_t i) {
+    double frequency = pow(rope->theta, -2.0 * i / rope->rotary_dim);
     if (rope->llama3_factor <= 0) return frequency / rope->scale;
     double wave = 2 * PI / frequency;
     double longest = (double)rope->llama3_context / rope->llama3_low;
@@ -78,16 +141,40 @@ static double frequency_of(const fig_rope_spec *rope, int32_t i, int32_t head_di
 void truth_rope(const truth_rope_args *args, double *out) {
     const truth_rows *x = &args->x;
     int64_t offset = args->row * x->row_stride + args->head * x->head_stride;
-    int32_t half = args->head_dim / 2;
+    int32_t half = args->rope.rotary_dim / 2;
+    for (int32_t i = 0; i < args->head_dim; i++)
+        out[i] = truth_load(x->base, x->dtype, offset + i);
+    if (args->norm != NULL)
+        normalise(out, args->head_dim, args->norm_epsilon, args->norm, x->dtype, 0);
     for (int32_t i = 0; i < half; i++) {
         int32_t first = args->rope.interleaved ? 2 * i : i;
         int32_t second = args->rope.interleaved ? 2 * i + 1 : i + half;
-        double a = truth_load(x->base, x->dtype, offset + first);
-        double b = truth_load(x->base, x->dtype, offset + second);
-        double angle = (double)args->position * frequency_of(&args->rope, i, args->head_dim);
-        out[first] = a * cos(angle) - b * sin(angle);
-        out[second] = b * cos(angle) + a * sin(angle);
+        double angle = (double)args->position * frequency_of(&args->rope, i);
+        double cosine = args->cos_sin != NULL ? args->cos_sin[i] : cos(angle);
+        double sine = args->cos_sin != NULL ? args->cos_sin[half + i] : sin(angle);
+        double a = out[first], b = out[second];
+        out[first] = a * cosine - b * sine;
+        out[second] = b * cosine + a * sine;
     }
+}
+
+void truth_merge_states(const truth_merge_args *args, truth_merge_result *result) {
+    double greatest = fmax(args->lse_a, args->lse_b);
+    double weight_a = args->lse_a == -INFINITY ? 0 : exp2(args->lse_a - greatest);
+    double weight_b = args->lse_b == -INFINITY ? 0 : exp2(args->lse_b - greatest);
+    const truth_rows *x = &args->a, *y = &args->b;
+    int64_t x_offset = args->row * x->row_stride + args->head * x->head_stride;
+    int64_t y_offset = args->row * y->row_stride + args->head * y->head_stride;
+    for (int32_t i = 0; i < args->head_dim; i++) {
+        double a = truth_load(x->base, x->dtype, x_offset + i);
+        double b = truth_load(y->base, y->dtype, y_offset + i);
+        if (weight_a == 0) a = 0;
+        if (weight_b == 0) b = 0;
+        double weights = weight_a + weight_b == 0 ? 1 : weight_a + weight_b;
+        result->out[i] = (weight_a * a + weight_b * b) / weights;
+        result->magnitude[i] = (weight_a * fabs(a) + weight_b * fabs(b)) / weights;
+    }
+    result->lse = greatest + log2(weight_a + weight_b);
 }
 
 static int64_t page_of(const truth_cache *cache, int32_t sequence, int32_t token) {
@@ -99,48 +186,4 @@ int64_t truth_cache_offset(const truth_cache *cache, int32_t sequence, int32_t t
     int64_t page = page_of(cache, sequence, token);
     if (page < 0 || page >= cache->pages) return -1;
     return page * cache->page_stride + token % cache->page_size * cache->token_stride;
-}
-
-/* Element 0 of one head of a token; what is outside the cache reads as page 0. */
-static int64_t head_offset(const truth_cache *cache, const truth_attention_args *args,
-                           int32_t token) {
-    int64_t offset = truth_cache_offset(cache, args->sequence, token);
-    if (offset < 0) offset = token % cache->page_size * cache->token_stride;
-    return offset + args->kv_head * cache->head_stride;
-}
-
-static double logit_of(const truth_attention_args *args, const double *q, int32_t token) {
-    int64_t offset = head_offset(&args->k, args, token);
-    double sum = 0;
-    for (int32_t i = 0; i < args->head_dim; i++)
-        sum += q[i] * truth_load(args->k.base, args->k.dtype, offset + i);
-    return sum * args->sm_scale;
-}
-
-void truth_attention(const truth_attention_args *args, truth_attention_result *result) {
-    double q[TRUTH_HEAD_DIM_LIMIT], greatest = -INFINITY, weights = 0;
-    int64_t q_offset = args->row * args->q.row_stride + args->q_head * args->q.head_stride;
-    for (int32_t i = 0; i < args->head_dim; i++) {
-        q[i] = truth_load(args->q.base, args->q.dtype, q_offset + i);
-        result->out[i] = result->magnitude[i] = 0;
-    }
-    result->lse = -INFINITY;
-    if (args->length <= 0) return;
-    for (int32_t t = 0; t < args->length; t++)
-        greatest = fmax(greatest, logit_of(args, q, t));
-    for (int32_t t = 0; t < args->length; t++) {
-        double weight = exp(logit_of(args, q, t) - greatest);
-        int64_t offset = head_offset(&args->v, args, t);
-        weights += weight;
-        for (int32_t i = 0; i < args->head_dim; i++) {
-            double v = truth_load(args->v.base, args->v.dtype, offset + i);
-            result->out[i] += weight * v;
-            result->magnitude[i] += weight * fabs(v);
-        }
-    }
-    for (int32_t i = 0; i < args->head_dim; i++) {
-        result->out[i] /= weights;
-        result->magnitude[i] /= weights;
-    }
-    result->lse = (greatest + log(weights)) / log(2);
 }

@@ -1,8 +1,8 @@
 /* truth.h: the operations of a decode step in plain float64, to compare a device against.
  *
  * Written from figraph.h alone and as dumb as it goes: one element after another, nothing shared
- * with the kernels, not even how a 16-bit float is read. Each call does one row, and one head where
- * there are heads. Invariant: nothing here writes but to its outs. */
+ * with the kernels, not even how a float of 16 or 8 bits is read. Each call does one row, and one
+ * head where there are heads. Invariant: nothing here writes but to its outs. */
 #ifndef TRUTH_H
 #define TRUTH_H
 
@@ -33,37 +33,50 @@ double truth_load(const void *array, fig_dtype dtype, int64_t index);
 /* What separates neighbours of that dtype near x: its unit in the last place. */
 double truth_ulp(fig_dtype dtype, double x);
 
-/* out: [width]; the rows of `in` hold 2 * width. */
-void truth_silu_and_mul(const truth_rows *in, int64_t row, int32_t width, double *out);
+typedef struct truth_gated_args {
+    truth_rows in; /* [rows][2 * width] */
+    fig_activation activation;
+    int64_t row;
+    int32_t width;
+} truth_gated_args;
+void truth_gated(const truth_gated_args *args, double *out); /* [width] */
+
+/* Of a row that a residual, if there was one, is already added to. */
+typedef struct truth_rms_norm_args {
+    truth_rows x;       /* [rows][width] */
+    const void *weight; /* [width] of x's dtype */
+    double epsilon, weight_offset;
+    int64_t row;
+    int32_t width;
+} truth_rms_norm_args;
+void truth_rms_norm(const truth_rms_norm_args *args, double *out); /* [width] */
 
 typedef struct truth_rope_args {
     truth_rows x;
     fig_rope_spec rope; /* defaults filled in */
     int64_t row, position;
     int32_t head, head_dim;
+    const float *cos_sin; /* [rotary_dim] of this position; NULL: computed */
+    const void *norm;     /* [head_dim] of x's dtype; NULL: none */
+    double norm_epsilon;
 } truth_rope_args;
 void truth_rope(const truth_rope_args *args, double *out); /* [head_dim] */
 
-/* Elements from the cache's start to head 0 of a token; -1 where its page is outside the cache. */
-int64_t truth_cache_offset(const truth_cache *cache, int32_t sequence, int32_t token);
-
-/* One query head over tokens [0, length) of a sequence. */
-typedef struct truth_attention_args {
-    truth_rows q;
-    truth_cache k, v;
+typedef struct truth_merge_args {
+    truth_rows a, b;
+    double lse_a, lse_b; /* base 2 */
     int64_t row;
-    int32_t sequence, length;
-    int32_t q_head, kv_head, head_dim;
-    double sm_scale;
-} truth_attention_args;
+    int32_t head, head_dim;
+} truth_merge_args;
 
-/* With p the softmax's weights: out is the sum of p * v, magnitude that of p * |v|, by which an
- * error is judged, since where v's signs cancel out is small and its error is not. lse is base 2.
- *  */
-typedef struct truth_attention_result {
+/* magnitude: what out were if every value were positive, by which its error is judged. */
+typedef struct truth_merge_result {
     double out[TRUTH_HEAD_DIM_LIMIT], magnitude[TRUTH_HEAD_DIM_LIMIT]; /* [head_dim] */
     double lse;
-} truth_attention_result;
-void truth_attention(const truth_attention_args *args, truth_attention_result *result);
+} truth_merge_result;
+void truth_merge_states(const truth_merge_args *args, truth_merge_result *result);
+
+/* Elements from the cache's start to head 0 of a token; -1 where its page is outside the cache. */
+int64_t truth_cache_offset(const truth_cache *cache, int32_t sequence, int32_t token);
 
 #endif

@@ -1,0 +1,71 @@
+/* gated.c: silu_and_mul, gelu_and_mul and gelu_tanh_and_mul on the host, a block as a GPU runs it.
+ *
+ * out[r][c] = activation(in[r][c]) * in[r][width + c], in f32, rounded once. One block per row.
+ * Each activation is x times a fraction that is computed as such, never as 1 minus what is nearly
+ * 1, so that a negative x loses no digits. Invariant: a row is done in stretches, so the stack does
+ * not grow with width. */
+#include "kernels/twins.h"
+
+#include <math.h>
+
+#include "kernels/numeric.h"
+
+enum { THREADS = 256, STRETCH = 256 };
+
+#define ROOT_HALF 0.70710678118654752f
+#define TWICE_ROOT_2_OVER_PI 1.5957691216057308f
+
+void fig_gated_shape(const void *params, fig_launch_shape *shape) {
+    const fig_gated_params *p = params;
+    uint32_t rows = (uint32_t)p->rows.row_limit;
+    *shape = (fig_launch_shape){.grid = {rows, 1, 1}, .block = {THREADS, 1, 1}};
+}
+
+static float silu(float x) {
+    return x / (1.0f + expf(-x));
+}
+
+/* (1 + erf(y)) / 2 is erfc(-y) / 2. */
+static float gelu(float x) {
+    return 0.5f * x * erfcf(-x * ROOT_HALF);
+}
+
+/* (1 + tanh(y)) / 2 is 1 / (1 + exp(-2 y)). */
+static float gelu_tanh(float x) {
+    float twice = TWICE_ROOT_2_OVER_PI * (x + 0.044715f * x * x * x);
+    return x / (1.0f + expf(-twice));
+}
+
+static void activate(int32_t activation, float *row, int32_t count) {
+    switch (activation) {
+    case FIG_SILU:
+        for (int32_t i = 0; i < count; i++)
+            row[i] = silu(row[i]);
+        break;
+    case FIG_GELU:
+        for (int32_t i = 0; i < count; i++)
+            row[i] = gelu(row[i]);
+        break;
+    default:
+        for (int32_t i = 0; i < count; i++)
+            row[i] = gelu_tanh(row[i]);
+        break;
+    }
+}
+
+void fig_gated_twin(const void *params, const uint32_t block[3]) {
+    const fig_gated_params *p = params;
+    int32_t row = (int32_t)block[0];
+    if (row >= fig_params_rows(&p->rows, p->plan)) return;
+    int64_t in = row * p->in_stride, out = row * p->out_stride;
+    for (int32_t first = 0; first < p->width; first += STRETCH) {
+        float gate[STRETCH], up[STRETCH];
+        int32_t count = fig_size_min(STRETCH, p->width - first);
+        fig_numeric_load_row(gate, count, p->in, p->dtype, in + first);
+        fig_numeric_load_row(up, count, p->in, p->dtype, in + p->width + first);
+        activate(p->activation, gate, count);
+        for (int32_t i = 0; i < count; i++)
+            gate[i] *= up[i];
+        fig_numeric_store_row(p->out, p->dtype, out + first, gate, count);
+    }
+}

@@ -1,0 +1,65 @@
+/* rms_norm.c: rms_norm and add_rms_norm on the host, a block as a GPU runs it.
+ *
+ * out = x / sqrt(mean(x^2) + epsilon) * (weight + weight_offset), in f32, rounded once; x is `in`
+ * or, where there is a residual, residual + in, which is rounded to the dtype and kept there first.
+ * One block per row. Squares are added up in double, since a row may be a million wide. Invariant:
+ * a row is done in stretches, each read before it is written, so out may be in. */
+#include "kernels/twins.h"
+
+#include <math.h>
+
+#include "kernels/numeric.h"
+
+enum { THREADS = 256, STRETCH = 256 };
+
+void fig_rms_norm_shape(const void *params, fig_launch_shape *shape) {
+    const fig_rms_norm_params *p = params;
+    uint32_t rows = (uint32_t)p->rows.row_limit;
+    *shape = (fig_launch_shape){.grid = {rows, 1, 1}, .block = {THREADS, 1, 1}};
+}
+
+static void add_to_residual(const fig_rms_norm_params *p, int32_t row) {
+    int64_t in = row * p->in_stride, kept = row * p->residual_stride;
+    for (int32_t first = 0; first < p->width; first += STRETCH) {
+        float sum[STRETCH], more[STRETCH];
+        int32_t count = fig_size_min(STRETCH, p->width - first);
+        fig_numeric_load_row(sum, count, p->residual, p->dtype, kept + first);
+        fig_numeric_load_row(more, count, p->in, p->dtype, in + first);
+        for (int32_t i = 0; i < count; i++)
+            sum[i] += more[i];
+        fig_numeric_store_row(p->residual, p->dtype, kept + first, sum, count);
+    }
+}
+
+/* x: element `at` and the width - 1 behind it. */
+static double mean_square(const fig_rms_norm_params *p, const void *x, int64_t at) {
+    double sum = 0;
+    for (int32_t first = 0; first < p->width; first += STRETCH) {
+        float stretch[STRETCH];
+        int32_t count = fig_size_min(STRETCH, p->width - first);
+        fig_numeric_load_row(stretch, count, x, p->dtype, at + first);
+        for (int32_t i = 0; i < count; i++)
+            sum += (double)stretch[i] * (double)stretch[i];
+    }
+    return sum / p->width;
+}
+
+void fig_rms_norm_twin(const void *params, const uint32_t block[3]) {
+    const fig_rms_norm_params *p = params;
+    int32_t row = (int32_t)block[0];
+    if (row >= fig_params_rows(&p->rows, p->plan)) return;
+    if (p->residual != NULL) add_to_residual(p, row);
+    const void *x = p->residual != NULL ? p->residual : p->in;
+    int64_t at = row * (p->residual != NULL ? p->residual_stride : p->in_stride);
+    int64_t out = row * p->out_stride;
+    float scale = (float)(1.0 / sqrt(mean_square(p, x, at) + (double)p->epsilon));
+    for (int32_t first = 0; first < p->width; first += STRETCH) {
+        float stretch[STRETCH], weight[STRETCH];
+        int32_t count = fig_size_min(STRETCH, p->width - first);
+        fig_numeric_load_row(stretch, count, x, p->dtype, at + first);
+        fig_numeric_load_row(weight, count, p->weight, p->dtype, first);
+        for (int32_t i = 0; i < count; i++)
+            stretch[i] *= scale * (weight[i] + p->weight_offset);
+        fig_numeric_store_row(p->out, p->dtype, out + first, stretch, count);
+    }
+}

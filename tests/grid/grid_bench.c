@@ -1,0 +1,140 @@
+/* grid_bench.c: the lists, the memory and the engine of a case of the grid.
+ *
+ * Invariant: an engine's memory is the case's own, so what a step wrote is read where it lies. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/numeric.h"
+#include "tests/grid/grid.h"
+
+/* ---- Lists --------------------------------------------------------------------------------- */
+
+int32_t grid_pick(grid_cursor *cursor, const int32_t *values, int32_t count) {
+    int32_t value = values[cursor->index % count];
+    cursor->index /= count;
+    cursor->count *= count;
+    return value;
+}
+
+/* ---- Memory -------------------------------------------------------------------------------- */
+
+enum { NOISE_COUNT = 1 << 17, NOISE_DTYPES = 5 };
+
+static const fig_dtype noise_dtypes[NOISE_DTYPES] = {FIG_F32, FIG_F16, FIG_BF16, FIG_E4M3,
+                                                     FIG_E5M2};
+static uint8_t noise[NOISE_DTYPES][NOISE_COUNT * 4];
+static pthread_once_t noise_once = PTHREAD_ONCE_INIT;
+
+static void make_noise(void) {
+    fig_random random = fig_random_seed(20261120);
+    for (int64_t i = 0; i < NOISE_COUNT; i++) {
+        float x = fig_random_normal(&random);
+        for (int d = 0; d < NOISE_DTYPES; d++)
+            fig_numeric_store(noise[d], noise_dtypes[d], i, x);
+    }
+}
+
+void grid_array_make(grid_report *report, grid_array *array, int64_t elements, fig_dtype dtype) {
+    *array = (grid_array){.count = (size_t)(elements * fig_numeric_bytes(dtype))};
+    if (grid_failed(report)) return;
+    array->bytes = aligned_alloc(64, (array->count + 64) / 64 * 64);
+    if (array->bytes == NULL) {
+        grid_fail(report, "no memory for %zu bytes", array->count);
+        return;
+    }
+    memset(array->bytes, 0xff, array->count);
+}
+
+void grid_array_free(grid_array *array) {
+    free(array->bytes);
+    *array = (grid_array){0};
+}
+
+void grid_fill(const grid_array *array, fig_dtype dtype, int64_t first, int64_t count,
+               fig_random *random) {
+    const size_t item = (size_t)fig_numeric_bytes(dtype);
+    int d = 0;
+    pthread_once(&noise_once, make_noise);
+    while (noise_dtypes[d] != dtype)
+        d++;
+    while (count > 0) {
+        int32_t from = fig_random_range(random, 0, NOISE_COUNT - 1);
+        int64_t stretch = NOISE_COUNT - from < count ? NOISE_COUNT - from : count;
+        memcpy(array->bytes + (size_t)first * item, noise[d] + (size_t)from * item,
+               (size_t)stretch * item);
+        first += stretch;
+        count -= stretch;
+    }
+}
+
+void grid_store(const grid_array *array, fig_dtype dtype, int64_t index, double value) {
+    switch (dtype) {
+    case FIG_I32: ((int32_t *)(void *)array->bytes)[index] = (int32_t)value; break;
+    case FIG_I64: ((int64_t *)(void *)array->bytes)[index] = (int64_t)value; break;
+    default: fig_numeric_store(array->bytes, (int32_t)dtype, index, (float)value); break;
+    }
+}
+
+/* ---- A program of a few nodes -------------------------------------------------------------- */
+
+static void take(grid_bench *bench, fig_status status, const char *what) {
+    if (status != FIG_OK)
+        grid_fail(bench->report, "%s: %s: %s", what, fig_status_name(status), fig_message());
+}
+
+void grid_bench_open(grid_bench *bench, grid_report *report, const fig_spec *spec) {
+    *bench = (grid_bench){.report = report};
+    if (!grid_failed(report)) take(bench, fig_program_create(&bench->program, spec), "create");
+}
+
+void grid_bench_close(grid_bench *bench) {
+    fig_engine_close(bench->engine);
+    fig_graphs_destroy(bench->graphs);
+    fig_program_destroy(bench->program);
+    *bench = (grid_bench){0};
+}
+
+fig_tensor grid_bench_tensor(grid_bench *bench, const fig_tensor_info *info,
+                             const grid_place *place) {
+    fig_tensor_info ours = *info;
+    if (grid_failed(bench->report)) return (fig_tensor){0};
+    if (bench->binding_count == GRID_TENSOR_LIMIT) {
+        grid_fail(bench->report, "more than %d tensors", GRID_TENSOR_LIMIT);
+        return (fig_tensor){0};
+    }
+    ours.size = sizeof ours;
+    ours.role = FIG_BOUND;
+    while (ours.rank < 4 && ours.dims[ours.rank] != 0)
+        ours.rank++;
+    fig_binding *binding = &bench->bindings[bench->binding_count++];
+    const size_t offset = (size_t)(place->first * fig_numeric_bytes((int32_t)ours.dtype));
+    *binding = (fig_binding){.size = sizeof *binding,
+                             .name = ours.name,
+                             .address = place->array->bytes + offset,
+                             .bytes = place->array->count - offset};
+    for (int32_t i = 0; place->strides != NULL && i < ours.rank; i++)
+        binding->strides[i] = place->strides[i];
+    return fig_program_tensor(bench->program, &ours);
+}
+
+void grid_bench_ready(grid_bench *bench, const fig_lower_options *options) {
+    if (grid_failed(bench->report)) return;
+    take(bench, fig_program_finish(bench->program), "finish");
+    if (grid_failed(bench->report)) return;
+    take(bench, fig_graphs_lower(&bench->graphs, bench->program, options), "lower");
+    if (grid_failed(bench->report)) return;
+    take(bench,
+         fig_engine_open(&bench->engine, bench->graphs,
+                         FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_HOST)),
+         "open");
+    for (int32_t i = 0; i < bench->binding_count && !grid_failed(bench->report); i++)
+        take(bench, fig_engine_bind(bench->engine, &bench->bindings[i]), "bind");
+}
+
+void grid_bench_step(grid_bench *bench, const fig_step *step) {
+    if (grid_failed(bench->report)) return;
+    take(bench, fig_engine_step(bench->engine, step), "step");
+    if (grid_failed(bench->report)) return;
+    take(bench, fig_engine_wait(bench->engine, -1), "wait");
+}

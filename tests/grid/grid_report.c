@@ -1,0 +1,79 @@
+/* grid_report.c: what a case of the grid found, and how it is compared.
+ *
+ * Invariant: the first failure is kept, with the first element that was wrong. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/grid/grid.h"
+#include "tools/figraph/truth.h"
+
+void grid_fail(grid_report *report, const char *format, ...) {
+    va_list arguments;
+    if (grid_failed(report)) return;
+    va_start(arguments, format);
+    vsnprintf(report->failure, sizeof report->failure, format, arguments);
+    va_end(arguments);
+}
+
+int grid_failed(const grid_report *report) {
+    return report->failure[0] != '\0';
+}
+
+void grid_measured(grid_report *report, const char *name, double share) {
+    int32_t i = 0;
+    while (i < report->measure_count && strcmp(report->measures[i].name, name) != 0)
+        i++;
+    if (i == GRID_MEASURE_LIMIT) {
+        grid_fail(report, "more than %d measures", GRID_MEASURE_LIMIT);
+        return;
+    }
+    grid_measure *measure = &report->measures[i];
+    if (i == report->measure_count) {
+        report->measure_count++;
+        *measure = (grid_measure){.worst = 0};
+        snprintf(measure->name, sizeof measure->name, "%s", name);
+    }
+    if (share > measure->worst) measure->worst = share;
+}
+
+const char *grid_dtype_name(fig_dtype dtype) {
+    switch (dtype) {
+    case FIG_F32: return "f32";
+    case FIG_F16: return "f16";
+    case FIG_BF16: return "bf16";
+    case FIG_E4M3: return "e4m3";
+    case FIG_E5M2: return "e5m2";
+    case FIG_I32: return "i32";
+    case FIG_I64: return "i64";
+    }
+    return "?";
+}
+
+double grid_peer(fig_dtype dtype) {
+    return dtype == FIG_BF16 ? 1e-2 : 1e-3;
+}
+
+/* f32's last place is far below what its sums lose: 2e-5 of the magnitude stands for a unit. */
+static double tolerance_of(const grid_output *o, double want, double magnitude) {
+    double peer = o->peer + o->peer * fabs(want);
+    double own = o->dtype == FIG_F32 ? 2e-5 * magnitude : truth_ulp(o->dtype, magnitude);
+    return fmin(peer, o->units * own);
+}
+
+void grid_compare(grid_report *report, const grid_output *o) {
+    double worst = 0;
+    for (int32_t i = 0; i < o->count; i++) {
+        double got = truth_load(o->base, o->dtype, o->first + i), want = o->want[i];
+        double tolerance = tolerance_of(o, want, fabs(o->magnitude[i]));
+        double error = got == want ? 0 : fabs(got - want); /* infinities are equal, too */
+        if (!(error <= tolerance)) {
+            grid_fail(report, "%s: element %lld: %.9g, want %.9g within %.3g", o->name,
+                      (long long)(o->first + i), got, want, tolerance);
+            return;
+        }
+        if (error > 0) worst = fmax(worst, error / tolerance);
+    }
+    grid_measured(report, o->name, worst);
+}

@@ -1,0 +1,219 @@
+/* ledger.c: see ledger.h for what it keeps.
+ *
+ * A line is "block SECTION FIRST COUNT FAILED SECONDS" and, for each measure, "|NAME=WORST".
+ * Invariant: the numbers of a section are those of its blocks without failure. */
+#include "tests/grid/ledger.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE_LIMIT = 4096 };
+
+/* Changes where any section's name or count does. */
+static uint64_t grid_id(void) {
+    uint64_t id = UINT64_C(1469598103934665603) + FIG_VERSION;
+    for (int32_t i = 0; i < grid_section_count(); i++) {
+        const grid_section *section = grid_section_at(i);
+        for (const char *c = section->name; *c != '\0'; c++)
+            id = (id ^ (uint8_t)*c) * UINT64_C(1099511628211);
+        id = (id ^ (uint64_t)grid_section_cases(section)) * UINT64_C(1099511628211);
+    }
+    return id;
+}
+
+/* ---- Blocks -------------------------------------------------------------------------------- */
+
+static void measure(ledger_block *block, const char *name, double worst) {
+    int32_t i = 0;
+    while (i < block->measure_count && strcmp(block->measures[i].name, name) != 0)
+        i++;
+    if (i == GRID_MEASURE_LIMIT) return;
+    if (i == block->measure_count) {
+        block->measures[block->measure_count++] = (grid_measure){.worst = 0};
+        snprintf(block->measures[i].name, sizeof block->measures[i].name, "%s", name);
+    }
+    if (worst > block->measures[i].worst) block->measures[i].worst = worst;
+}
+
+void ledger_merge(ledger_block *block, const grid_report *report) {
+    for (int32_t i = 0; i < report->measure_count; i++)
+        measure(block, report->measures[i].name, report->measures[i].worst);
+}
+
+int ledger_has(const ledger *l, const ledger_block *block) {
+    for (int64_t i = 0; i < l->block_count; i++) {
+        const ledger_block *held = &l->blocks[i];
+        if (held->section == block->section && held->first == block->first &&
+            held->count == block->count && held->failed == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static void keep(ledger *l, const ledger_block *block) {
+    if (l->block_count == l->block_capacity) {
+        int64_t capacity = l->block_capacity * 2 + 64;
+        void *moved = realloc(l->blocks, (size_t)capacity * sizeof *l->blocks);
+        if (moved == NULL) {
+            fprintf(stderr, "grid: no memory for %" PRId64 " blocks\n", capacity);
+            exit(2);
+        }
+        l->blocks = moved;
+        l->block_capacity = capacity;
+    }
+    l->blocks[l->block_count++] = *block;
+}
+
+void ledger_add(ledger *l, const ledger_block *block) {
+    keep(l, block);
+    fprintf(l->file, "block %" PRId32 " %" PRId64 " %" PRId64 " %" PRId64 " %.3f", block->section,
+            block->first, block->count, block->failed, block->seconds);
+    for (int32_t i = 0; i < block->measure_count; i++)
+        fprintf(l->file, "|%s=%.6f", block->measures[i].name, block->measures[i].worst);
+    fprintf(l->file, "\n");
+    fflush(l->file);
+}
+
+/* ---- The file ------------------------------------------------------------------------------ */
+
+static void read_block(ledger *l, char *line) {
+    ledger_block block = {0};
+    char *field = strchr(line, '|');
+    if (field != NULL) *field++ = '\0';
+    if (sscanf(line, "block %" SCNd32 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %lf", &block.section,
+               &block.first, &block.count, &block.failed, &block.seconds) != 5)
+        return;
+    while (field != NULL) {
+        char *next = strchr(field, '|'), *value = strchr(field, '=');
+        if (next != NULL) *next++ = '\0';
+        if (value == NULL) return;
+        *value++ = '\0';
+        measure(&block, field, strtod(value, NULL));
+        field = next;
+    }
+    keep(l, &block);
+}
+
+/* 1: the file is of this grid. */
+static int read_file(ledger *l, FILE *file) {
+    char line[LINE_LIMIT];
+    uint64_t id = 0;
+    if (fgets(line, sizeof line, file) == NULL) return 0;
+    if (sscanf(line, "grid %" SCNx64, &id) != 1 || id != grid_id()) return 0;
+    while (fgets(line, sizeof line, file) != NULL) {
+        size_t length = strlen(line);
+        if (length == 0 || line[length - 1] != '\n') break; /* the run was stopped here */
+        line[length - 1] = '\0';
+        read_block(l, line);
+    }
+    return 1;
+}
+
+int ledger_open(ledger *l, const char *path) {
+    *l = (ledger){0};
+    FILE *old = fopen(path, "r");
+    if (old != NULL) {
+        read_file(l, old);
+        fclose(old);
+    }
+    l->file = fopen(path, "w");
+    if (l->file == NULL) {
+        fprintf(stderr, "grid: %s cannot be written\n", path);
+        return 1;
+    }
+    const int64_t held = l->block_count;
+    ledger_block *blocks = l->blocks;
+    *l = (ledger){.file = l->file};
+    fprintf(l->file, "grid %016" PRIx64 "\n", grid_id());
+    for (int64_t i = 0; i < held; i++)
+        if (blocks[i].failed == 0 && !ledger_has(l, &blocks[i])) ledger_add(l, &blocks[i]);
+    free(blocks);
+    return 0;
+}
+
+void ledger_close(ledger *l) {
+    fclose(l->file);
+    free(l->blocks);
+    *l = (ledger){0};
+}
+
+/* ---- Tables -------------------------------------------------------------------------------- */
+
+/* Everything that was found in one section. */
+static ledger_block add_up(const ledger *l, int32_t section) {
+    ledger_block sum = {.section = section};
+    for (int64_t i = 0; i < l->block_count; i++) {
+        const ledger_block *block = &l->blocks[i];
+        if (block->section != section) continue;
+        sum.failed += block->failed;
+        sum.seconds += block->seconds;
+        if (block->failed == 0) sum.count += block->count;
+        for (int32_t m = 0; m < block->measure_count; m++)
+            measure(&sum, block->measures[m].name, block->measures[m].worst);
+    }
+    return sum;
+}
+
+static void print_sections(const ledger *l, FILE *to, int64_t *cases, double *seconds) {
+    fprintf(to, "| section | cases | passed | seconds | what it covers |\n|---|--:|--:|--:|---|\n");
+    for (int32_t i = 0; i < grid_section_count(); i++) {
+        const grid_section *section = grid_section_at(i);
+        const ledger_block sum = add_up(l, i);
+        fprintf(to, "| %s | %" PRId64 " | %" PRId64 " | %.0f | %s |\n", section->name,
+                grid_section_cases(section), sum.count, sum.seconds, section->covers);
+        *cases += sum.count;
+        *seconds += sum.seconds;
+    }
+}
+
+static void print_measures(const ledger *l, FILE *to) {
+    ledger_block table[64];
+    int32_t count = 0;
+    fprintf(to, "| operation | worst error, of what is tolerated | in |\n|---|--:|---|\n");
+    for (int32_t i = 0; i < grid_section_count(); i++) {
+        const ledger_block sum = add_up(l, i);
+        for (int32_t m = 0; m < sum.measure_count; m++) {
+            int32_t at = 0;
+            while (at < count && strcmp(table[at].measures[0].name, sum.measures[m].name) != 0)
+                at++;
+            if (at == 64) continue;
+            if (at < count && table[at].measures[0].worst >= sum.measures[m].worst) continue;
+            if (at == count) count++;
+            table[at] = (ledger_block){.section = i};
+            table[at].measures[0] = sum.measures[m];
+        }
+    }
+    for (int32_t i = 0; i < count; i++)
+        fprintf(to, "| %s | %.3f | %s |\n", table[i].measures[0].name, table[i].measures[0].worst,
+                grid_section_at(table[i].section)->name);
+}
+
+int ledger_print(const ledger *l, FILE *to) {
+    int64_t cases = 0, all = 0;
+    double seconds = 0;
+    print_sections(l, to, &cases, &seconds);
+    for (int32_t i = 0; i < grid_section_count(); i++)
+        all += grid_section_cases(grid_section_at(i));
+    fprintf(to, "\n%" PRId64 " of %" PRId64 " cases passed, %.0f s of one processor.\n\n", cases,
+            all, seconds);
+    print_measures(l, to);
+    return cases == all;
+}
+
+int ledger_save(const ledger *l, const char *path) {
+    FILE *to = fopen(path, "w");
+    if (to == NULL) {
+        fprintf(stderr, "grid: %s cannot be written\n", path);
+        return 1;
+    }
+    fprintf(to, "# What the grid found\n\n"
+                "Written by `make test-grid`: every case through the public API on the host\n"
+                "device, against float64. Tolerated is the lesser of what the peer's own tests\n"
+                "allow (1e-3 absolute and relative in f16, 1e-2 in bf16) and one unit in the last\n"
+                "place at the magnitude of what was summed; 1 is all of that. Of large steps the\n"
+                "first row, the last and some drawn at random are compared, and all of the output\n"
+                "must be finite; every case runs.\n\n");
+    ledger_print(l, to);
+    return fclose(to) != 0;
+}

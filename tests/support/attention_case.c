@@ -1,0 +1,438 @@
+/* attention_case.c: see attention_case.h for what it is for. */
+#include "tests/support/attention_case.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/numeric.h"
+
+static const int32_t page_numbers_outside[] = {-1, INT32_MIN, INT32_MAX};
+
+static int32_t draw(fig_random *random, int32_t low, int32_t high) {
+    return fig_random_range(random, low, high);
+}
+
+/* ---- Forms */
+
+fig_attention_form fig_attention_form_draw(fig_random *random, uint64_t seed) {
+    static const int32_t dtypes[] = {FIG_F32, FIG_F16, FIG_BF16};
+    static const int32_t head_dims[] = {64, 80, 96, 128, 256};
+    static const int32_t page_sizes[] = {0, 1, 3, 8, 16, 64}, tiles[] = {4, 16, 32, 64, 256};
+    fig_attention_form form = {.seed = seed,
+                               .dtype = dtypes[draw(random, 0, 2)],
+                               .head_dim = head_dims[draw(random, 0, 4)],
+                               .heads_per_worker = draw(random, 1, 2),
+                               .ratio = draw(random, 1, 16),
+                               .page_size = page_sizes[draw(random, 0, 5)],
+                               .tile_tokens = tiles[draw(random, 0, 4)],
+                               .workers = draw(random, 1, 24),
+                               .row_limit = draw(random, 1, 7),
+                               .row_tokens = 1,
+                               .length_limit = 300,
+                               .outside = draw(random, 0, 3) == 0};
+    form.kv_dtype = form.dtype;
+    form.kv_heads = form.heads_per_worker * draw(random, 1, 2);
+    form.rows = draw(random, 0, form.row_limit);
+    int32_t limit = draw(random, 0, 4) == 0 ? form.length_limit : 3 * form.tile_tokens;
+    for (int32_t r = 0; r < form.rows; r++) {
+        form.contents[r] = r;
+        if (draw(random, 0, 4) > 0)
+            form.lengths[r] = draw(random, 1, fig_size_min(limit, form.length_limit));
+    }
+    return form;
+}
+
+void fig_attention_form_draw_features(fig_attention_form *form, fig_random *random) {
+    form->layout = draw(random, 0, 1);
+    form->pool = draw(random, 0, 2);
+    form->packed = draw(random, 0, 1);
+    form->sinks = draw(random, 0, 2) == 0;
+    form->alibi = draw(random, 0, 2) == 0;
+    if (draw(random, 0, 2) == 0) form->soft_cap = 1.0f + 30.0f * fabsf(fig_random_float(random));
+    if (draw(random, 0, 2) == 0) form->window = draw(random, 1, 2 * form->tile_tokens + 2);
+    if (draw(random, 0, 1) == 0) form->row_tokens = draw(random, 2, 8);
+    form->fixed = draw(random, 0, 3) == 0;
+    if (form->dtype != FIG_F32 && draw(random, 0, 1)) {
+        form->kv_dtype = draw(random, 0, 1) ? FIG_E4M3 : FIG_E5M2;
+        form->scales = draw(random, 0, 2);
+    }
+    for (int32_t r = 0; r < form->rows; r++)
+        if (form->lengths[r] > 0 && form->lengths[r] < form->row_tokens)
+            form->lengths[r] = form->row_tokens;
+}
+
+/* ---- Memory */
+
+/* What this vector holds, whatever lies around it. */
+static fig_random content_of(const fig_attention_case *c, int32_t kind, int32_t content,
+                             int32_t index) {
+    fig_random random = fig_random_seed(c->form.seed ^ (uint64_t)kind << 60);
+    random.state += fig_random_bits(&random) * (uint64_t)(uint32_t)content;
+    random.state += fig_random_bits(&random) * (uint64_t)(uint32_t)index;
+    return random;
+}
+
+static fig_row_strides row_strides(fig_attention_case *c, int32_t heads) {
+    int64_t head = c->form.head_dim + draw(&c->random, 0, 3);
+    return (fig_row_strides){.row = heads * head + draw(&c->random, 0, 3), .head = head};
+}
+
+static fig_cache_strides cache_strides(fig_attention_case *c) {
+    fig_cache_strides strides;
+    int64_t inner = c->form.head_dim + draw(&c->random, 0, 3);
+    if (c->form.layout == FIG_NHD) {
+        strides.head = inner;
+        strides.token = c->form.kv_heads * inner + draw(&c->random, 0, 3);
+        strides.page = c->params.page_size * strides.token + draw(&c->random, 0, 3);
+    } else {
+        strides.token = inner;
+        strides.head = c->params.page_size * inner + draw(&c->random, 0, 3);
+        strides.page = c->form.kv_heads * strides.head + draw(&c->random, 0, 3);
+    }
+    return strides;
+}
+
+static truth_cache truth_cache_of(const fig_attention_case *c, int is_v) {
+    const fig_attention_params *p = &c->params;
+    const fig_cache_strides *strides = is_v ? &p->v_cache_strides : &p->k_cache_strides;
+    return (truth_cache){.base = is_v ? p->v_cache : p->k_cache,
+                         .dtype = (fig_dtype)p->kv_dtype,
+                         .page_stride = strides->page,
+                         .token_stride = strides->token,
+                         .head_stride = strides->head,
+                         .pages = is_v ? p->v_pages : p->k_pages,
+                         .page_size = p->page_size,
+                         .page_table = p->page_table,
+                         .table_stride = p->table_stride};
+}
+
+/* The array that holds K or V, and elements from its start to theirs. */
+static fig_twin_array *array_of(fig_attention_case *c, int is_v, int64_t *base) {
+    fig_twin_array *array = is_v && c->form.pool == FIG_CASE_APART ? &c->v : &c->k;
+    const char *first = is_v ? c->params.v_cache : c->params.k_cache;
+    *base = (first - (const char *)array->data) / fig_numeric_bytes(c->form.kv_dtype);
+    return array;
+}
+
+static void fill_token(fig_attention_case *c, int is_v, int64_t offset, fig_random content) {
+    int64_t base;
+    fig_twin_array *array = array_of(c, is_v, &base);
+    int64_t stride = is_v ? c->params.v_cache_strides.head : c->params.k_cache_strides.head;
+    for (int32_t h = 0; h < c->form.kv_heads; h++)
+        fig_twin_array_fill(array, base + offset + h * stride, c->form.head_dim, &content, 1);
+}
+
+/* Of page 0, what is outside the cache reads; of other pages what their rows' queries see. */
+static void fill_cache(fig_attention_case *c, int is_v) {
+    const fig_attention_form *f = &c->form;
+    truth_cache where = truth_cache_of(c, is_v);
+    int32_t whole_pages = f->shared_pages > 0 ? f->shared_pages + 1 : f->outside > 0 ? 1 : 0;
+    for (int32_t page = 0; page < whole_pages; page++)
+        for (int32_t t = 0; t < where.page_size; t++)
+            fill_token(c, is_v, page * where.page_stride + t * where.token_stride,
+                       content_of(c, 1 + is_v, -1 - page, t));
+    for (int32_t r = 0; r < f->rows && f->shared_pages == 0; r++) {
+        int32_t first = f->window == 0 ? 0 : f->lengths[r] - f->row_tokens + 1 - f->window;
+        for (int32_t t = first < 0 ? 0 : first; t < f->lengths[r]; t++) {
+            int64_t offset = truth_cache_offset(&where, c->sequences[r], t);
+            if (offset >= (f->outside > 0 ? where.page_stride : 0))
+                fill_token(c, is_v, offset, content_of(c, 1 + is_v, f->contents[r], t));
+        }
+    }
+}
+
+/* Pages in random order, page 0 never: it stands for those outside. Returns how many there are. */
+static int32_t draw_table(fig_attention_case *c, int32_t row_pages) {
+    const fig_attention_form *f = &c->form;
+    int32_t stride = row_pages + 2, count = f->row_limit * row_pages;
+    int32_t *pages = malloc((size_t)count * sizeof *pages);
+    assert_non_null(pages);
+    for (int32_t i = 0; i < count; i++)
+        pages[i] = f->shared_pages > 0 ? draw(&c->random, 1, f->shared_pages) : i + 1;
+    c->table = fig_twin_array_make(FIG_I32, 2 * (f->row_limit + 1) * stride);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t other = draw(&c->random, i, count - 1), page = pages[other];
+        pages[other] = pages[i];
+        if (draw(&c->random, 0, 15) < f->outside)
+            page = page_numbers_outside[draw(&c->random, 0, 2)];
+        int32_t sequence = i / row_pages < f->rows ? c->sequences[i / row_pages] : 0;
+        fig_twin_array_set(&c->table, sequence * stride + i % row_pages, page);
+    }
+    free(pages);
+    c->params.page_table = c->table.data;
+    c->params.table_stride = stride;
+    return (f->shared_pages > 0 ? f->shared_pages : count) + 1;
+}
+
+/* Both in c->k: V beside K in every page, or behind all of K. */
+static void open_pool(fig_attention_case *c) {
+    fig_attention_params *p = &c->params;
+    int64_t page = p->k_cache_strides.page, offset = page;
+    if (c->form.pool == FIG_CASE_PAIRS) {
+        p->k_cache_strides.page = 2 * page;
+    } else {
+        offset = p->k_pages * page;
+    }
+    p->v_cache_strides = p->k_cache_strides;
+    p->v_pages = p->k_pages;
+    c->k = fig_twin_array_make(p->kv_dtype, 2 * p->k_pages * page);
+    p->k_cache = c->k.data;
+    p->v_cache = (const char *)c->k.data + offset * fig_numeric_bytes(p->kv_dtype);
+}
+
+/* Dense, a sequence past the last page reads sequence 0, which no row is. */
+static void open_caches(fig_attention_case *c) {
+    fig_attention_params *p = &c->params;
+    const fig_attention_form *f = &c->form;
+    int32_t pages = 2 * f->row_limit + 2;
+    p->page_size = f->page_size == 0 ? f->length_limit : f->page_size;
+    if (f->page_size > 0) pages = draw_table(c, (f->length_limit - 1) / f->page_size + 1);
+    p->k_pages = pages - (f->outside ? draw(&c->random, 0, pages / 4) : 0);
+    p->v_pages = pages - (f->outside ? draw(&c->random, 0, pages / 4) : 0);
+    p->k_cache_strides = cache_strides(c);
+    p->v_cache_strides = cache_strides(c);
+    if (f->pool == FIG_CASE_APART) {
+        c->k = fig_twin_array_make(p->kv_dtype, p->k_pages * p->k_cache_strides.page);
+        c->v = fig_twin_array_make(p->kv_dtype, p->v_pages * p->v_cache_strides.page);
+        p->k_cache = c->k.data;
+        p->v_cache = c->v.data;
+    } else {
+        open_pool(c);
+    }
+    fill_cache(c, 0);
+    fill_cache(c, 1);
+}
+
+static void open_rows(fig_attention_case *c) {
+    fig_attention_params *p = &c->params;
+    const fig_attention_form *f = &c->form;
+    p->q_strides = row_strides(c, p->q_heads + (f->packed ? 2 * p->kv_heads : 0));
+    p->out_strides = row_strides(c, p->q_heads);
+    p->lse_stride = p->q_heads + draw(&c->random, 0, 3);
+    c->q = fig_twin_array_make(p->dtype, f->row_limit * f->row_tokens * p->q_strides.row);
+    c->out = fig_twin_array_make(p->dtype, f->row_limit * f->row_tokens * p->out_strides.row);
+    c->lse = fig_twin_array_make(FIG_F32, f->row_limit * f->row_tokens * p->lse_stride);
+    for (int32_t n = 0; n < f->rows * f->row_tokens * p->q_heads; n++) {
+        int32_t row = n / p->q_heads / f->row_tokens, head = n % p->q_heads;
+        int32_t query = n / p->q_heads % f->row_tokens;
+        int64_t from = (n / p->q_heads) * p->q_strides.row + head * p->q_strides.head;
+        fig_random content = content_of(c, 3, f->contents[row], query * p->q_heads + head);
+        fig_twin_array_fill(&c->q, from, p->head_dim, &content, 1);
+        fig_twin_array_allow(&c->out, fig_attention_case_out(c, row, query, head), p->head_dim);
+        fig_twin_array_allow(&c->lse, fig_attention_case_lse(c, row, query, head), 1);
+    }
+    p->q = c->q.data;
+    p->out = c->out.data;
+    p->lse = c->lse.data;
+}
+
+static const float *open_numbers(fig_attention_case *c, fig_twin_array *array, int32_t count,
+                                 int32_t kind) {
+    fig_random random = content_of(c, kind, 0, 0);
+    *array = fig_twin_array_make(FIG_F32, count);
+    fig_twin_array_fill(array, 0, count, &random, 1);
+    return array->data;
+}
+
+/* Slopes of ALiBi between 0 and 1, few of them against the usual sign; scales from 1/16 to 3. */
+static void open_features(fig_attention_case *c) {
+    fig_attention_params *p = &c->params;
+    const fig_attention_form *f = &c->form;
+    if (f->sinks) p->sinks = open_numbers(c, &c->sinks, p->q_heads, 4);
+    if (f->alibi) {
+        p->alibi = open_numbers(c, &c->alibi, p->q_heads, 5);
+        for (int32_t h = 0; h < p->q_heads; h++)
+            fig_twin_array_set(&c->alibi, h,
+                               h % 5 == 4 ? -0.01 : exp2(-8.0 * (h + 1) / p->q_heads));
+    }
+    if (f->scales == FIG_CASE_UNSCALED) return;
+    p->k_scales = p->v_scales = f->scales == FIG_CASE_PER_HEAD ? p->kv_heads : 1;
+    p->k_scale = open_numbers(c, &c->k_scale, p->k_scales, 6);
+    p->v_scale = open_numbers(c, &c->v_scale, p->v_scales, 7);
+    for (int32_t h = 0; h < p->k_scales; h++) {
+        fig_twin_array_set(&c->k_scale, h, 0.0625 + fabsf(p->k_scale[h]));
+        fig_twin_array_set(&c->v_scale, h, 0.0625 + fabsf(p->v_scale[h]));
+    }
+}
+
+/* ---- Split */
+
+/* Of this very step, so that a partial past it is past the end of its array. */
+static int32_t tiles_of(const fig_attention_form *f, const fig_split_shape *split) {
+    int32_t tiles = 0;
+    for (int32_t r = 0; r < f->rows; r++)
+        tiles += fig_split_tiles(split, f->lengths[r]) * split->groups;
+    return tiles;
+}
+
+static void open_split(fig_attention_case *c, int32_t workers) {
+    fig_attention_params *p = &c->params;
+    const fig_attention_form *f = &c->form;
+    p->split = (fig_split_shape){.row_limit = f->row_limit,
+                                 .groups = p->kv_heads / p->heads_per_worker,
+                                 .tile_tokens = f->tile_tokens,
+                                 .workers = workers,
+                                 .window = f->window,
+                                 .row_tokens = f->row_tokens,
+                                 .fixed = f->fixed};
+    p->split.tile_limit = tiles_of(f, &p->split);
+    c->shape = (fig_plan_shape){.row_limit = f->row_limit, .class_count = 1, .splits = {p->split}};
+    c->plan = fig_twin_plan(
+        &c->shape,
+        &(fig_plan_step){.rows = f->rows, .lengths = f->lengths, .sequences = c->sequences});
+    int64_t vectors = (int64_t)fig_split_partial_limit(&p->split) * f->row_tokens * f->ratio *
+                      f->heads_per_worker;
+    c->partials = fig_twin_array_make(FIG_F32, vectors * p->head_dim);
+    c->sums = fig_twin_array_make(FIG_F32, vectors * 2);
+    c->counters = fig_twin_array_make(FIG_I32, f->row_limit * p->split.groups);
+    memset(c->counters.data, 0, (size_t)c->counters.count * sizeof(uint32_t));
+    fig_twin_array_keep(&c->counters);
+    p->plan = c->plan;
+    p->partials = c->partials.data;
+    p->sums = c->sums.data;
+    p->counters = c->counters.data;
+    p->lengths_offset = c->shape.layout.lengths;
+    p->sequences_offset = c->shape.layout.sequences;
+    p->prefix_offset = c->shape.layout.prefix[0];
+    p->starts_offset = c->shape.layout.starts[0];
+}
+
+static void close_split(fig_attention_case *c) {
+    fig_twin_array_free(&c->partials);
+    fig_twin_array_free(&c->sums);
+    fig_twin_array_free(&c->counters);
+    free(c->plan);
+}
+
+void fig_attention_case_split(fig_attention_case *c, int32_t workers) {
+    close_split(c);
+    open_split(c, workers);
+}
+
+/* ---- Cases */
+
+void fig_attention_case_open(fig_attention_case *c, const fig_attention_form *form,
+                             fig_random random) {
+    memset(c, 0, sizeof *c);
+    c->form = *form;
+    c->random = random;
+    assert_in_range(form->row_limit, 1, FIG_CASE_ROW_LIMIT);
+    for (int32_t r = 0; r < form->rows; r++) {
+        assert_in_range(form->lengths[r], 0, form->length_limit);
+        c->sequences[r] = 1 + 2 * r + draw(&c->random, 0, 1);
+    }
+    float scale = form->sm_scale != 0 ? form->sm_scale : 1.0f / sqrtf((float)form->head_dim);
+    c->params = (fig_attention_params){.q_heads = form->kv_heads * form->ratio,
+                                       .kv_heads = form->kv_heads,
+                                       .head_dim = form->head_dim,
+                                       .heads_per_worker = form->heads_per_worker,
+                                       .dtype = form->dtype,
+                                       .kv_dtype = form->kv_dtype,
+                                       .sm_scale = scale,
+                                       .soft_cap = form->soft_cap};
+    c->params.split.row_tokens = form->row_tokens;
+    open_caches(c);
+    open_rows(c);
+    open_features(c);
+    open_split(c, form->workers);
+}
+
+void fig_attention_case_close(fig_attention_case *c) {
+    fig_twin_array *arrays[] = {&c->q,   &c->k,     &c->v,     &c->table,   &c->out,
+                                &c->lse, &c->sinks, &c->alibi, &c->k_scale, &c->v_scale};
+    close_split(c);
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        fig_twin_array_free(arrays[i]);
+}
+
+void fig_attention_case_run(fig_attention_case *c, fig_random *order) {
+    fig_twin_launch(FIG_OP_ATTENTION, &c->params, order);
+    fig_twin_array_check(&c->out, "attention out");
+    fig_twin_array_check(&c->lse, "attention lse");
+    fig_twin_array_check(&c->counters, "attention counters");
+}
+
+int64_t fig_attention_case_out(const fig_attention_case *c, int32_t row, int32_t query,
+                               int32_t q_head) {
+    const fig_row_strides *strides = &c->params.out_strides;
+    return ((int64_t)row * c->form.row_tokens + query) * strides->row + q_head * strides->head;
+}
+
+int64_t fig_attention_case_lse(const fig_attention_case *c, int32_t row, int32_t query,
+                               int32_t q_head) {
+    return ((int64_t)row * c->form.row_tokens + query) * c->params.lse_stride + q_head;
+}
+
+void fig_attention_case_fail(const fig_attention_case *c, const char *what, int64_t index,
+                             double got, double want, double tolerance) {
+    const fig_attention_form *f = &c->form;
+    fail_msg("%s, element %lld: got %.9g, want %.9g within %.3g; dtype %d over %d, head_dim %d, "
+             "%d kv heads, %d q heads each, %d at once, page %d, layout %d, pool %d, tile %d, "
+             "%d workers, %d rows of %d, %d queries, window %d, fixed %d, sinks %d, alibi %d, "
+             "scales %d, cap %g; seed 0x%llx",
+             what, (long long)index, got, want, tolerance, f->dtype, f->kv_dtype, f->head_dim,
+             f->kv_heads, f->ratio, f->heads_per_worker, f->page_size, f->layout, f->pool,
+             f->tile_tokens, c->params.split.workers, f->rows, f->row_limit, f->row_tokens,
+             f->window, f->fixed, f->sinks, f->alibi, f->scales, (double)f->soft_cap,
+             (unsigned long long)f->seed);
+}
+
+void fig_attention_case_truth(const fig_attention_case *c, int32_t row, int32_t query,
+                              int32_t q_head, truth_attention_result *result) {
+    const fig_attention_params *p = &c->params;
+    const fig_attention_form *f = &c->form;
+    int32_t kv_head = q_head / f->ratio, scale = f->scales == FIG_CASE_PER_HEAD ? kv_head : 0;
+    double sink = f->sinks ? (double)p->sinks[q_head] : 0;
+    truth_attention_args args = {.k = truth_cache_of(c, 0), .v = truth_cache_of(c, 1)};
+    args.q = (truth_rows){p->q, (fig_dtype)p->dtype, p->q_strides.row, p->q_strides.head};
+    args.row = (int64_t)row * f->row_tokens + query;
+    args.sequence = c->sequences[row];
+    args.length = f->lengths[row] == 0 ? 0 : f->lengths[row] - f->row_tokens + 1 + query;
+    args.q_head = q_head;
+    args.kv_head = kv_head;
+    args.head_dim = p->head_dim;
+    args.sm_scale = (double)p->sm_scale;
+    args.window = f->window;
+    args.soft_cap = (double)f->soft_cap;
+    args.alibi = f->alibi ? (double)p->alibi[q_head] : 0;
+    args.sink = f->sinks ? &sink : NULL;
+    args.k_scale = f->scales ? (double)p->k_scale[scale] : 0;
+    args.v_scale = f->scales ? (double)p->v_scale[scale] : 0;
+    truth_attention(&args, result);
+}
+
+void fig_attention_case_check_vector(const fig_attention_case *c, int32_t row, int32_t query,
+                                     int32_t q_head) {
+    fig_dtype dtype = (fig_dtype)c->params.dtype;
+    truth_attention_result want;
+    fig_attention_case_truth(c, row, query, q_head, &want);
+    int64_t at = fig_attention_case_out(c, row, query, q_head);
+    for (int32_t i = 0; i < c->params.head_dim; i++) {
+        double got = truth_load(c->params.out, dtype, at + i), m = want.magnitude[i];
+        double tolerance = dtype == FIG_F32 ? 2e-5 * m : truth_ulp(dtype, m);
+        if (c->form.lengths[row] == 0) tolerance = 0;
+        if (!(fabs(got - want.out[i]) <= tolerance))
+            fig_attention_case_fail(c, "out", at + i, got, want.out[i], tolerance);
+    }
+    at = fig_attention_case_lse(c, row, query, q_head);
+    double lse = (double)c->params.lse[at];
+    double tolerance = isfinite(want.lse) ? 2e-5 * (1 + fabs(want.lse)) : 0;
+    if (lse == want.lse || fabs(lse - want.lse) <= tolerance) return;
+    fig_attention_case_fail(c, "lse", at, lse, want.lse, tolerance);
+}
+
+void fig_attention_case_check(fig_attention_case *c, int32_t most) {
+    const fig_attention_form *f = &c->form;
+    int32_t heads = c->params.q_heads, count = f->rows * f->row_tokens * heads;
+    for (int32_t i = 0; i < fig_size_min(count, most); i++) {
+        int32_t n = count <= most ? i : draw(&c->random, 0, count - 1);
+        fig_attention_case_check_vector(c, n / heads / f->row_tokens, n / heads % f->row_tokens,
+                                        n % heads);
+    }
+}

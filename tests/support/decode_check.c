@@ -1,0 +1,236 @@
+/* decode_check.c: whether a decode step did right.
+ *
+ * Whatever a step may not touch is compared byte by byte; what it may is compared with the truth
+ * within the type's precision. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/numeric.h"
+#include "planner/spec.h"
+#include "tests/support/decode.h"
+
+enum {
+    Q_HEADS = FIG_DECODE_Q_HEADS,
+    KV_HEADS = FIG_DECODE_KV_HEADS,
+    HEAD_DIM = FIG_DECODE_HEAD_DIM,
+    FFN = FIG_DECODE_FFN
+};
+
+/* What one layer's check looks at. `before` has the step's inputs, and takes over every byte that
+ * was found right, so that what differs at the end was written by mistake. */
+typedef struct checking {
+    fig_decode *d;
+    const fig_step *step;
+    int32_t layer, row, sequence, length;
+    int32_t query;  /* of the row */
+    int64_t number; /* of the query, among all rows' */
+} checking;
+
+static const fig_decode_tensor *tensor_of(const checking *c, fig_decode_kind kind) {
+    return &c->d->tensors[c->layer][kind];
+}
+
+static const uint8_t *before_of(const checking *c, fig_decode_kind kind) {
+    return c->d->before + (tensor_of(c, kind)->address - c->d->memory);
+}
+
+static truth_rows rows_of(const checking *c, fig_decode_kind kind, const void *base) {
+    const fig_decode_tensor *tensor = tensor_of(c, kind);
+    return (truth_rows){base, tensor->dtype, tensor->strides[0], tensor->strides[1]};
+}
+
+/* Queries that stand behind this one in its row. */
+static int32_t behind(const checking *c) {
+    return c->d->spec.row_tokens - 1 - c->query;
+}
+
+/* 1 where the cache has no scale. */
+static double scale_of(const checking *c, fig_decode_kind kind, int32_t kv_head) {
+    const fig_decode_tensor *scale = tensor_of(c, kind);
+    if (scale->address == NULL) return 1;
+    return truth_load(scale->address, FIG_F32, scale->dims[0] > 1 ? kv_head : 0);
+}
+
+/* Accepts elements [at, at + count) of a tensor: right to within `units` of the type's last place
+ * at the magnitude given (f32: to 2e-5 of it), and no mistake then. */
+static void accept(const checking *c, fig_decode_kind kind, int64_t at, int32_t count,
+                   const double *want, const double *magnitude, double units) {
+    const fig_decode_tensor *tensor = tensor_of(c, kind);
+    const fig_dtype dtype = tensor->dtype;
+    const size_t item = (size_t)fig_numeric_bytes((int32_t)dtype);
+    for (int32_t i = 0; i < count; i++) {
+        double got = truth_load(tensor->address, dtype, at + i), m = fabs(magnitude[i]);
+        double tolerance = units * truth_ulp(dtype, m);
+        if (dtype == FIG_F32 && units > 0) tolerance = 2e-5 * m;
+        double error = fabs(got - want[i]);
+        if (!(error <= tolerance))
+            fail_msg("%s: row %d, query %d, element %lld: %.9g, want %.9g within %.3g (sequence "
+                     "%d, length %d)",
+                     tensor->name, (int)c->row, (int)c->query, (long long)(at + i), got, want[i],
+                     tolerance, (int)c->sequence, (int)c->length);
+        if (tolerance > 0 && error / tolerance > c->d->worst) c->d->worst = error / tolerance;
+    }
+    size_t offset = (size_t)at * item + (size_t)(tensor->address - c->d->memory);
+    memcpy(c->d->before + offset, c->d->memory + offset, (size_t)count * item);
+}
+
+static void check_activation(const checking *c) {
+    const truth_gated_args args = {
+        .in = rows_of(c, FIG_DECODE_GATE_UP, tensor_of(c, FIG_DECODE_GATE_UP)->address),
+        .activation = c->d->spec.activation,
+        .row = c->number,
+        .width = FFN};
+    double want[FFN];
+    truth_gated(&args, want);
+    accept(c, FIG_DECODE_ACT, c->number * tensor_of(c, FIG_DECODE_ACT)->strides[0], FFN, want, want,
+           1.0);
+}
+
+/* A rotated pair keeps its length, by which the error of either is judged; what does not turn is
+ * judged by itself. */
+static void check_rope(const checking *c, fig_decode_kind kind, int32_t heads) {
+    const fig_decode_tensor *tensor = tensor_of(c, kind);
+    const fig_decode_kind norm = kind == FIG_DECODE_Q ? FIG_DECODE_Q_NORM : FIG_DECODE_K_NORM;
+    const int32_t turned = c->d->spec.rope.rotary_dim;
+    int32_t position = c->length > 0 ? c->length - 1 : 0;
+    if (c->step->positions != NULL) position = c->step->positions[c->row];
+    position = position > behind(c) ? position - behind(c) : 0; /* an idle row's stays at 0 */
+    for (int32_t head = 0; head < heads; head++) {
+        const truth_rope_args args = {.x = rows_of(c, kind, before_of(c, kind)),
+                                      .rope = c->d->spec.rope,
+                                      .row = c->number,
+                                      .position = position,
+                                      .head = head,
+                                      .head_dim = HEAD_DIM,
+                                      .norm = tensor_of(c, norm)->address,
+                                      .norm_epsilon = (double)c->d->spec.qk_norm_epsilon};
+        double want[HEAD_DIM], magnitude[HEAD_DIM];
+        truth_rope(&args, want);
+        for (int32_t i = 0; i < HEAD_DIM; i++) {
+            int32_t other = args.rope.interleaved ? i ^ 1 : (i + turned / 2) % turned;
+            magnitude[i] = i < turned ? hypot(want[i], want[other]) : want[i];
+        }
+        accept(c, kind, c->number * tensor->strides[0] + head * tensor->strides[1], HEAD_DIM, want,
+               magnitude, 1.0);
+    }
+}
+
+static double greatest_of(fig_dtype dtype) {
+    return dtype == FIG_E4M3 ? 448 : dtype == FIG_E5M2 ? 57344 : INFINITY;
+}
+
+/* The step's own token holds k as it was rotated, and v: bit for bit, or rounded to fp8 once. */
+static void check_append(const checking *c, fig_decode_kind kind, fig_decode_kind from) {
+    const fig_decode_tensor *rows = tensor_of(c, from), *cache = tensor_of(c, kind);
+    const truth_cache pages = fig_decode_cache(c->d, cache);
+    const int exact = cache->dtype == rows->dtype;
+    const double greatest = greatest_of(cache->dtype);
+    if (c->length == 0) return;
+    int64_t at = truth_cache_offset(&pages, c->sequence, c->length - 1 - behind(c));
+    for (int32_t head = 0; head < KV_HEADS; head++) {
+        const double scale =
+            scale_of(c, kind == FIG_DECODE_K_CACHE ? FIG_DECODE_K_SCALE : FIG_DECODE_V_SCALE, head);
+        double want[HEAD_DIM];
+        for (int i = 0; i < HEAD_DIM; i++) {
+            double x = truth_load(rows->address, rows->dtype,
+                                  c->number * rows->strides[0] + head * rows->strides[1] + i);
+            want[i] = exact ? x : fmax(-greatest, fmin(greatest, x / scale));
+        }
+        accept(c, kind, at + head * cache->strides[2], HEAD_DIM, want, want,
+               exact ? 0.0 : 0.5 + 0x1p-20);
+    }
+}
+
+static void check_attention(const checking *c) {
+    const fig_decode_tensor *out = tensor_of(c, FIG_DECODE_OUT);
+    for (int32_t head = 0; head < Q_HEADS; head++) {
+        const int32_t kv_head = head / (Q_HEADS / KV_HEADS);
+        const truth_attention_args args = {
+            .q = rows_of(c, FIG_DECODE_Q, tensor_of(c, FIG_DECODE_Q)->address),
+            .k = fig_decode_cache(c->d, tensor_of(c, FIG_DECODE_K_CACHE)),
+            .v = fig_decode_cache(c->d, tensor_of(c, FIG_DECODE_V_CACHE)),
+            .row = c->number,
+            .sequence = c->sequence,
+            .length = c->length > 0 ? c->length - behind(c) : 0,
+            .q_head = head,
+            .kv_head = kv_head,
+            .head_dim = HEAD_DIM,
+            .window = fig_spec_layer_window(&c->d->spec, c->layer),
+            .sm_scale = (double)c->d->spec.sm_scale,
+            .soft_cap = (double)c->d->spec.soft_cap,
+            .k_scale = scale_of(c, FIG_DECODE_K_SCALE, kv_head),
+            .v_scale = scale_of(c, FIG_DECODE_V_SCALE, kv_head)};
+        truth_attention_result want;
+        truth_attention(&args, &want);
+        accept(c, FIG_DECODE_OUT, c->number * out->strides[0] + head * out->strides[1], HEAD_DIM,
+               want.out, want.magnitude, 2.0);
+    }
+}
+
+/* Rows past the step's may hold anything; caches are not of rows. */
+static void ignore_rows(const checking *c, int32_t rows) {
+    static const fig_decode_kind kinds[] = {FIG_DECODE_ACT, FIG_DECODE_Q, FIG_DECODE_K,
+                                            FIG_DECODE_OUT};
+    for (int k = 0; k < 4; k++) {
+        const fig_decode_tensor *tensor = tensor_of(c, kinds[k]);
+        const int64_t item = fig_numeric_bytes((int32_t)tensor->dtype);
+        for (int64_t row = (int64_t)rows * c->d->spec.row_tokens; row < tensor->dims[0]; row++) {
+            size_t offset = (size_t)(row * tensor->strides[0] * item) +
+                            (size_t)(tensor->address - c->d->memory);
+            memcpy(c->d->before + offset, c->d->memory + offset,
+                   (size_t)(tensor->dims[1] * tensor->dims[2] * item));
+        }
+    }
+}
+
+static void check_unchanged(const fig_decode *d) {
+    for (size_t i = 0; i < d->memory_bytes; i++) {
+        if (d->memory[i] == d->before[i]) continue;
+        const char *name = "no tensor";
+        size_t nearest = d->memory_bytes;
+        for (int32_t layer = 0; layer < d->spec.layers; layer++)
+            for (int kind = 0; kind < FIG_DECODE_KIND_COUNT; kind++) {
+                if (d->tensors[layer][kind].address == NULL) continue;
+                size_t offset = (size_t)(d->tensors[layer][kind].address - d->memory);
+                if (offset > i || i - offset >= nearest) continue;
+                nearest = i - offset;
+                name = d->tensors[layer][kind].name;
+            }
+        fail_msg("%s: byte %zu was 0x%02x and became 0x%02x", name, nearest, d->before[i],
+                 d->memory[i]);
+    }
+}
+
+static void check_query(const checking *c) {
+    check_activation(c);
+    check_rope(c, FIG_DECODE_Q, Q_HEADS);
+    check_rope(c, FIG_DECODE_K, KV_HEADS);
+    check_append(c, FIG_DECODE_K_CACHE, FIG_DECODE_K);
+    check_append(c, FIG_DECODE_V_CACHE, FIG_DECODE_V);
+}
+
+/* Every query of every row, one check after another. */
+static void check_queries(checking *c, void (*check)(const checking *c)) {
+    for (c->row = 0; c->row < c->step->rows; c->row++)
+        for (c->query = 0; c->query < c->d->spec.row_tokens; c->query++) {
+            c->number = (int64_t)c->row * c->d->spec.row_tokens + c->query;
+            c->sequence = c->step->sequences != NULL ? c->step->sequences[c->row] : c->row;
+            c->length = c->step->kv_lengths[c->row];
+            check(c);
+        }
+}
+
+void fig_decode_check(fig_decode *d, const fig_step *step) {
+    for (int32_t layer = 0; layer < d->spec.layers; layer++) {
+        checking c = {.d = d, .step = step, .layer = layer};
+        check_queries(&c, check_query);
+        check_queries(&c, check_attention);
+        ignore_rows(&c, step->rows);
+    }
+    check_unchanged(d);
+}

@@ -1,0 +1,87 @@
+/* twin_step.c: see twin_step.h. Inputs are numbers past the last row too, so that what a kernel
+ * does beside its rows shows as a change of an output and not as one more NaN. */
+#include "tests/support/twin_step.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tools/figraph/truth.h"
+
+int32_t fig_twin_step_draw(fig_twin_step *step, int32_t low, int32_t high) {
+    return fig_random_range(&step->random, low, high);
+}
+
+static void draw_row(fig_twin_step *step, int32_t row, int given) {
+    int32_t multiple = step->rows.multiple;
+    int idle = fig_twin_step_draw(step, 0, 3) == 0;
+    step->sequences[row] = row;
+    step->lengths[row] = idle ? 0 : fig_twin_step_draw(step, multiple, multiple + 100);
+    step->positions[row] = idle ? 0 : step->lengths[row] - 1;
+    if (given) step->positions[row] = fig_twin_step_draw(step, 0, 1 << 20);
+}
+
+void fig_twin_step_open(fig_twin_step *step, uint64_t seed, int number) {
+    static const int32_t dtypes[] = {FIG_F32, FIG_F16, FIG_BF16};
+    memset(step, 0, sizeof *step);
+    step->seed = seed;
+    step->number = number;
+    step->random = fig_random_seed(seed + (uint64_t)number);
+    step->dtype = dtypes[fig_twin_step_draw(step, 0, 2)];
+    int32_t batch = fig_twin_step_draw(step, 1, FIG_TWIN_STEP_LIMIT);
+    int32_t rows = fig_twin_step_draw(step, 0, batch);
+    step->rows.multiple = fig_twin_step_draw(step, 0, 1) ? 1 : fig_twin_step_draw(step, 1, 8);
+    step->rows.row_limit = batch * step->rows.multiple;
+    step->tokens = rows * step->rows.multiple;
+    int given = fig_twin_step_draw(step, 0, 1);
+    for (int32_t row = 0; row < rows; row++)
+        draw_row(step, row, given);
+    step->shape.row_limit = batch;
+    fig_plan_step plan = {.rows = rows,
+                          .lengths = step->lengths,
+                          .positions = given ? step->positions : NULL,
+                          .sequences = step->sequences};
+    step->plan = fig_twin_plan(&step->shape, &plan);
+}
+
+void fig_twin_step_close(fig_twin_step *step) {
+    free(step->plan);
+}
+
+int64_t fig_twin_step_stride(fig_twin_step *step, int64_t width) {
+    return width + fig_twin_step_draw(step, 0, 9);
+}
+
+fig_row_strides fig_twin_step_strides(fig_twin_step *step, int32_t heads, int32_t head_dim) {
+    int64_t head = head_dim + fig_twin_step_draw(step, 0, 5);
+    return (fig_row_strides){.row = fig_twin_step_stride(step, heads * head), .head = head};
+}
+
+fig_twin_array fig_twin_step_array(fig_twin_step *step, int64_t stride, float deviation) {
+    fig_twin_array array = fig_twin_array_make(step->dtype, step->rows.row_limit * stride);
+    if (deviation > 0) fig_twin_array_fill(&array, 0, array.count, &step->random, deviation);
+    fig_twin_array_keep(&array);
+    return array;
+}
+
+void fig_twin_step_allow(const fig_twin_step *step, fig_twin_array *array, fig_row_strides strides,
+                         int32_t heads, int32_t head_dim) {
+    for (int32_t row = 0; row < step->tokens; row++)
+        for (int32_t head = 0; head < heads; head++)
+            fig_twin_array_allow(array, row * strides.row + head * strides.head, head_dim);
+}
+
+double fig_twin_step_tolerance(const fig_twin_step *step, double want, double lost) {
+    return 0.5 * truth_ulp((fig_dtype)step->dtype, fabs(want) + lost) + lost;
+}
+
+void fig_twin_step_expect(const fig_twin_step *step, const char *name, int64_t index, double got,
+                          double want, double tolerance) {
+    if (fabs(got - want) <= tolerance || got == want || (isnan(got) && isnan(want))) return;
+    fail_msg("%s, element %lld: got %.9g, want %.9g within %.3g; step %d of seed 0x%llx", name,
+             (long long)index, got, want, tolerance, step->number, (unsigned long long)step->seed);
+}

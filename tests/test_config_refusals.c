@@ -1,0 +1,279 @@
+/* test_config_refusals.c: that a config.json which asks for what is not there, or says what no
+ * model means, is refused by name and changes nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "include/figraph.h"
+#include "tests/support/fault.h"
+#include "tests/support/json_file.h"
+#include "tests/support/random.h"
+
+static fig_spec empty_spec(void) {
+    return (fig_spec){.size = sizeof(fig_spec)};
+}
+
+static const char llama[] = "tests/configs/llama-3.1-8b.json";
+static const char newer[] = "tests/configs/llama-3.1-8b-newer-form.json";
+static const char gemma[] = "tests/configs/gemma-2-9b-it.json";
+static const char mistral[] = "tests/configs/mistral-7b-v0.1.json";
+static const char qwen2[] = "tests/configs/qwen2.5-7b-instruct.json";
+static const char qwen3[] = "tests/configs/qwen3-8b.json";
+
+static void assert_said(const char *part) {
+    if (strstr(fig_message(), part) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", fig_message(), part);
+}
+
+typedef struct refusal {
+    fig_json_change change;
+    fig_status status;
+    const char *said;
+} refusal;
+
+static const refusal refusals[] = {
+    {{llama, NULL, "model_type", "\"mamba\""}, FIG_UNSUPPORTED, "model_type is \"mamba\""},
+    {{llama, NULL, "model_type", "\"gemma3_text\""}, FIG_UNSUPPORTED, "qwen2, qwen3, gemma2"},
+    {{llama, NULL, "model_type", NULL}, FIG_INVALID, "model_type is missing"},
+    {{llama, NULL, "model_type", "7"}, FIG_INVALID, "model_type is 7"},
+    {{llama, NULL, "hidden_act", "\"relu2\""}, FIG_UNSUPPORTED, "hidden_act is \"relu2\""},
+    {{llama, NULL, "hidden_act", NULL}, FIG_INVALID, "hidden_act is missing"},
+    {{llama, NULL, "num_hidden_layers", NULL}, FIG_INVALID, "num_hidden_layers is missing"},
+    {{llama, NULL, "num_hidden_layers", "0"}, FIG_INVALID, "num_hidden_layers is 0"},
+    {{llama, NULL, "num_hidden_layers", "513"}, FIG_INVALID, "1 to 512"},
+    {{llama, NULL, "num_hidden_layers", "32.0"}, FIG_INVALID, "it must be an integer"},
+    {{llama, NULL, "num_hidden_layers", "\"32\""}, FIG_INVALID, "num_hidden_layers is \"32\""},
+    {{llama, NULL, "num_hidden_layers", "true"}, FIG_INVALID, "num_hidden_layers is true"},
+    {{llama, NULL, "num_attention_heads", "-32"}, FIG_INVALID, "num_attention_heads is -32"},
+    {{llama, NULL, "num_attention_heads", "4294967328"}, FIG_INVALID, "4294967328"},
+    {{llama, NULL, "num_attention_heads", NULL}, FIG_INVALID, "num_attention_heads is missing"},
+    {{llama, NULL, "num_key_value_heads", "[8]"}, FIG_INVALID, "num_key_value_heads is [8]"},
+    {{llama, NULL, "head_dim", "0"}, FIG_INVALID, "head_dim is 0"},
+    {{llama, NULL, "hidden_size", "4097"}, FIG_INVALID, "hidden_size is 4097"},
+    {{llama, NULL, "hidden_size", NULL}, FIG_INVALID, "hidden_size is missing"},
+    {{llama, NULL, "intermediate_size", NULL}, FIG_INVALID, "intermediate_size is missing"},
+    {{llama, NULL, "intermediate_size", "9223372036854775807"}, FIG_INVALID, "9223372036854775807"},
+    {{llama, NULL, "torch_dtype", NULL}, FIG_INVALID, "torch_dtype is missing"},
+    {{llama, NULL, "torch_dtype", "\"float8_e4m3fn\""}, FIG_UNSUPPORTED, "float8_e4m3fn"},
+    {{llama, NULL, "torch_dtype", "16"}, FIG_INVALID, "torch_dtype is 16"},
+    {{llama, NULL, "dtype", "\"float16\""}, FIG_INVALID, "torch_dtype is \"bfloat16\""},
+    {{llama, NULL, "max_position_embeddings", "-1"}, FIG_INVALID, "max_position_embeddings is -1"},
+    {{llama, NULL, "rope_theta", "0"}, FIG_INVALID, "rope_theta is 0"},
+    {{llama, NULL, "rope_theta", "1e39"}, FIG_INVALID, "rope_theta is 1e39"},
+    {{llama, NULL, "rope_theta", "\"5e5\""}, FIG_INVALID, "rope_theta is \"5e5\""},
+    {{llama, NULL, "rope_scaling", "\"llama3\""}, FIG_INVALID, "it must be an object"},
+    {{llama, "rope_scaling", "rope_type", NULL}, FIG_INVALID, "rope_scaling.rope_type is missing"},
+    {{llama, "rope_scaling", "rope_type", "\"dynamic\""}, FIG_UNSUPPORTED, "is \"dynamic\""},
+    {{llama, "rope_scaling", "rope_type", "\"longrope\""}, FIG_UNSUPPORTED, "is \"longrope\""},
+    {{llama, "rope_scaling", "rope_type", "[]"}, FIG_INVALID, "rope_type is []"},
+    {{llama, "rope_scaling", "type", "\"linear\""}, FIG_INVALID, "type is \"linear\""},
+    {{llama, "rope_scaling", "factor", NULL}, FIG_INVALID, "rope_scaling.factor is missing"},
+    {{llama, "rope_scaling", "factor", "-8"}, FIG_INVALID, "rope_scaling.factor is -8"},
+    {{llama, "rope_scaling", "low_freq_factor", NULL}, FIG_INVALID, "low_freq_factor is missing"},
+    {{llama, "rope_scaling", "high_freq_factor", "{}"}, FIG_INVALID, "high_freq_factor is {}"},
+    {{llama, "rope_scaling", "original_max_position_embeddings", "8192.5"}, FIG_INVALID, "8192.5"},
+    {{llama, "rope_scaling", "attention_factor", "1.2"},
+     FIG_UNSUPPORTED,
+     "attention_factor is 1.2"},
+    {{llama, "rope_scaling", "mrope_section", "[16,24]"}, FIG_UNSUPPORTED, "mrope_section"},
+    {{llama, NULL, "rope_parameters", "{\"rope_type\":\"default\"}"}, FIG_INVALID, "rope_scaling"},
+    {{newer, "rope_parameters", "rope_type", NULL}, FIG_INVALID, "rope_parameters.rope_type"},
+    {{newer, "rope_parameters", "rope_type", "\"default\""}, FIG_UNSUPPORTED, "type default"},
+    {{newer, NULL, "rope_theta", "10000.0"}, FIG_INVALID, "rope_parameters.rope_theta is 500000"},
+    {{newer, "rope_parameters", "rope_theta", "null"}, FIG_OK, ""},
+    {{newer, NULL, "rope_theta", "500000"}, FIG_OK, ""},
+    {{newer, NULL, "torch_dtype", "\"bfloat16\""}, FIG_OK, ""},
+    {{llama, NULL, "sliding_window", "4096"}, FIG_UNSUPPORTED, "sliding_window is 4096"},
+    {{llama, NULL, "sliding_window", "null"}, FIG_OK, ""},
+    {{llama, NULL, "attn_logit_softcapping", "50.0"}, FIG_UNSUPPORTED, "attn_logit_softcapping"},
+    {{llama, NULL, "query_pre_attn_scalar", "256"}, FIG_UNSUPPORTED, "query_pre_attn_scalar"},
+    {{llama, NULL, "attention_multiplier", "0.01"}, FIG_UNSUPPORTED, "attention_multiplier"},
+    {{llama, NULL, "partial_rotary_factor", "1.5"}, FIG_INVALID, "partial_rotary_factor is 1.5"},
+    {{llama, NULL, "partial_rotary_factor", "0"}, FIG_INVALID, "partial_rotary_factor is 0"},
+    {{llama, NULL, "partial_rotary_factor", "0.3"}, FIG_INVALID, "partial_rotary_factor is 0.3"},
+    {{llama, NULL, "partial_rotary_factor", "0.000001"}, FIG_INVALID, "an even part of head_dim"},
+    {{llama, "rope_scaling", "partial_rotary_factor", "0.3"},
+     FIG_INVALID,
+     "rope_scaling.partial_rotary_factor is 0.3"},
+    {{llama, NULL, "no_rope_layers", "[1,1,1,0]"}, FIG_UNSUPPORTED, "no_rope_layers"},
+    {{llama, NULL, "qk_norm", "true"}, FIG_UNSUPPORTED, "qk_norm is true"},
+    {{llama, NULL, "qk_norm", "false"}, FIG_OK, ""},
+    {{llama, NULL, "alibi", "true"}, FIG_UNSUPPORTED, "alibi is true"},
+    {{llama, NULL, "layer_types", "[\"full_attention\"]"},
+     FIG_INVALID,
+     "num_hidden_layers strings"},
+    {{llama, NULL, "layer_types", "3"}, FIG_INVALID, "layer_types is 3"},
+    {{llama, NULL, "use_sliding_window", "\"no\""}, FIG_INVALID, "use_sliding_window is \"no\""},
+    {{mistral, NULL, "sliding_window", NULL}, FIG_INVALID, "sliding_window is missing"},
+    {{mistral, NULL, "sliding_window", "0"}, FIG_INVALID, "sliding_window is 0"},
+    {{mistral, NULL, "sliding_window", "4096.0"}, FIG_INVALID, "sliding_window is 4096.0"},
+    {{mistral, NULL, "use_sliding_window", "false"}, FIG_UNSUPPORTED, "model_type mistral"},
+    {{mistral, NULL, "rope_theta", NULL}, FIG_INVALID, "rope_theta is missing"},
+    {{mistral, NULL, "query_pre_attn_scalar", "128"}, FIG_UNSUPPORTED, "model_type mistral"},
+    {{mistral, NULL, "attn_logit_softcapping", "30"}, FIG_UNSUPPORTED, "model_type mistral"},
+    {{qwen2, NULL, "use_sliding_window", NULL}, FIG_INVALID, "use_sliding_window is missing"},
+    {{qwen2, NULL, "use_sliding_window", "1"}, FIG_INVALID, "use_sliding_window is 1"},
+    {{qwen2, NULL, "dual_chunk_attention_config", "{\"chunk_size\":262144}"},
+     FIG_UNSUPPORTED,
+     "dual_chunk_attention_config"},
+    {{qwen2, NULL, "use_mrope", "true"}, FIG_UNSUPPORTED, "use_mrope is true"},
+    {{qwen2, NULL, "use_mrope", "false"}, FIG_OK, ""},
+    {{qwen2, NULL, "rope_scaling", "{\"type\":\"mrope\",\"mrope_section\":[16,24,24]}"},
+     FIG_UNSUPPORTED,
+     "rope_scaling.type is \"mrope\""},
+    {{qwen2, NULL, "rope_scaling", "{\"type\":\"yarn\",\"factor\":4.0}"},
+     FIG_UNSUPPORTED,
+     "rope_scaling.type is \"yarn\""},
+    {{qwen3, NULL, "use_sliding_window", "true"}, FIG_INVALID, "sliding_window is missing"},
+    {{qwen3, NULL, "head_dim", NULL}, FIG_INVALID, "head_dim is missing"},
+    {{qwen3, NULL, "rms_norm_eps", NULL}, FIG_INVALID, "rms_norm_eps is missing"},
+    {{qwen3, NULL, "rms_norm_eps", "0"}, FIG_INVALID, "rms_norm_eps is 0"},
+    {{gemma, NULL, "head_dim", NULL}, FIG_INVALID, "head_dim is missing"},
+    {{gemma, NULL, "hidden_activation", NULL}, FIG_INVALID, "hidden_activation is missing"},
+    {{gemma, NULL, "hidden_activation", "null"}, FIG_INVALID, "hidden_activation is missing"},
+    {{gemma, NULL, "query_pre_attn_scalar", NULL}, FIG_INVALID, "query_pre_attn_scalar is missing"},
+    {{gemma, NULL, "query_pre_attn_scalar", "-1"}, FIG_INVALID, "query_pre_attn_scalar is -1"},
+    {{gemma, NULL, "attn_logit_softcapping", NULL}, FIG_INVALID, "softcapping is missing"},
+    {{gemma, NULL, "attn_logit_softcapping", "0"}, FIG_INVALID, "attn_logit_softcapping is 0"},
+    {{gemma, NULL, "attn_logit_softcapping", "null"}, FIG_OK, ""},
+    {{gemma, NULL, "sliding_window", "null"}, FIG_INVALID, "sliding_window is missing"},
+    {{gemma, NULL, "use_sliding_window", "false"}, FIG_UNSUPPORTED, "model_type gemma2"},
+    {{gemma, NULL, "use_bidirectional_attention", "true"}, FIG_UNSUPPORTED, "bidirectional"},
+    {{llama, NULL, "attention_bias", "true"}, FIG_OK, ""},
+    {{llama, NULL, "num_key_value_heads", "null"}, FIG_OK, ""},
+    {{llama, NULL, "max_position_embeddings", NULL}, FIG_OK, ""},
+};
+
+static void each_fault_of_a_config_is_named_and_changes_nothing(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        const refusal *r = &refusals[i];
+        const char *path = fig_json_file_change(&r->change);
+        fig_spec spec = empty_spec(), before = spec;
+        const fig_status status = fig_spec_read_config(&spec, path);
+        if (status != r->status)
+            fail_msg("%s = %s: %s, not %s (%s)", r->change.field,
+                     r->change.value == NULL ? "" : r->change.value, fig_status_name(status),
+                     fig_status_name(r->status), fig_message());
+        if (status == FIG_OK) continue;
+        assert_said(r->said);
+        assert_said(path);
+        assert_memory_equal(&spec, &before, sizeof spec);
+    }
+}
+
+#define SLIDING "\"sliding_attention\""
+#define FULL "\"full_attention\""
+#define TWO_LAYERS "\"num_hidden_layers\":2"
+
+/* What is wrong between two fields. */
+static void fields_that_contradict_each_other_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *base, *fields, *said;
+    } cases[] = {
+        {llama, "{" TWO_LAYERS ",\"layer_types\":[" FULL "," SLIDING "]}",
+         "layer_types[1] is sliding_attention"},
+        {mistral, "{" TWO_LAYERS ",\"sliding_window\":null,\"layer_types\":[" SLIDING "," FULL "]}",
+         "layer_types[0] is sliding_attention"},
+        {qwen2, "{" TWO_LAYERS ",\"layer_types\":[" FULL "," SLIDING "]}",
+         "layer_types[1] is sliding_attention"},
+        {qwen2, "{\"use_sliding_window\":true,\"max_window_layers\":null}",
+         "max_window_layers is missing"},
+        {gemma, "{" TWO_LAYERS ",\"layer_types\":[" FULL ",3]}", "layer_types[1] is no string"},
+        {gemma, "{" TWO_LAYERS ",\"layer_types\":[\"chunked_attention\"," FULL "]}",
+         "is chunked_attention"},
+        {gemma, "{" TWO_LAYERS ",\"layer_types\":[" FULL "]}",
+         "layer_types is [\"full_attention\"]"},
+        {llama,
+         "{\"rope_scaling\":{\"type\":\"default\",\"partial_rotary_factor\":0.5},"
+         "\"partial_rotary_factor\":0.25}",
+         "rope_scaling.partial_rotary_factor is 0.5"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_spec spec = empty_spec(), before = spec;
+        const char *path = fig_json_file_update(cases[i].base, cases[i].fields);
+        if (fig_spec_read_config(&spec, path) == FIG_OK) fail_msg("case %zu was read", i);
+        assert_said(cases[i].said);
+        assert_memory_equal(&spec, &before, sizeof spec);
+    }
+}
+
+static void a_rope_type_of_a_real_model_is_refused_by_name(void **state) {
+    (void)state;
+    fig_spec spec = empty_spec();
+    assert_int_equal(fig_spec_read_config(&spec, "tests/configs/yarn-llama-2-7b-128k.json"),
+                     FIG_UNSUPPORTED);
+    assert_said("rope_scaling.type is \"yarn\"");
+}
+
+static void a_file_that_is_not_there_is_named(void **state) {
+    (void)state;
+    fig_spec spec = empty_spec();
+    assert_int_equal(fig_spec_read_config(&spec, "/nowhere/config.json"), FIG_IO);
+    assert_said("/nowhere/config.json");
+    assert_int_equal(fig_spec_read_config(&spec, NULL), FIG_INVALID);
+    assert_int_equal(fig_spec_read_config(NULL, llama), FIG_INVALID);
+    spec.size = 0;
+    assert_int_equal(fig_spec_read_config(&spec, llama), FIG_INVALID);
+}
+
+static void mutated_configs_are_read_or_refused_with_a_sentence(void **state) {
+    (void)state;
+    fig_random random = fig_random_seed(20);
+    char text[2048];
+    static const char *const bases[] = {llama, gemma, qwen3};
+    for (int i = 0; i < 3000; i++) {
+        FILE *file = fopen(bases[i % 3], "rb");
+        assert_non_null(file);
+        const size_t length = fread(text, 1, sizeof text, file);
+        fclose(file);
+        char mutated[sizeof text];
+        fig_spec spec = empty_spec();
+        memcpy(mutated, text, length);
+        for (int32_t n = fig_random_range(&random, 1, 4); n > 0; n--)
+            mutated[fig_random_range(&random, 0, (int32_t)length - 1)] =
+                (char)fig_random_range(&random, 0, 255);
+        const char *path = fig_json_file_write(mutated, length);
+        if (fig_spec_read_config(&spec, path) == FIG_OK) continue;
+        assert_int_equal(strncmp(fig_message(), path, strlen(path)), 0);
+        assert_int_equal(spec.layers, 0);
+    }
+}
+
+static void every_call_that_fails_leaves_a_sentence_and_the_spec(void **state) {
+    (void)state;
+    for (int64_t n = 1;; n++) {
+        fig_spec spec = empty_spec();
+        fig_fault_arm(n);
+        const fig_status status = fig_spec_read_config(&spec, llama);
+        const int64_t seen = fig_fault_disarm();
+        if (seen < n) {
+            assert_int_equal(status, FIG_OK);
+            assert_true(n > 3);
+            break;
+        }
+        /* What is read is right even where closing the file is not. */
+        if (status == FIG_OK) continue;
+        assert_int_equal(spec.layers, 0);
+        assert_true(strlen(fig_message()) > 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_fault_of_a_config_is_named_and_changes_nothing),
+        cmocka_unit_test(fields_that_contradict_each_other_are_refused),
+        cmocka_unit_test(a_rope_type_of_a_real_model_is_refused_by_name),
+        cmocka_unit_test(a_file_that_is_not_there_is_named),
+        cmocka_unit_test(mutated_configs_are_read_or_refused_with_a_sentence),
+        cmocka_unit_test(every_call_that_fails_leaves_a_sentence_and_the_spec),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fig_json_file_remove();
+    return failed;
+}

@@ -1,0 +1,110 @@
+/* test_gated.c: silu, gelu and gelu_tanh times their other half are float64's, over random shapes
+ * and strides, and for every 16-bit number as the gate.
+ *
+ * Outputs are poisoned, so that what the twin leaves out shows as NaN. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "tests/support/twin_step.h"
+#include "tools/figraph/truth.h"
+
+enum { CASES = 400, WIDTH_LIMIT = 600 };
+
+static const char *const names[] = {"silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"};
+static uint64_t seed;
+
+/* What f32 loses: a few units in the products; a few for each unit of the exponent of what comes of
+ * an exponential; and below 1e-36 all of it, where an exponential is infinite or subnormal. */
+static double lost_of(double gate, double up, double want) {
+    double fraction = want / (gate * up);
+    double exponent = fraction > 0 && fraction < 1 ? -log(fraction) : 0;
+    double lost = (6 + 3 * exponent) * truth_ulp(FIG_F32, want) + 1e-36 * fabs(up);
+    return isfinite(lost) ? lost : 0;
+}
+
+static void check_row(const fig_twin_step *step, const fig_gated_params *p, int32_t row) {
+    const fig_dtype dtype = (fig_dtype)step->dtype;
+    double want[WIDTH_LIMIT];
+    truth_gated_args args = {.in = {p->in, dtype, p->in_stride, 0},
+                             .activation = (fig_activation)p->activation,
+                             .row = row,
+                             .width = p->width};
+    truth_gated(&args, want);
+    for (int32_t i = 0; i < p->width; i++) {
+        double got = truth_load(p->out, dtype, row * p->out_stride + i);
+        double gate = truth_load(p->in, dtype, row * p->in_stride + i);
+        double up = truth_load(p->in, dtype, row * p->in_stride + p->width + i);
+        fig_twin_step_expect(step, names[p->activation], row * p->out_stride + i, got, want[i],
+                             fig_twin_step_tolerance(step, want[i], lost_of(gate, up, want[i])));
+    }
+}
+
+static void each_activation_is_float64_s_within_its_rounding(void **state) {
+    (void)state;
+    for (int n = 0; n < CASES; n++) {
+        fig_twin_step step;
+        fig_twin_step_open(&step, seed, n);
+        int32_t width = fig_twin_step_draw(&step, 1, WIDTH_LIMIT);
+        fig_gated_params params = {.plan = step.plan,
+                                   .in_stride = fig_twin_step_stride(&step, 2 * width),
+                                   .out_stride = fig_twin_step_stride(&step, width),
+                                   .rows = step.rows,
+                                   .width = width,
+                                   .dtype = step.dtype,
+                                   .activation = fig_twin_step_draw(&step, 0, FIG_GELU_TANH)};
+        fig_twin_array in =
+            fig_twin_step_array(&step, params.in_stride, n % 10 == 0 ? 50.0f : 3.0f);
+        fig_twin_array out = fig_twin_step_array(&step, params.out_stride, 0);
+        fig_twin_step_allow(&step, &out, (fig_row_strides){params.out_stride, 0}, 1, width);
+        params.in = in.data;
+        params.out = out.data;
+        fig_twin_launch(FIG_OP_GATED, &params, &step.random);
+        for (int32_t row = 0; row < step.tokens; row++)
+            check_row(&step, &params, row);
+        fig_twin_array_check(&in, "in");
+        fig_twin_array_check(&out, "out");
+        fig_twin_array_free(&in);
+        fig_twin_array_free(&out);
+        fig_twin_step_close(&step);
+    }
+}
+
+/* One row of 256 gates at a time, each times 1. */
+static void every_16_bit_gate_is_float64_s_within_its_rounding(void **state) {
+    (void)state;
+    static const int32_t dtypes[] = {FIG_F16, FIG_BF16};
+    fig_plan_head head = {.rows = 1};
+    fig_twin_step step = {.seed = seed};
+    uint16_t in[512], out[256];
+    fig_gated_params params = {.in = in,
+                               .out = out,
+                               .plan = (const uint8_t *)&head,
+                               .in_stride = 512,
+                               .out_stride = 256,
+                               .rows = {1, 1},
+                               .width = 256};
+    for (uint32_t n = 0; n < 2 * 3 * 256; n++) {
+        params.dtype = step.dtype = dtypes[n % 2];
+        params.activation = (int32_t)(n / 2 % 3);
+        for (uint32_t i = 0; i < 256; i++) {
+            in[i] = (uint16_t)(n / 6 * 256 + i);
+            in[256 + i] = step.dtype == FIG_F16 ? 0x3c00 : 0x3f80;
+        }
+        fig_twin_launch(FIG_OP_GATED, &params, NULL);
+        check_row(&step, &params, 0);
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_activation_is_float64_s_within_its_rounding),
+        cmocka_unit_test(every_16_bit_gate_is_float64_s_within_its_rounding),
+    };
+    seed = fig_twin_seed(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

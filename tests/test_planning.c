@@ -1,0 +1,200 @@
+/* test_planning.c: a plan made where the lengths lie is the host's plan, byte for byte; a length
+ * that no row can have idles its row, and a step past a bound runs no rows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/support/twin.h"
+
+enum { ROW_CAPACITY = 64, CASES = 4000 };
+
+static uint64_t seed;
+
+typedef struct planning_case {
+    fig_random random;
+    int32_t rows, kv_limit, with_positions;
+    int32_t lengths[ROW_CAPACITY], positions[ROW_CAPACITY], sequences[ROW_CAPACITY];
+    fig_plan_shape shape;
+    fig_fetch_words words;
+    uint8_t *plan; /* as it was fetched, then as the kernel left it */
+    fig_plan_params params;
+} planning_case;
+
+static int32_t draw(planning_case *c, int32_t low, int32_t high) {
+    return fig_random_range(&c->random, low, high);
+}
+
+static fig_split_shape draw_split(planning_case *c) {
+    fig_split_shape split = {.row_limit = c->shape.row_limit,
+                             .groups = draw(c, 1, 8),
+                             .tile_tokens = draw(c, 1, 64),
+                             .workers = draw(c, 1, 140),
+                             .row_tokens = draw(c, 0, 1) ? 1 : draw(c, 2, 8),
+                             .fixed = draw(c, 0, 1)};
+    if (draw(c, 0, 1)) split.window = draw(c, 1, 100);
+    return split;
+}
+
+/* Tiles on the line of a class with these lengths. */
+static int32_t line_of(const fig_split_shape *split, const int32_t *lengths, int32_t rows) {
+    int32_t tiles = 0;
+    for (int32_t r = 0; r < rows; r++)
+        tiles += fig_split_tiles(split, lengths[r]);
+    return tiles * split->groups;
+}
+
+/* What any class of the shape can serve, at most kv_limit. */
+static void draw_rows(planning_case *c) {
+    int32_t least = 1;
+    for (int32_t i = 0; i < c->shape.class_count; i++)
+        if (c->shape.splits[i].row_tokens > least) least = c->shape.splits[i].row_tokens;
+    for (int32_t r = 0; r < c->rows; r++) {
+        c->lengths[r] = draw(c, 0, 3) == 0 ? 0 : draw(c, least, c->kv_limit);
+        c->positions[r] = draw(c, 0, 100000);
+        c->sequences[r] = draw(c, 0, 65535);
+    }
+}
+
+/* The plan as a fetch brings it: rows and sequences known, lengths and positions zero. */
+static void open_case(planning_case *c, uint64_t number) {
+    memset(c, 0, sizeof *c);
+    c->random = fig_random_seed(seed + number);
+    c->kv_limit = draw(c, 8, 400);
+    c->shape.bucket = (uint32_t)draw(c, 0, 4000);
+    c->shape.row_limit = draw(c, 1, ROW_CAPACITY);
+    c->shape.class_count = draw(c, 0, FIG_CLASS_LIMIT);
+    c->rows = draw(c, 0, c->shape.row_limit);
+    for (int32_t i = 0; i < c->shape.class_count; i++)
+        c->shape.splits[i] = draw_split(c);
+    draw_rows(c);
+    for (int32_t i = 0; i < c->shape.class_count; i++) /* just enough */
+        c->shape.splits[i].tile_limit = line_of(&c->shape.splits[i], c->lengths, c->rows);
+    static const int32_t zeros[ROW_CAPACITY];
+    fig_plan_step step = {.rows = c->rows, .lengths = zeros, .sequences = c->sequences};
+    c->plan = fig_twin_plan(&c->shape, &step);
+    c->with_positions = draw(c, 0, 1);
+    c->words.missed = 7;
+    c->params = (fig_plan_params){.lengths = c->lengths,
+                                  .positions = c->with_positions ? c->positions : NULL,
+                                  .plan = c->plan,
+                                  .words = &c->words,
+                                  .shape = c->shape,
+                                  .kv_limit = c->kv_limit};
+}
+
+/* The plan is what the host makes of these lengths, and so many replays were missed. */
+static void expect_host_s(const planning_case *c, const int32_t *lengths, uint64_t missed) {
+    fig_plan_shape shape = c->shape;
+    fig_plan_step step = {.rows = c->rows,
+                          .lengths = lengths,
+                          .positions = c->with_positions ? c->positions : NULL,
+                          .sequences = c->sequences};
+    uint8_t *expected = fig_twin_plan(&shape, &step);
+    for (uint32_t i = 0; i < c->shape.layout.bytes; i++)
+        if (c->plan[i] != expected[i])
+            fail_msg("byte %u: %u, the host's is %u; seed 0x%llx", i, c->plan[i], expected[i],
+                     (unsigned long long)seed);
+    free(expected);
+    assert_true(c->words.missed == missed && c->words.consumed == 0);
+}
+
+static void a_plan_made_on_the_device_is_the_host_s(void **state) {
+    (void)state;
+    for (uint64_t n = 0; n < CASES; n++) {
+        planning_case c;
+        open_case(&c, n);
+        fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
+        expect_host_s(&c, c.lengths, 7);
+        free(c.plan);
+    }
+}
+
+/* Below 0, past the limit, or too few for the queries of a row. */
+static void a_length_that_no_row_can_have_makes_it_idle(void **state) {
+    (void)state;
+    for (uint64_t n = 0; n < CASES; n++) {
+        planning_case c;
+        open_case(&c, n);
+        int32_t idle[ROW_CAPACITY], wrong[] = {-1, INT32_MIN, INT32_MAX, c.kv_limit + 1, 0};
+        for (int32_t i = 0; i < c.shape.class_count; i++) {
+            int32_t queries = c.shape.splits[i].row_tokens;
+            if (queries > 1) wrong[4] = draw(&c, 1, queries - 1);
+        }
+        for (int32_t r = 0; r < c.rows; r++) {
+            if (draw(&c, 0, 1)) c.lengths[r] = wrong[draw(&c, 0, 4)];
+            idle[r] = c.lengths[r];
+            for (int32_t i = 0; i < 5; i++)
+                if (c.lengths[r] == wrong[i]) idle[r] = 0;
+        }
+        fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
+        expect_host_s(&c, idle, 7);
+        free(c.plan);
+    }
+}
+
+/* One tile less than the line has, in one class alone. */
+static void a_line_past_its_bound_makes_the_step_one_of_no_rows(void **state) {
+    (void)state;
+    int tried = 0;
+    for (uint64_t n = 0; n < CASES; n++) {
+        planning_case c;
+        open_case(&c, n);
+        int32_t class_index = draw(&c, 0, FIG_CLASS_LIMIT - 1);
+        if (class_index < c.shape.class_count && c.shape.splits[class_index].tile_limit > 0) {
+            c.params.shape.splits[class_index].tile_limit--;
+            fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
+            assert_int_equal(((const fig_plan_head *)(void *)c.plan)->rows, 0);
+            assert_true(c.words.missed == 8);
+            for (int32_t i = 0; i < c.shape.class_count; i++) {
+                const uint8_t *starts = c.plan + c.shape.layout.starts[i];
+                for (int32_t w = 0; w < c.shape.splits[i].workers; w++)
+                    assert_int_equal(((const fig_split_start *)(const void *)starts)[w].count, 0);
+                assert_int_equal(*(const int32_t *)(void *)(c.plan + c.shape.layout.prefix[i]), 0);
+            }
+            tried++;
+        }
+        free(c.plan);
+    }
+    assert_true(tried > CASES / 10);
+}
+
+/* 64 rows of 2^26 one-token tiles and 8 groups: 2^35 tiles, which 32 bits would call none. */
+static void a_line_that_32_bits_cannot_count_is_past_its_bound(void **state) {
+    (void)state;
+    planning_case c;
+    open_case(&c, 0);
+    free(c.plan);
+    c.shape = (fig_plan_shape){.row_limit = ROW_CAPACITY, .class_count = 1};
+    c.shape.splits[0] = (fig_split_shape){.row_limit = ROW_CAPACITY,
+                                          .groups = 8,
+                                          .tile_tokens = 1,
+                                          .workers = 4,
+                                          .row_tokens = 1,
+                                          .tile_limit = INT32_MAX};
+    for (int32_t r = 0; r < ROW_CAPACITY; r++)
+        c.lengths[r] = 1 << 26;
+    c.plan = fig_twin_plan(&c.shape, &(fig_plan_step){.rows = 0, .lengths = c.lengths});
+    ((fig_plan_head *)(void *)c.plan)->rows = ROW_CAPACITY;
+    c.params.plan = c.plan;
+    c.params.shape = c.shape;
+    c.params.kv_limit = 1 << 26;
+    fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
+    assert_int_equal(((const fig_plan_head *)(void *)c.plan)->rows, 0);
+    assert_true(c.words.missed == 8);
+    free(c.plan);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_made_on_the_device_is_the_host_s),
+        cmocka_unit_test(a_length_that_no_row_can_have_makes_it_idle),
+        cmocka_unit_test(a_line_past_its_bound_makes_the_step_one_of_no_rows),
+        cmocka_unit_test(a_line_that_32_bits_cannot_count_is_past_its_bound),
+    };
+    seed = fig_twin_seed(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

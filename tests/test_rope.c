@@ -1,0 +1,384 @@
+/* test_rope.c: rope is float64's, whatever says where a token stands, what its turns are made of,
+ * how much of a head turns and what is done to the head before.
+ *
+ * Outputs are poisoned, so that what the twin leaves out shows as NaN. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/numeric.h"
+#include "tests/support/twin_step.h"
+#include "tools/figraph/truth.h"
+
+enum { CASES = 500, HEAD_LIMIT = 5, TOKEN_LIMIT = 8 * FIG_TWIN_STEP_LIMIT, SEGMENT_LIMIT = 9 };
+enum { NOWHERE = -1 };
+
+static uint64_t seed;
+
+/* What says where a token stands. */
+typedef enum rope_form { BY_PLAN, BY_I32, BY_I64, BY_SEGMENT, FORM_COUNT } rope_form;
+
+/* q or k. */
+typedef struct rope_side {
+    fig_twin_array in, out, norm;
+    fig_row_strides in_strides, out_strides;
+    int32_t heads, in_place, normalised;
+} rope_side;
+
+typedef struct rope_case {
+    fig_twin_step step;
+    rope_form form;
+    int64_t places[TOKEN_LIMIT]; /* of each token; NOWHERE: it stays as it is */
+    fig_twin_array positions, cos_sin;
+    int32_t indptr[SEGMENT_LIMIT + 1], offsets[SEGMENT_LIMIT];
+    rope_side q, k;
+    fig_rope_params params;
+} rope_case;
+
+static fig_rope_spec draw_rope(fig_twin_step *step, int32_t head_dim) {
+    static const float thetas[] = {1e4f, 5e5f, 1e6f};
+    fig_rope_spec rope = {.interleaved = fig_twin_step_draw(step, 0, 1),
+                          .rotary_dim = head_dim,
+                          .theta = thetas[fig_twin_step_draw(step, 0, 2)],
+                          .scale = fig_twin_step_draw(step, 0, 1) ? 1.0f : 4.0f};
+    if (fig_twin_step_draw(step, 0, 1))
+        rope.rotary_dim = 2 * fig_twin_step_draw(step, 1, head_dim / 2);
+    if (fig_twin_step_draw(step, 0, 1)) return rope;
+    rope.llama3_factor = 8;
+    rope.llama3_low = 1;
+    rope.llama3_high = 4;
+    rope.llama3_context = 8192;
+    return rope;
+}
+
+/* ---- Places */
+
+/* A row's query tokens stand side by side, the last at the row's position, none below 0. */
+static void place_by_plan(rope_case *c) {
+    int32_t multiple = c->step.rows.multiple;
+    for (int32_t token = 0; token < c->step.tokens; token++) {
+        c->places[token] = c->step.positions[token / multiple] - (multiple - 1) + token % multiple;
+        if (c->places[token] < 0) c->places[token] = 0;
+    }
+}
+
+static void place_by_tensor(rope_case *c, int32_t dtype) {
+    c->positions = fig_twin_array_make(dtype, TOKEN_LIMIT);
+    for (int32_t token = 0; token < c->step.tokens; token++) {
+        c->places[token] = fig_twin_step_draw(&c->step, 0, 1 << 20);
+        fig_twin_array_set(&c->positions, token, (double)c->places[token]);
+    }
+    c->params.positions = c->positions.data;
+    c->params.positions_dtype = dtype;
+}
+
+/* Segments of 0 to 4 tokens from token 0, 1 or 2 on, which may end before the last token or behind
+ * it. */
+static void place_by_segment(rope_case *c) {
+    int32_t segments = fig_twin_step_draw(&c->step, 1, SEGMENT_LIMIT);
+    for (int32_t token = 0; token < TOKEN_LIMIT; token++)
+        c->places[token] = NOWHERE;
+    c->indptr[0] = fig_twin_step_draw(&c->step, 0, 2);
+    for (int32_t i = 0; i < segments; i++) {
+        int32_t count = fig_twin_step_draw(&c->step, 0, 4), begin = c->indptr[i];
+        c->indptr[i + 1] = begin + count;
+        c->offsets[i] = fig_twin_step_draw(&c->step, 0, 1 << 20);
+        for (int32_t j = 0; j < count && begin + j < TOKEN_LIMIT; j++)
+            c->places[begin + j] = c->offsets[i] + j;
+    }
+    c->params.indptr = c->indptr;
+    c->params.offsets = c->offsets;
+    c->params.segments = segments;
+}
+
+static void place_tokens(rope_case *c) {
+    switch (c->form) {
+    case BY_PLAN: place_by_plan(c); break;
+    case BY_I32: place_by_tensor(c, FIG_I32); break;
+    case BY_I64: place_by_tensor(c, FIG_I64); break;
+    default: place_by_segment(c); break;
+    }
+}
+
+/* Numbers that no angle has, so that a turn that is computed shows. Few rows: many places lie
+ * beyond the last. */
+static void open_cos_sin(rope_case *c) {
+    int32_t width = c->params.rope.rotary_dim;
+    c->params.cos_sin_rows = fig_twin_step_draw(&c->step, 1, 200);
+    c->params.cos_sin_stride = fig_twin_step_stride(&c->step, width);
+    c->cos_sin = fig_twin_array_make(FIG_F32, c->params.cos_sin_rows * c->params.cos_sin_stride);
+    for (int32_t row = 0; row < c->params.cos_sin_rows; row++)
+        fig_twin_array_fill(&c->cos_sin, row * c->params.cos_sin_stride, width, &c->step.random, 1);
+    fig_twin_array_keep(&c->cos_sin);
+    c->params.cos_sin = c->cos_sin.data;
+}
+
+static const float *turns_at(const rope_case *c, int64_t place) {
+    if (c->params.cos_sin == NULL) return NULL;
+    if (place >= c->params.cos_sin_rows) place = c->params.cos_sin_rows - 1;
+    return c->params.cos_sin + place * c->params.cos_sin_stride;
+}
+
+/* ---- Heads */
+
+static void open_side(rope_case *c, rope_side *side) {
+    fig_twin_step *step = &c->step;
+    int32_t head_dim = c->params.head_dim;
+    side->heads = fig_twin_step_draw(step, 1, HEAD_LIMIT);
+    side->in_place = fig_twin_step_draw(step, 0, 1);
+    side->in_strides = fig_twin_step_strides(step, side->heads, head_dim);
+    side->out_strides = fig_twin_step_strides(step, side->heads, head_dim);
+    if (side->in_place) side->out_strides = side->in_strides;
+    side->in = fig_twin_step_array(step, side->in_strides.row, 1);
+    side->out = fig_twin_step_array(step, side->out_strides.row, 0);
+    side->norm = fig_twin_array_make(step->dtype, head_dim);
+    fig_twin_array_fill(&side->norm, 0, head_dim, &step->random, 1);
+    fig_twin_array_keep(&side->norm);
+    fig_twin_array *written = side->in_place ? &side->in : &side->out;
+    int32_t changed = head_dim;
+    if (side->in_place && !side->normalised) changed = c->params.rope.rotary_dim;
+    for (int32_t token = 0; token < step->tokens; token++)
+        for (int32_t head = 0; head < side->heads && c->places[token] != NOWHERE; head++)
+            fig_twin_array_allow(
+                written, token * side->out_strides.row + head * side->out_strides.head, changed);
+}
+
+static void close_side(rope_side *side) {
+    fig_twin_array_check(&side->in, "in");
+    fig_twin_array_check(&side->out, "out");
+    fig_twin_array_check(&side->norm, "norm");
+    fig_twin_array_free(&side->in);
+    fig_twin_array_free(&side->out);
+    fig_twin_array_free(&side->norm);
+}
+
+/* What either of a turned pair may lose, by the length of both, which a table's numbers stretch as
+ * they stretch the errors: f32 rounds two products, their sum, a sine and a cosine; before that,
+ * where there is a norm, a scale and two products. */
+static double lost_of(const rope_case *c, const double *want, int32_t i) {
+    const fig_rope_spec *rope = &c->params.rope;
+    int32_t half = rope->rotary_dim / 2;
+    int32_t other = rope->interleaved ? i ^ 1 : i < half ? i + half : i - half;
+    if (i >= rope->rotary_dim) return c->params.q_norm != NULL ? 0x1p-22 * fabs(want[i]) : 0;
+    return (c->params.q_norm != NULL ? 0x1p-21 : 0x1p-22) * hypot(want[i], want[other]);
+}
+
+static void check_token(const rope_case *c, const rope_side *side, int32_t token, int32_t head) {
+    const fig_dtype dtype = (fig_dtype)c->step.dtype;
+    double want[TRUTH_HEAD_DIM_LIMIT];
+    int64_t place = c->places[token];
+    int64_t out = token * side->out_strides.row + head * side->out_strides.head;
+    truth_rope_args args = {
+        .x = {side->in.before, dtype, side->in_strides.row, side->in_strides.head},
+        .rope = c->params.rope,
+        .row = token,
+        .position = place,
+        .head = head,
+        .head_dim = c->params.head_dim,
+        .cos_sin = turns_at(c, place),
+        .norm = side->normalised ? side->norm.data : NULL,
+        .norm_epsilon = c->params.norm_epsilon};
+    truth_rope(&args, want);
+    for (int32_t i = 0; i < c->params.head_dim; i++) {
+        double lost = lost_of(c, want, i);
+        fig_twin_step_expect(
+            &c->step, "rope", out + i,
+            truth_load(side->in_place ? side->in.data : side->out.data, dtype, out + i), want[i],
+            fig_twin_step_tolerance(&c->step, want[i], lost));
+    }
+}
+
+static void check_side(const rope_case *c, const rope_side *side) {
+    for (int32_t token = 0; token < c->step.tokens; token++)
+        for (int32_t head = 0; head < side->heads && c->places[token] != NOWHERE; head++)
+            check_token(c, side, token, head);
+}
+
+/* ---- Cases */
+
+static void open_case(rope_case *c, int number) {
+    static const int32_t head_dims[] = {2, 64, 80, 96, 128, 256};
+    memset(c, 0, sizeof *c);
+    fig_twin_step_open(&c->step, seed, number);
+    c->form = (rope_form)fig_twin_step_draw(&c->step, 0, FORM_COUNT - 1);
+    c->q.normalised = c->k.normalised = fig_twin_step_draw(&c->step, 0, 2) == 0;
+    fig_rope_params *p = &c->params;
+    p->plan = c->step.plan;
+    p->positions_offset = c->step.shape.layout.positions;
+    p->rows = c->step.rows;
+    p->dtype = c->step.dtype;
+    p->head_dim = head_dims[fig_twin_step_draw(&c->step, 0, 5)];
+    p->rope = draw_rope(&c->step, p->head_dim);
+    place_tokens(c);
+    if (fig_twin_step_draw(&c->step, 0, 2) == 0) open_cos_sin(c);
+    open_side(c, &c->q);
+    open_side(c, &c->k);
+    p->q = c->q.in.data;
+    p->k = c->k.in.data;
+    p->q_out = c->q.in_place ? c->q.in.data : c->q.out.data;
+    p->k_out = c->k.in_place ? c->k.in.data : c->k.out.data;
+    p->q_norm = c->q.normalised ? c->q.norm.data : NULL;
+    p->k_norm = c->k.normalised ? c->k.norm.data : NULL;
+    p->norm_epsilon = c->q.normalised ? (number % 2 == 0 ? 1e-6f : 0.5f) : 0;
+    p->q_strides = c->q.in_strides;
+    p->k_strides = c->k.in_strides;
+    p->q_out_strides = c->q.out_strides;
+    p->k_out_strides = c->k.out_strides;
+    p->q_heads = c->q.heads;
+    p->k_heads = c->k.heads;
+}
+
+static void close_case(rope_case *c) {
+    close_side(&c->q);
+    close_side(&c->k);
+    if (c->cos_sin.data != NULL) fig_twin_array_check(&c->cos_sin, "cos_sin");
+    fig_twin_array_free(&c->cos_sin);
+    fig_twin_array_free(&c->positions);
+    fig_twin_step_close(&c->step);
+}
+
+static void rope_is_float64_s_within_its_rounding_up_to_position_1m(void **state) {
+    (void)state;
+    for (int n = 0; n < CASES; n++) {
+        rope_case c;
+        open_case(&c, n);
+        fig_twin_launch(FIG_OP_ROPE, &c.params, &c.step.random);
+        check_side(&c, &c.q);
+        check_side(&c, &c.k);
+        close_case(&c);
+    }
+}
+
+/* ---- One head of one row */
+
+enum { HEAD_DIM = 8 };
+
+typedef struct rope_bench {
+    fig_plan_head head;
+    float x[HEAD_DIM], q_out[HEAD_DIM], k_out[HEAD_DIM];
+    int64_t position;
+    fig_rope_params params;
+} rope_bench;
+
+static void open_bench(rope_bench *bench) {
+    *bench = (rope_bench){.head = {.rows = 1}, .x = {1, 2, 3, 4, 5, 6, 7, 8}};
+    fig_row_strides strides = {HEAD_DIM, HEAD_DIM};
+    bench->params = (fig_rope_params){.q = bench->x,
+                                      .k = bench->x,
+                                      .q_out = bench->q_out,
+                                      .k_out = bench->k_out,
+                                      .positions = &bench->position,
+                                      .plan = (const uint8_t *)&bench->head,
+                                      .q_strides = strides,
+                                      .k_strides = strides,
+                                      .q_out_strides = strides,
+                                      .k_out_strides = strides,
+                                      .rope = {.rotary_dim = HEAD_DIM, .theta = 1e4f, .scale = 1},
+                                      .rows = {1, 1},
+                                      .q_heads = 1,
+                                      .k_heads = 1,
+                                      .head_dim = HEAD_DIM,
+                                      .dtype = FIG_F32,
+                                      .positions_dtype = FIG_I64};
+}
+
+static void a_position_past_32_bits_is_not_cut(void **state) {
+    (void)state;
+    rope_bench bench;
+    fig_twin_step step = {.seed = seed, .dtype = FIG_F32};
+    double want[HEAD_DIM];
+    open_bench(&bench);
+    bench.position = (1ll << 32) + 5;
+    fig_twin_launch(FIG_OP_ROPE, &bench.params, NULL);
+    truth_rope_args args = {.x = {bench.x, FIG_F32, HEAD_DIM, HEAD_DIM},
+                            .rope = bench.params.rope,
+                            .position = bench.position,
+                            .head_dim = HEAD_DIM};
+    truth_rope(&args, want);
+    for (int i = 0; i < HEAD_DIM; i++)
+        fig_twin_step_expect(&step, "rope", i, bench.q_out[i], want[i], 4e-6);
+}
+
+/* Signalling NaNs, which arithmetic would make quiet; in place and not. */
+static void what_does_not_turn_keeps_its_bits(void **state) {
+    (void)state;
+    uint16_t x[HEAD_DIM] = {0, 0, 0, 0, 0x7c01, 0x8000, 0xfd00, 1}, out[HEAD_DIM], kept[4];
+    rope_bench bench;
+    open_bench(&bench);
+    memcpy(kept, x + 4, sizeof kept);
+    bench.params.dtype = FIG_F16;
+    bench.params.rope.rotary_dim = 4;
+    bench.params.q = bench.params.k = bench.params.k_out = x;
+    bench.params.q_out = out;
+    fig_twin_launch(FIG_OP_ROPE, &bench.params, NULL);
+    assert_memory_equal(out + 4, kept, sizeof kept);
+    assert_memory_equal(x + 4, kept, sizeof kept);
+}
+
+/* The table says how far to turn: by nothing in its first row, by a quarter in its last. */
+static void a_position_outside_the_table_reads_as_the_nearest_in_it(void **state) {
+    (void)state;
+    static const struct {
+        int64_t position;
+        int quarter;
+    } cases[] = {{0, 0}, {-1, 0}, {INT64_MIN, 0}, {2, 1}, {3, 1}, {INT64_MAX, 1}};
+    float table[3][4] = {{1, 1, 0, 0}, {NAN, NAN, NAN, NAN}, {0, 0, 1, 1}};
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        rope_bench bench;
+        open_bench(&bench);
+        bench.params.rope.rotary_dim = 4;
+        bench.params.cos_sin = table[0];
+        bench.params.cos_sin_rows = 3;
+        bench.params.cos_sin_stride = 4;
+        bench.position = cases[n].position;
+        fig_twin_launch(FIG_OP_ROPE, &bench.params, NULL);
+        float kept[HEAD_DIM] = {1, 2, 3, 4, 5, 6, 7, 8},
+              turned[HEAD_DIM] = {-3, -4, 1, 2, 5, 6, 7, 8};
+        assert_memory_equal(bench.q_out, cases[n].quarter ? turned : kept, sizeof kept);
+    }
+}
+
+/* Two rows of three query tokens in a plan that says 1 and 0: a row cannot begin before 0. */
+static void no_query_token_stands_below_0(void **state) {
+    (void)state;
+    static const double places[] = {0, 0, 1, 0, 0, 0};
+    struct {
+        fig_plan_head head;
+        int32_t positions[4];
+    } plan = {.head = {.rows = 2}, .positions = {1, 0}};
+    fig_twin_step step = {.seed = seed, .dtype = FIG_F32};
+    float x[6][2], out[6][2];
+    for (int i = 0; i < 6; i++)
+        x[i][0] = 1, x[i][1] = 0;
+    rope_bench bench;
+    open_bench(&bench);
+    fig_rope_params *p = &bench.params;
+    p->q = p->k = x;
+    p->q_out = p->k_out = out;
+    p->q_strides = p->k_strides = p->q_out_strides = p->k_out_strides = (fig_row_strides){2, 2};
+    p->positions = NULL;
+    p->plan = (const uint8_t *)&plan;
+    p->positions_offset = sizeof plan.head;
+    p->rows = (fig_rows){.row_limit = 6, .multiple = 3};
+    p->head_dim = p->rope.rotary_dim = 2;
+    fig_twin_launch(FIG_OP_ROPE, p, NULL);
+    for (int i = 0; i < 6; i++)
+        fig_twin_step_expect(&step, "rope", i, out[i][0], cos(places[i]), 1e-7);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rope_is_float64_s_within_its_rounding_up_to_position_1m),
+        cmocka_unit_test(a_position_past_32_bits_is_not_cut),
+        cmocka_unit_test(what_does_not_turn_keeps_its_bits),
+        cmocka_unit_test(a_position_outside_the_table_reads_as_the_nearest_in_it),
+        cmocka_unit_test(no_query_token_stands_below_0),
+    };
+    seed = fig_twin_seed(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,68 @@
+/* test_truth.c: the float64 reference reads numbers as the kernels do, and knows what separates
+ * them. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "kernels/numeric.h"
+#include "tools/figraph/truth.h"
+
+typedef struct small_float {
+    fig_dtype dtype;
+    uint32_t code_count;
+    uint32_t largest; /* code of the largest number */
+} small_float;
+
+static const small_float floats[] = {{FIG_F16, 0x10000, 0x7bff},
+                                     {FIG_BF16, 0x10000, 0x7f7f},
+                                     {FIG_E4M3, 0x100, 0x7e},
+                                     {FIG_E5M2, 0x100, 0x7b}};
+enum { FLOAT_COUNT = sizeof floats / sizeof floats[0] };
+
+/* A code and its neighbour above, side by side. */
+typedef struct code_pair {
+    uint16_t words[2];
+} code_pair;
+
+static code_pair pair_of(const small_float *f, uint32_t code) {
+    code_pair pair = {{(uint16_t)code, (uint16_t)(code + 1)}};
+    uint8_t bytes[2] = {(uint8_t)code, (uint8_t)(code + 1)};
+    if (f->code_count == 0x100) memcpy(pair.words, bytes, sizeof bytes);
+    return pair;
+}
+
+static void truth_and_the_kernels_read_every_code_alike(void **state) {
+    (void)state;
+    for (const small_float *f = floats; f < floats + FLOAT_COUNT; f++) {
+        for (uint32_t code = 0; code < f->code_count; code++) {
+            code_pair pair = pair_of(f, code);
+            double want = truth_load(pair.words, f->dtype, 0);
+            double got = (double)fig_numeric_load(pair.words, (int32_t)f->dtype, 0);
+            assert_true(want == got || (isnan(want) && isnan(got)));
+        }
+    }
+}
+
+static void truth_s_unit_is_what_separates_neighbouring_codes(void **state) {
+    (void)state;
+    for (const small_float *f = floats; f < floats + FLOAT_COUNT; f++) {
+        for (uint32_t code = 0; code < f->largest; code++) {
+            code_pair pair = pair_of(f, code);
+            double low = truth_load(pair.words, f->dtype, 0);
+            double high = truth_load(pair.words, f->dtype, 1);
+            assert_true(truth_ulp(f->dtype, low) == high - low);
+            assert_true(truth_ulp(f->dtype, -low) == high - low);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(truth_and_the_kernels_read_every_code_alike),
+        cmocka_unit_test(truth_s_unit_is_what_separates_neighbouring_codes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
