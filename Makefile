@@ -114,7 +114,7 @@ suite: binaries ## the tests of one VARIANT; TESTS="test_ring test_plan" runs th
 test-grid: setup ## every shape of tests/grid; hours, goes on where it was; GRID_OPTIONS="--restart"
 	@$(SUBMAKE) $(BUILD)/grid && $(BUILD)/grid --jobs $(JOBS) $(GRID_OPTIONS)
 
-demo: setup ## capture, save, restore and replay two models, and compare every step
+demo: setup ## capture, save, restore and replay four models' steps, and compare every number
 	@$(SUBMAKE) all
 	@tools/demo.sh $(OUT)/figraph
 
@@ -144,7 +144,7 @@ clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo; echo "VARIANT is one of $(VARIANTS); it is $(VARIANT). JOBS is $(JOBS), PREFIX $(PREFIX)."
 
 -include $(wildcard $(patsubst %.o,%.d,$(LIBRARY) $(PROGRAM) $(SUPPORT) $(GRID)) $(BUILD)/tests/*.d)
