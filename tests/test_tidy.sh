@@ -158,7 +158,7 @@ for word in TODO FIXME XXX HACK; do
     printf '/* thing.c: nothing. */\n/* %s: later */\n' $word |
         red graphs/thing.c 2 'a note to oneself'
 done
-for path in /work/shared/notes.md /home/someone/model.json; do
+for path in /root/notes.md /home/someone/model.json; do
     printf '# Read\nSee %s.\n' $path | red README.md 2 'a path that only one machine has'
 done
 name=thing.c
