@@ -17,7 +17,7 @@
 #include "tests/grid/grid.h"
 #include "tests/grid/ledger.h"
 
-enum { BLOCK_CASES = 32, JOB_LIMIT = 64 };
+enum { JOB_LIMIT = 64 };
 static const double truth_s = 0.1; /* that comparing a case may take, about */
 static const char results_path[] = "build/grid/results.txt";
 static const char summary_path[] = "tests/grid/RESULTS.md";

@@ -10,9 +10,9 @@
 
 enum { LINE_LIMIT = 4096 };
 
-/* Changes where any section's name or count does. */
+/* Changes where a section's name or count does, or the size of a block. */
 static uint64_t grid_id(void) {
-    uint64_t id = UINT64_C(1469598103934665603) + FIG_VERSION;
+    uint64_t id = UINT64_C(1469598103934665603) + FIG_VERSION + ((uint64_t)BLOCK_CASES << 32);
     for (int32_t i = 0; i < grid_section_count(); i++) {
         const grid_section *section = grid_section_at(i);
         for (const char *c = section->name; *c != '\0'; c++)

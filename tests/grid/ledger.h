@@ -9,6 +9,9 @@
 
 #include "tests/grid/grid.h"
 
+/* The longest block takes two minutes of one thread: as much as stopping a run can lose. */
+enum { BLOCK_CASES = 8 };
+
 typedef struct ledger_block {
     int32_t section;
     int64_t first, count, failed;
