@@ -14,15 +14,17 @@
 
 /* ---- What nodes do to tensors -------------------------------------------------------------- */
 
-/* Pages that a node needs of the caches it is given: one, or each sequence's where none tables
- * them. Its caches are the tensors whose extent its kernel asks for. */
+/* Marks a node's page table, and the pages that it needs of the caches it is given: one, or each
+ * sequence's where none tables them. Its caches are the tensors whose extent its kernel wants. */
 static void mark_caches(fig_binding_table *table, const fig_node *node) {
     const fig_kernel *kernel = &fig_kernel_table[node->op];
     const uint32_t *operands = table->program->operands + node->operand;
     int64_t least = 1;
-    for (uint32_t i = 0; i < kernel->operand_count; i++)
-        if (operands[i] == 0 && strcmp(kernel->operands[i].name, "page_table") == 0)
-            least = table->program->spec.sequence_limit;
+    for (uint32_t i = 0; i < kernel->operand_count; i++) {
+        if (strcmp(kernel->operands[i].name, "page_table") != 0) continue;
+        if (operands[i] == 0) least = table->program->spec.sequence_limit;
+        if (operands[i] != 0) table->tensors[operands[i] - 1].tables = 1;
+    }
     for (uint32_t i = 0; i < kernel->field_count; i++) {
         if (kernel->fields[i].kind != FIG_FIELD_EXTENT) continue;
         fig_bound *bound = &table->tensors[operands[kernel->fields[i].operand] - 1];

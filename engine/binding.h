@@ -28,6 +28,7 @@ typedef struct fig_bound {
     fig_block owned, held;
     int64_t pages_least;             /* of a cache: that its nodes need; 0 of any other tensor */
     uint8_t needed, written, called; /* by any node; by any node's write; by a call */
+    uint8_t tables;                  /* 1: it is the page table of some node */
 } fig_bound;
 
 typedef struct fig_bound_call {

@@ -189,10 +189,10 @@ fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to) {
     return engine->api->copy_out(engine->dev, engine->stream, to, address, ours.bytes);
 }
 
+/* tensor: a page table. */
 static fig_status check_pages(const fig_engine *engine, const fig_pages *pages, uint32_t tensor) {
     const fig_tensor_record *record = &engine->program->tensors[tensor - 1];
-    if (record->rank != 2 || record->dtype != FIG_I32)
-        return fig_fail(FIG_INVALID, "pages: tensor page_table is no table of i32");
+    assert(record->rank == 2 && record->dtype == FIG_I32);
     if (pages->sequence < 0 || pages->sequence >= record->dims[0])
         return fig_fail(FIG_INVALID, "pages: sequence is %" PRId32 ", limit %" PRId64,
                         pages->sequence, record->dims[0] - 1);
@@ -212,18 +212,41 @@ static fig_status check_pages(const fig_engine *engine, const fig_pages *pages, 
     return FIG_OK;
 }
 
+/* The next page table behind tensor t that is meant; 0: there is none. */
+static uint32_t next_table(const fig_engine *engine, const fig_pages *pages, uint32_t t) {
+    for (t++; t <= engine->program->tensor_count; t++) {
+        if (!engine->bindings.tensors[t - 1].tables) continue;
+        if (pages->table == NULL) return t;
+        if (strcmp(pages->table, fig_program_tensor_name(engine->program, t)) == 0) return t;
+    }
+    return 0;
+}
+
+static fig_status find_table(fig_engine *engine, const fig_pages *pages, uint32_t t) {
+    FIG_TRY(fig_binding_find(&engine->bindings, fig_program_tensor_name(engine->program, t), &t));
+    return check_pages(engine, pages, t);
+}
+
+static fig_status write_pages(fig_engine *engine, const fig_pages *pages, uint32_t t) {
+    const fig_bound_place *place = &engine->bindings.tensors[t - 1].place;
+    int64_t entry = pages->sequence * place->strides[0] + pages->first;
+    return engine->api->copy_in(engine->dev, engine->stream,
+                                place->address + (size_t)entry * sizeof(int32_t), pages->pages,
+                                (size_t)pages->count * sizeof(int32_t));
+}
+
 fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages) {
     fig_pages ours;
-    uint32_t tensor;
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, pages, "fig_pages"));
-    FIG_TRY(fig_binding_find(&engine->bindings, "page_table", &tensor));
-    FIG_TRY(check_pages(engine, &ours, tensor));
-    if (ours.count == 0) return FIG_OK;
-    const fig_bound_place *place = &engine->bindings.tensors[tensor - 1].place;
-    int64_t entry = ours.sequence * place->strides[0] + ours.first;
-    return engine->api->copy_in(engine->dev, engine->stream,
-                                place->address + (size_t)entry * sizeof(int32_t), ours.pages,
-                                (size_t)ours.count * sizeof(int32_t));
+    const uint32_t first = next_table(engine, &ours, 0);
+    if (first == 0)
+        return fig_fail(FIG_INVALID, "pages: the program has no page table%s%s",
+                        ours.table != NULL ? " called " : "", ours.table != NULL ? ours.table : "");
+    for (uint32_t t = first; t != 0; t = next_table(engine, &ours, t))
+        FIG_TRY(find_table(engine, &ours, t));
+    for (uint32_t t = first; t != 0 && ours.count > 0; t = next_table(engine, &ours, t))
+        FIG_TRY(write_pages(engine, &ours, t));
+    return FIG_OK;
 }
 
 /* ---- Waiting ------------------------------------------------------------------------------- */

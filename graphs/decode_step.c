@@ -36,13 +36,20 @@ static fig_tensor vector(fig_program *program, const char *name, int32_t layer, 
     return layer_tensor(program, name, layer, (fig_tensor_info){.dtype = dtype, .dims = {count}});
 }
 
-static fig_tensor page_table(fig_program *program) {
+static fig_tensor page_table(fig_program *program, const char *name) {
     const fig_spec *spec = &fig_program_view_of(program)->spec;
     if (spec->page_size == 0) return (fig_tensor){0};
     return fig_program_tensor(
         program,
-        FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_STATE, .dtype = FIG_I32,
-                    .rank = 2, .dims = {spec->sequence_limit, fig_spec_sequence_pages(spec)}));
+        FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_STATE, .dtype = FIG_I32, .rank = 2,
+                    .dims = {spec->sequence_limit, fig_spec_sequence_pages(spec)}));
+}
+
+/* 1: some layers have a window and others see all. */
+static int has_both_classes(const fig_spec *spec) {
+    for (int32_t layer = 1; layer < spec->layers; layer++)
+        if (fig_spec_layer_window(spec, layer) != fig_spec_layer_window(spec, 0)) return 1;
+    return 0;
 }
 
 static fig_cache layer_cache(fig_program *program, int32_t layer, fig_tensor table) {
@@ -88,7 +95,9 @@ static void record_rope(fig_program *program, int32_t layer, fig_tensor q, fig_t
 void fig_program_decode_step(fig_program *program) {
     if (!fig_program_recording(program)) return;
     const fig_spec *spec = &fig_program_view_of(program)->spec;
-    const fig_tensor table = page_table(program);
+    const fig_tensor table = page_table(program, "page_table");
+    const fig_tensor window_table =
+        has_both_classes(spec) ? page_table(program, "page_table.window") : table;
     for (int32_t layer = 0; layer < spec->layers; layer++) {
         fig_program_layer(program, layer);
         record_activation(program, layer);
@@ -96,12 +105,12 @@ void fig_program_decode_step(fig_program *program) {
         const fig_tensor k = rows(program, "k", layer, spec->kv_heads, spec->head_dim);
         const fig_tensor v = rows(program, "v", layer, spec->kv_heads, spec->head_dim);
         const fig_tensor out = rows(program, "out", layer, spec->q_heads, spec->head_dim);
-        const fig_cache cache = layer_cache(program, layer, table);
+        const int32_t window = fig_spec_layer_window(spec, layer);
+        const fig_cache cache = layer_cache(program, layer, window > 0 ? window_table : table);
         record_rope(program, layer, q, k);
         fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
         fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache,
-                                           .window = fig_spec_layer_window(spec, layer),
-                                           .soft_cap = spec->soft_cap));
+                                           .window = window, .soft_cap = spec->soft_cap));
     }
     fig_program_layer(program, -1);
 }

@@ -168,7 +168,9 @@ FIG_API fig_status fig_program_finish(fig_program *program);
 /* The standard step. Per layer N: act.N = the spec's activation of gate_up.N, where it has
  * ffn_width; q.N and k.N normalised with q_norm.N, k_norm.N where it has qk_norm_epsilon, and
  * rotated in place; k.N, v.N appended to k_cache.N, v_cache.N, under fp8 with k_scale.N, v_scale.N;
- * out.N = attention. Those are FIG_BOUND; page_table, where the spec has pages, is FIG_STATE. */
+ * out.N = attention. Those are FIG_BOUND; page_table, where the spec has pages, is FIG_STATE. So is
+ * page_table.window, of the layers with the window where others see all: old pages of theirs may be
+ * given away. */
 FIG_API void fig_program_decode_step(fig_program *program);
 /* For steps whose lengths the host does not know: they are read from device memory, i32 [rows], and
  * the split is made there. positions: i32 [rows], absent: length - 1. Recorded first, and once. A
@@ -424,12 +426,13 @@ typedef struct fig_span {
 FIG_API fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from);
 FIG_API fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to);
 
-/* Entries [first, first + count) of a sequence's row in page_table. Read before return; seen by
- * every step launched after it. */
+/* Entries [first, first + count) of a sequence's row in a page table. Read before return; seen by
+ * every step launched after it. table: its name; NULL: in every one of the program. */
 typedef struct fig_pages {
     uint32_t size;
     int32_t sequence, first, count;
     const int32_t *pages;
+    const char *table;
 } fig_pages;
 FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages);
 

@@ -460,13 +460,47 @@ static void pages_of_a_strided_table_of_the_callers_go_to_their_row(void **state
     fig_decode_close(&decode);
 }
 
+static void pages_go_to_the_named_table_or_to_all(void **state) {
+    (void)state;
+    fig_decode decode;
+    fig_engine *engine;
+    int32_t all, window;
+    fig_decode_options options = small_decode;
+    options.layers = 2;
+    options.window = 16;
+    options.window_layers = 2;
+    fig_decode_open(&decode, &options);
+    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    const fig_span span = {.size = sizeof span, .name = "page_table", .offset = 4, .bytes = 4};
+    fig_span window_span = span;
+    window_span.name = "page_table.window";
+    fig_pages pages = {.size = sizeof pages, .first = 1, .count = 1, .pages = (int32_t[]){5}};
+    assert_int_equal(fig_engine_set_pages(engine, &pages), FIG_OK);
+    assert_int_equal(fig_engine_read(engine, &span, &all), FIG_OK);
+    assert_int_equal(fig_engine_read(engine, &window_span, &window), FIG_OK);
+    assert_int_equal(all, 5);
+    assert_int_equal(window, 5);
+    pages.table = "page_table.window";
+    pages.pages = (int32_t[]){6};
+    assert_int_equal(fig_engine_set_pages(engine, &pages), FIG_OK);
+    assert_int_equal(fig_engine_read(engine, &span, &all), FIG_OK);
+    assert_int_equal(fig_engine_read(engine, &window_span, &window), FIG_OK);
+    assert_int_equal(all, 5);
+    assert_int_equal(window, 6);
+    pages.table = "q.0";
+    assert_int_equal(fig_engine_set_pages(engine, &pages), FIG_INVALID);
+    check_message("pages: the program has no page table called q.0");
+    fig_engine_close(engine);
+    fig_decode_close(&decode);
+}
+
 static void a_program_without_a_page_table_has_no_pages(void **state) {
     (void)state;
     fig_gate g;
     static const int32_t pages[] = {0};
     fig_gate_open(&g, NULL);
     assert_int_equal(set(g.engine, 0, 0, 1, pages), FIG_INVALID);
-    check_message("the program has no tensor page_table");
+    check_message("pages: the program has no page table");
     fig_gate_close(&g);
 }
 
@@ -486,6 +520,7 @@ int main(void) {
         cmocka_unit_test(a_span_outside_its_tensor_is_refused),
         cmocka_unit_test(pages_are_checked_whole_before_any_is_written),
         cmocka_unit_test(pages_of_a_strided_table_of_the_callers_go_to_their_row),
+        cmocka_unit_test(pages_go_to_the_named_table_or_to_all),
         cmocka_unit_test(a_program_without_a_page_table_has_no_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

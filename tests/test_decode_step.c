@@ -149,6 +149,28 @@ static void a_layer_sees_what_the_spec_lets_it(void **state) {
     fig_program_destroy(program);
 }
 
+/* So that a cache manager may take back the pages that a window has left behind. */
+static void each_class_of_layers_has_its_page_table(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_breadth_spec();
+    fig_program *program = fig_sample_step(&spec);
+    const fig_program_view *view = fig_program_view_of(program);
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        const uint32_t *ids = view->operands + view->nodes[n].operand;
+        const char *const want = view->nodes[n].layer == 0 ? "page_table.window" : "page_table";
+        if (view->nodes[n].op == FIG_OP_APPEND_KV)
+            assert_string_equal(fig_program_tensor_name(view, ids[FIG_APPEND_TABLE]), want);
+        if (view->nodes[n].op == FIG_OP_ATTENTION)
+            assert_string_equal(fig_program_tensor_name(view, ids[FIG_ATTENTION_TABLE]), want);
+    }
+    fig_program_destroy(program);
+    memset(spec.window_layers, 0, sizeof spec.window_layers); /* all have it */
+    program = fig_sample_step(&spec);
+    assert_int_not_equal(fig_program_find(program, "page_table").id, 0);
+    assert_int_equal(fig_program_find(program, "page_table.window").id, 0);
+    fig_program_destroy(program);
+}
+
 static void the_activation_is_the_specs(void **state) {
     (void)state;
     for (int activation = FIG_SILU; activation <= FIG_GELU_TANH; activation++) {
@@ -186,6 +208,7 @@ int main(void) {
         cmocka_unit_test(the_spec_decides_the_form_of_rows_and_caches),
         cmocka_unit_test(one_scale_serves_a_tensor_unless_heads_have_their_own),
         cmocka_unit_test(a_layer_sees_what_the_spec_lets_it),
+        cmocka_unit_test(each_class_of_layers_has_its_page_table),
         cmocka_unit_test(the_activation_is_the_specs),
         cmocka_unit_test(every_preset_and_the_most_layers_record),
     };

@@ -160,6 +160,51 @@ static void every_feature_of_a_spec_is_the_truth(void **state) {
     }
 }
 
+/* Every page of a sequence that the window has left behind becomes one that holds NaN. */
+static void give_old_pages_away(fig_decode *d, fig_engine *engine, const traffic *t) {
+    const int32_t nan_page = d->pages - 1;
+    for (int32_t s = 0; s < SEQUENCE_LIMIT; s++) {
+        const int32_t seen_from = t->held[s] + 1 - d->spec.window;
+        for (int32_t i = 0; (i + 1) * d->page_tokens <= seen_from; i++) {
+            d->window_table[s * d->sequence_pages + i] = nan_page;
+            assert_int_equal(
+                fig_engine_set_pages(engine,
+                                     FIG_OPTIONS(fig_pages, .sequence = s, .first = i, .count = 1,
+                                                 .pages = &nan_page, .table = "page_table.window")),
+                FIG_OK);
+        }
+    }
+}
+
+static void pages_behind_the_window_may_be_given_away(void **state) {
+    (void)state;
+    static fig_decode decode;
+    traffic t;
+    fig_random random = fig_random_seed(4);
+    fig_decode_open(&decode, &(fig_decode_options){.dtype = FIG_BF16,
+                                                   .layers = 2,
+                                                   .page_size = 16,
+                                                   .window = 40,
+                                                   .window_layers = 1,
+                                                   .batch_limit = ROW_LIMIT,
+                                                   .kv_limit = KV_LIMIT});
+    fig_engine *engine = open_engine(&decode, NULL);
+    fig_decode_bind(&decode, engine);
+    traffic_begin(&t, &decode, &random);
+    for (int32_t s = 0; s < SEQUENCE_LIMIT; s++) /* none begins anew, on pages given away */
+        t.held[s] = t.held[s] < KV_LIMIT - 8 ? t.held[s] : KV_LIMIT - 8;
+    for (int i = 0; i < 6; i++) {
+        give_old_pages_away(&decode, engine, &t);
+        fig_decode_fill(&decode, &random);
+        traffic_next(&t, &decode, &random);
+        if (fig_engine_step(engine, &t.step) != FIG_OK) fail_msg("%s", fig_message());
+        if (fig_engine_wait(engine, 60000000) != FIG_OK) fail_msg("%s", fig_message());
+        fig_decode_check(&decode, &t.step);
+    }
+    fig_engine_close(engine);
+    fig_decode_close(&decode);
+}
+
 static void every_step_in_a_shuffled_order_is_the_truth(void **state) {
     (void)state;
     const fig_decode_options options = {.dtype = FIG_F16,
@@ -229,6 +274,7 @@ int main(void) {
         cmocka_unit_test(every_step_of_a_dense_decode_is_the_truth),
         cmocka_unit_test(strided_views_of_packed_memory_are_served),
         cmocka_unit_test(every_feature_of_a_spec_is_the_truth),
+        cmocka_unit_test(pages_behind_the_window_may_be_given_away),
         cmocka_unit_test(every_step_in_a_shuffled_order_is_the_truth),
         cmocka_unit_test(no_order_and_no_staging_ahead_changes_a_bit),
     };

@@ -128,6 +128,7 @@ static int64_t place(fig_decode *d, int32_t layer, fig_decode_kind kind, int64_t
     for (int i = 0; i < 4; i++)
         end += (tensor->dims[i] - 1) * tensor->strides[i];
     tensor->bytes = (size_t)(end * fig_numeric_bytes((int32_t)tensor->dtype));
+    tensor->layer = layer;
     snprintf(tensor->name, sizeof tensor->name, "%s.%d", stems[kind], (int)layer);
     return end;
 }
@@ -196,6 +197,7 @@ void fig_decode_close(fig_decode *d) {
     free(d->before);
     free(d->lengths);
     free(d->page_table);
+    free(d->window_table);
     memset(d, 0, sizeof *d);
 }
 
@@ -212,26 +214,35 @@ fig_binding fig_decode_binding(const fig_decode *d, int32_t layer, fig_decode_ki
     return binding;
 }
 
-static void set_pages(fig_decode *d, fig_engine *engine) {
+static int32_t *set_pages(fig_decode *d, fig_engine *engine, const char *name, uint64_t seed) {
     const int32_t entries = d->spec.sequence_limit * d->sequence_pages;
-    fig_random random = fig_random_seed(17);
+    fig_random random = fig_random_seed(seed);
     int32_t *order = malloc((size_t)d->pages * sizeof *order);
-    d->page_table = realloc(d->page_table, (size_t)entries * sizeof *d->page_table);
-    assert_true(order != NULL && d->page_table != NULL);
+    int32_t *table = malloc((size_t)entries * sizeof *table);
+    assert_true(order != NULL && table != NULL);
     for (int32_t i = 0; i < d->pages; i++) { /* shuffles as it fills */
         int32_t j = fig_random_range(&random, 0, i);
         order[i] = order[j];
         order[j] = i;
     }
-    memcpy(d->page_table, order, (size_t)entries * sizeof *order);
+    memcpy(table, order, (size_t)entries * sizeof *order);
     free(order);
     for (int32_t s = 0; s < d->spec.sequence_limit; s++) {
         const fig_pages pages = {.size = sizeof pages,
                                  .sequence = s,
                                  .count = d->sequence_pages,
-                                 .pages = d->page_table + s * d->sequence_pages};
+                                 .pages = table + s * d->sequence_pages,
+                                 .table = name};
         if (fig_engine_set_pages(engine, &pages) != FIG_OK) fail_msg("%s", fig_message());
     }
+    return table;
+}
+
+/* 1: some layers have a window and others see all. */
+static int has_window_table(const fig_decode *d) {
+    const uint64_t all = (UINT64_C(1) << d->spec.layers) - 1;
+    const uint64_t windowed = d->spec.window_layers[0] & all;
+    return d->spec.page_size > 0 && d->spec.window > 0 && windowed != 0 && windowed != all;
 }
 
 static void bind_rows(fig_decode *d, fig_engine *engine, const char *name, int32_t *rows) {
@@ -253,12 +264,17 @@ void fig_decode_bind(fig_decode *d, fig_engine *engine) {
         bind_rows(d, engine, "lengths", d->lengths);
         bind_rows(d, engine, "positions", d->positions);
     }
-    if (d->spec.page_size > 0) set_pages(d, engine);
+    free(d->page_table);
+    free(d->window_table);
+    d->page_table = d->window_table = NULL;
+    if (d->spec.page_size > 0) d->page_table = set_pages(d, engine, NULL, 17);
+    if (has_window_table(d)) d->window_table = set_pages(d, engine, "page_table.window", 18);
 }
 
 /* ---- Fill ---------------------------------------------------------------------------------- */
 
 truth_cache fig_decode_cache(const fig_decode *d, const fig_decode_tensor *cache) {
+    const int windowed = (d->spec.window_layers[0] >> cache->layer & 1) != 0;
     return (truth_cache){.base = cache->address,
                          .dtype = cache->dtype,
                          .page_stride = cache->strides[0],
@@ -266,7 +282,8 @@ truth_cache fig_decode_cache(const fig_decode *d, const fig_decode_tensor *cache
                          .head_stride = cache->strides[2],
                          .pages = d->pages,
                          .page_size = d->page_tokens,
-                         .page_table = d->page_table,
+                         .page_table =
+                             windowed && d->window_table != NULL ? d->window_table : d->page_table,
                          .table_stride = d->sequence_pages};
 }
 

@@ -61,7 +61,7 @@ typedef struct fig_decode_tensor {
     uint8_t *address; /* NULL: the program has no such tensor */
     size_t bytes;
     fig_dtype dtype;
-    int32_t rank;
+    int32_t rank, layer;
     int64_t dims[4], strides[4]; /* dims[0] as this memory has it; in elements */
 } fig_decode_tensor;
 
@@ -72,7 +72,9 @@ typedef struct fig_decode {
     fig_decode_tensor tensors[FIG_DECODE_LAYER_LIMIT][FIG_DECODE_KIND_COUNT];
     uint8_t *memory, *before; /* all tensors, and a copy made by fill */
     size_t memory_bytes;
-    int32_t *page_table; /* [sequence_limit][sequence_pages] */
+    /* [sequence_limit][sequence_pages]; that of layers with a window where others see all is NULL
+     * in every other case. */
+    int32_t *page_table, *window_table;
     int32_t page_tokens, sequence_pages, pages;
     int32_t *lengths, *positions; /* [batch_limit] what the device reads, where it does */
     double worst;                 /* error of any output so far, in parts of what is tolerated */
