@@ -105,14 +105,19 @@ uint32_t fig_fold_block(const fig_program_view *view, uint32_t node) {
     return end - node;
 }
 
-/* Tensors a and b of layers `layer` and the next: their own, or one that is neither's. */
-static int operands_match(const fig_program_view *view, uint32_t a, uint32_t b, int layer) {
+/* Two layers that are to say the same. */
+typedef struct layer_pair {
+    int32_t a, b;
+} layer_pair;
+
+/* Tensors a and b of these layers: their own, or one that is neither's. */
+static int operands_match(const fig_program_view *view, uint32_t a, uint32_t b, layer_pair layers) {
     if (a == 0 || b == 0) return a == b;
     const char *name_a = fig_program_tensor_name(view, a);
     const char *name_b = fig_program_tensor_name(view, b);
     const fig_fold_name split_a = fig_fold_split(name_a), split_b = fig_fold_split(name_b);
-    if (split_a.number != layer) return a == b;
-    return split_b.number == layer + 1 && split_a.stem_bytes == split_b.stem_bytes &&
+    if (split_a.number != layers.a) return a == b;
+    return split_b.number == layers.b && split_a.stem_bytes == split_b.stem_bytes &&
            memcmp(name_a, name_b, split_a.stem_bytes) == 0 &&
            compare_records(&view->tensors[a - 1], &view->tensors[b - 1]) == 0;
 }
@@ -126,16 +131,20 @@ static int nodes_match(const fig_program_view *view, const fig_node *a, const fi
         return 0;
     for (uint32_t i = 0; i < a->operand_count; i++) {
         if (!operands_match(view, view->operands[a->operand + i], view->operands[b->operand + i],
-                            a->layer))
+                            (layer_pair){a->layer, b->layer}))
             return 0;
     }
     return 1;
 }
 
-int fig_fold_matches(const fig_program_view *view, uint32_t a, uint32_t b, uint32_t count) {
-    if (b >= view->node_count || fig_fold_block(view, b) != count) return 0;
-    if (view->nodes[a].layer < 0 || view->nodes[b].layer != view->nodes[a].layer + 1) return 0;
+int fig_fold_repeats(const fig_program_view *view, uint32_t a, uint32_t count) {
+    const uint32_t b = a + count, end = b + count;
+    if (end > view->node_count || view->nodes[a].layer < 0) return 0;
+    const int apart = view->nodes[b].layer - view->nodes[a].layer;
+    if (view->nodes[b].layer != view->nodes[b - 1].layer + 1) return 0;
+    if (end < view->node_count && view->nodes[end].layer == view->nodes[end - 1].layer) return 0;
     for (uint32_t i = 0; i < count; i++) {
+        if (view->nodes[b + i].layer - view->nodes[a + i].layer != apart) return 0;
         if (!nodes_match(view, &view->nodes[a + i], &view->nodes[b + i])) return 0;
     }
     return 1;

@@ -27,7 +27,8 @@ fig_status fig_fold_group(const fig_program_view *view, fig_fold_tensors **group
 
 /* Nodes from `node` on that carry the same layer. */
 uint32_t fig_fold_block(const fig_program_view *view, uint32_t node);
-/* 1: the blocks of `count` nodes at a and b say the same of their layers, and b's is the next. */
-int fig_fold_matches(const fig_program_view *view, uint32_t a, uint32_t b, uint32_t count);
+/* 1: the `count` nodes at a, whole blocks of layers that follow each other, say the same of them as
+ * the nodes right behind say of as many more layers. */
+int fig_fold_repeats(const fig_program_view *view, uint32_t a, uint32_t count);
 
 #endif

@@ -10,8 +10,9 @@
 
 enum {
     INDENT = 2,
-    LABEL = 14,    /* column of what a label names */
-    OPERATION = 18 /* columns of an operation's name */
+    LABEL = 14,      /* column of what a label names */
+    OPERATION = 18,  /* columns of an operation's name */
+    PERIOD_LIMIT = 8 /* layers that take turns: gemma-3's do in sixes */
 };
 
 /* A label at the left, for the caller to go on. */
@@ -223,51 +224,125 @@ static void print_node(fig_print *print, const node_words *words) {
     fig_print_end_line(print);
 }
 
+/* 1: what b comes after stands to b as what a comes after stands to a, or is the same launch. */
+static int edges_match(const fig_lowered *lowered, uint32_t a, uint32_t b) {
+    uint32_t first_a, count_a, first_b, count_b;
+    fig_inspect_edges(lowered, a, &first_a, &count_a);
+    fig_inspect_edges(lowered, b, &first_b, &count_b);
+    if (count_a != count_b) return 0;
+    for (uint32_t i = 0; i < count_a; i++) {
+        const uint32_t from_a = lowered->edges[first_a + i].from;
+        const uint32_t from_b = lowered->edges[first_b + i].from;
+        if (from_b != from_a && from_b - from_a != b - a) return 0;
+    }
+    return 1;
+}
+
+/* 1: the launches of the `count` nodes at a and of those right behind differ in their layers alone,
+ * where the nodes do. Params follow from operands and attributes, so only edges are left to
+ * compare. Launch n + 1 does node n. */
+static int launches_repeat(const fig_inspect_bucket *bucket, uint32_t a, uint32_t count) {
+    for (uint32_t i = a + 1; i <= a + count; i++)
+        if (!edges_match(&bucket->lowered, i, i + count)) return 0;
+    return 1;
+}
+
+/* Nodes from `node` on that are shown once: `period` layers of in all `count` nodes, which the
+ * layers behind repeat until they are `times` as many. */
+typedef struct stretch {
+    uint32_t node, count, period, times;
+} stretch;
+
+/* The shortest period that repeats, so that a model whose layers take turns is shown one turn of.
+ * bucket: NULL, or its launches repeat as well. */
+static stretch stretch_at(const fig_program_view *view, const fig_inspect_bucket *bucket,
+                          uint32_t node) {
+    stretch s = {.node = node, .times = 1};
+    for (uint32_t end = node; s.period < PERIOD_LIMIT && end < view->node_count;) {
+        if (s.period > 0 && view->nodes[end].layer != view->nodes[end - 1].layer + 1) break;
+        end += fig_fold_block(view, end);
+        s.period++;
+        s.count = end - node;
+        while (fig_fold_repeats(view, end - s.count, s.count) &&
+               (bucket == NULL || launches_repeat(bucket, end - s.count, s.count))) {
+            end += s.count;
+            s.times++;
+        }
+        if (s.times > 1) return s;
+    }
+    return (stretch){node, fig_fold_block(view, node), 1, 1};
+}
+
+static void print_layer(fig_print *print, const stretch *s, int layer) {
+    const uint32_t first = (uint32_t)layer, last = first + (s->times - 1) * s->period;
+    if (layer < 0) {
+        fig_print_text(print, "  of no layer\n");
+    } else if (s->times == 1) {
+        fig_print_text(print, "  layer %d\n", layer);
+    } else if (s->period == 1) {
+        fig_print_text(print, "  layer N = %d..%" PRIu32 ", x %" PRIu32 "\n", layer, last,
+                       s->times);
+    } else {
+        fig_print_text(print, "  layer N = %d, %" PRIu32 " .. %" PRIu32 ", x %" PRIu32 "\n", layer,
+                       first + s->period, last, s->times);
+    }
+}
+
 static void print_program(fig_print *print, const fig_program_view *view) {
     fig_print_text(print, "\nnodes: %" PRIu32 "\n", view->node_count);
     for (uint32_t n = 0; n < view->node_count;) {
-        const uint32_t count = fig_fold_block(view, n);
-        const int layer = view->nodes[n].layer;
-        uint32_t end = n + count;
-        while (fig_fold_matches(view, end - count, end, count))
-            end += count;
-        const uint32_t layers = (end - n) / count;
-        if (layer < 0) fig_print_text(print, "  of no layer\n");
-        if (layer >= 0 && layers == 1) fig_print_text(print, "  layer %d\n", layer);
-        if (layers > 1)
-            fig_print_text(print, "  layer N = %d..%" PRIu32 ", x %" PRIu32 "\n", layer,
-                           (uint32_t)layer + layers - 1, layers);
-        for (uint32_t i = n; i < n + count; i++)
-            print_node(print, &(node_words){view, i, layers > 1, INDENT + OPERATION});
-        n = end;
+        const stretch s = stretch_at(view, NULL, n);
+        for (uint32_t i = n; i < n + s.count; i++) {
+            if (i == n || view->nodes[i].layer != view->nodes[i - 1].layer)
+                print_layer(print, &s, view->nodes[i].layer);
+            print_node(print, &(node_words){view, i, s.times > 1, INDENT + OPERATION});
+        }
+        n += s.count * s.times;
     }
 }
 
 /* ---- Classes */
 
-/* "0..2, 5": the layers of the class's nodes, as far as they have one. */
+/* Layers that follow each other at an even distance. */
+typedef struct layer_run {
+    int32_t first, last, step; /* step 0: there is one */
+} layer_run;
+
+static int joins(layer_run *run, int32_t layer) {
+    if (layer == run->last) return 1;
+    if (run->step != 0 && layer != run->last + run->step) return 0;
+    run->step = layer - run->last;
+    run->last = layer;
+    return run->step > 0;
+}
+
+/* "3..5", or "0, 2 .. 40". */
+static void print_run(fig_print *print, const char *before, const layer_run *run) {
+    char text[3 * FIG_PRINT_NUMBER];
+    int used = snprintf(text, sizeof text, "%s%" PRId32, before, run->first);
+    if (run->step == 1) snprintf(text + used, sizeof text - (size_t)used, "..%" PRId32, run->last);
+    if (run->step > 1)
+        snprintf(text + used, sizeof text - (size_t)used, ", %" PRId32 " .. %" PRId32,
+                 run->first + run->step, run->last);
+    fig_print_word(print, LABEL, text);
+}
+
+/* Those of the class's nodes, as far as they have one. */
 static void print_layers(fig_print *print, const fig_inspect_summary *summary, uint32_t index) {
     const fig_program_view *view = summary->view;
-    int32_t first = -1, last = -1; /* of the run that is being counted */
+    layer_run run = {-1, -1, 0};
     const char *before = " layers ";
-    for (uint32_t n = 0; n <= view->node_count; n++) {
-        const int ended = n == view->node_count;
-        if (!ended && fig_classes_index(&summary->classes, view, &view->nodes[n]) != index)
-            continue;
-        const int32_t layer = ended ? -1 : view->nodes[n].layer;
-        if (layer >= 0 && first >= 0 && (layer == last || layer == last + 1)) {
-            last = layer;
-            continue;
-        }
-        if (first >= 0) {
-            char word[FIG_PRINT_NUMBER];
-            int used = snprintf(word, sizeof word, "%s%" PRId32, before, first);
-            if (last > first) snprintf(word + used, sizeof word - (size_t)used, "..%" PRId32, last);
-            fig_print_word(print, LABEL, word);
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        const int32_t layer = view->nodes[n].layer;
+        if (fig_classes_index(&summary->classes, view, &view->nodes[n]) != index) continue;
+        if (layer < 0 || (run.first >= 0 && joins(&run, layer))) continue;
+        if (run.first >= 0) {
+            print_run(print, before, &run);
             before = ", ";
         }
-        first = last = layer;
+        run = (layer_run){layer, layer, 0};
     }
+    if (run.first >= 0) print_run(print, before, &run);
 }
 
 static void print_classes(fig_print *print, const fig_inspect_summary *summary) {
@@ -467,31 +542,6 @@ static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uin
     print_params(print, bucket, launch);
 }
 
-/* 1: what b comes after stands to b as what a comes after stands to a, or is the same launch. */
-static int edges_match(const fig_lowered *lowered, uint32_t a, uint32_t b) {
-    uint32_t first_a, count_a, first_b, count_b;
-    fig_inspect_edges(lowered, a, &first_a, &count_a);
-    fig_inspect_edges(lowered, b, &first_b, &count_b);
-    if (count_a != count_b) return 0;
-    for (uint32_t i = 0; i < count_a; i++) {
-        const uint32_t from_a = lowered->edges[first_a + i].from;
-        const uint32_t from_b = lowered->edges[first_b + i].from;
-        if (from_b != from_a && from_b - from_a != b - a) return 0;
-    }
-    return 1;
-}
-
-/* 1: the blocks of `count` nodes at a and b, and their launches, differ in their layers alone.
- * Params follow from operands and attributes, so only edges are left to compare. */
-static int blocks_match(const fig_inspect_bucket *bucket, uint32_t a, uint32_t b, uint32_t count) {
-    if (!fig_fold_matches(bucket->view, a, b, count)) return 0;
-    for (uint32_t i = 0; i < count; i++) {
-        /* Launch n + 1 does node n. */
-        if (!edges_match(&bucket->lowered, a + i + 1, b + i + 1)) return 0;
-    }
-    return 1;
-}
-
 void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket) {
     const fig_program_view *view = bucket->view;
     const fig_bucket_info *info = &bucket->info;
@@ -513,22 +563,22 @@ void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket)
     fig_print_text(print, "\n");
     print_launch(print, bucket, 0);
     for (uint32_t n = 0; n < view->node_count;) {
-        const uint32_t count = fig_fold_block(view, n);
-        const int layer = view->nodes[n].layer;
-        uint32_t end = n + count;
-        while (blocks_match(bucket, end - count, end, count))
-            end += count;
-        fig_print_text(print, "\n");
-        if (layer >= 0) fig_print_text(print, "layer %d\n", layer);
-        if (layer < 0) fig_print_text(print, "of no layer\n");
-        for (uint32_t i = n; i < n + count; i++) {
-            if (i > n) fig_print_text(print, "\n");
+        const stretch s = stretch_at(view, bucket, n);
+        const uint32_t end = n + s.count * s.times;
+        for (uint32_t i = n; i < n + s.count; i++) {
+            const int layer = view->nodes[i].layer;
+            fig_print_text(print, "\n");
+            if (i == n || layer != view->nodes[i - 1].layer) {
+                if (layer >= 0) fig_print_text(print, "layer %d\n", layer);
+                if (layer < 0) fig_print_text(print, "of no layer\n");
+            }
             print_launch(print, bucket, i + 1);
         }
-        if (end - n > count)
-            fig_print_text(
-                print, "\nlayers %d..%" PRIu32 ": the same in launches %" PRIu32 "..%" PRIu32 "\n",
-                layer + 1, (uint32_t)layer + (end - n) / count - 1, n + count + 1, end);
+        if (s.times > 1)
+            fig_print_text(print,
+                           "\nlayers %d..%d: the same in launches %" PRIu32 "..%" PRIu32 "%s\n",
+                           view->nodes[n + s.count - 1].layer + 1, view->nodes[end - 1].layer,
+                           n + s.count + 1, end, s.period > 1 ? ", in turn" : "");
         n = end;
     }
 }

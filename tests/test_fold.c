@@ -111,7 +111,7 @@ static void grouping_survives_every_failed_allocation(void **state) {
 static uint32_t repeats(const fig_program_view *view) {
     const uint32_t count = fig_fold_block(view, 0);
     uint32_t end = count;
-    while (fig_fold_matches(view, end - count, end, count))
+    while (fig_fold_repeats(view, end - count, count))
         end += count;
     return end / count;
 }
@@ -164,7 +164,7 @@ static void a_layer_that_differs_in_anything_is_not_alike(void **state) {
         case 9: tensors[q - 1].layout = FIG_HND; break;
         case 10: attributes[nodes[count + 4].attribute + window] ^= 1; break;
         }
-        const int alike = fig_fold_matches(&changed, 0, count, count);
+        const int alike = fig_fold_repeats(&changed, 0, count);
         if (alike != (change == 0)) fail_msg("change %d: %d", change, alike);
     }
     fig_graphs_destroy(graphs);

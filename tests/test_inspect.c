@@ -222,8 +222,8 @@ static void the_text_says_what_a_step_has_beyond_the_plainest(void **state) {
     assert_shows(text, "window 40, soft cap 30, q and k normalised, epsilon 1e-05\n");
     assert_shows(text, "stored      e4m3, hnd, a scale for each kv head\n");
     assert_shows(text, "split       deterministic: ");
-    assert_shows(text, "  q.0..1           bound  f16   [batch x 2, 8, 64]\n");
-    assert_shows(text, "  k_cache.0..1     bound  e4m3  [pages, 16, 2, 64] hnd\n");
+    assert_shows(text, "  q.0..1             bound  f16   [batch x 2, 8, 64]\n");
+    assert_shows(text, "  k_cache.0..1       bound  e4m3  [pages, 16, 2, 64] hnd\n");
     assert_shows(text, "    plan            lengths, positions\n");
     assert_shows(text, "attention classes: 2\n"
                        "  2 kv heads for 8 q heads of 64, window 40, 2 queries a row: layers 0\n"
@@ -264,7 +264,7 @@ static void json_says_what_a_step_has_beyond_the_plainest(void **state) {
     assert_int_equal(json_array_size(classes), 2);
     assert_int_equal(integer(json_array_get(classes, 0), "window"), 40);
     assert_int_equal(json_array_size(json_object_get(json_array_get(classes, 1), "nodes")), 2);
-    const json_t *q = json_array_get(json_object_get(root, "tensors"), 5);
+    const json_t *q = json_array_get(json_object_get(root, "tensors"), 6);
     assert_string_equal(string(q, "name"), "q.0");
     assert_int_equal(integer(q, "multiple"), 2);
     assert_string_equal(string(q, "layout"), "nhd");
@@ -314,6 +314,25 @@ static void a_bucket_shows_layers_until_they_repeat(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+static void layers_that_take_turns_are_shown_one_turn_of(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_preset("gemma-2-9b", 42, "h200");
+    char *text = show(graphs, FIG_TEXT, 0);
+    assert_shows(text, "  layer N = 0, 2 .. 40, x 21\n");
+    assert_shows(text, "k_cache.N, v_cache.N, page_table.window -> out.N\n");
+    assert_shows(text, "  layer N = 1, 3 .. 41, x 21\n");
+    assert_shows(text, "k_cache.N, v_cache.N, page_table -> out.N\n");
+    assert_shows(text, "window 4096: layers 0, 2 .. 40\n");
+    assert_shows(text, "all tokens: layers 1, 3 .. 41\n");
+    free(text);
+    text = show(graphs, FIG_TEXT, 3);
+    assert_shows(text, "\nlayer 3\n");
+    assert_shows(text, "\nlayers 4..41: the same in launches 17..168, in turn\n");
+    assert_null(strstr(text, "\nlayer 4\n"));
+    free(text);
+    fig_graphs_destroy(graphs);
+}
+
 /* What a_bucket_shows_layers_until_they_repeat leaves out is what it showed. */
 static void layers_that_fold_are_lowered_alike(void **state) {
     (void)state;
@@ -322,7 +341,7 @@ static void layers_that_fold_are_lowered_alike(void **state) {
             i == 0 ? fig_capture_preset("llama-3.1-8b", 3, "h200") : fig_capture_mixed();
         const fig_program_view *view = fig_program_view_of(graphs->program);
         const uint32_t count = fig_fold_block(view, 0);
-        assert_int_equal(fig_fold_matches(view, 0, count, count), 1);
+        assert_int_equal(fig_fold_repeats(view, 0, count), 1);
         for (uint32_t b = 0; b < graphs->bucket_count; b++) {
             fig_lowered lowered;
             assert_int_equal(
@@ -443,6 +462,7 @@ int main(void) {
         cmocka_unit_test(json_says_what_a_step_has_beyond_the_plainest),
         cmocka_unit_test(the_summary_shows_a_layer_once),
         cmocka_unit_test(a_bucket_shows_layers_until_they_repeat),
+        cmocka_unit_test(layers_that_take_turns_are_shown_one_turn_of),
         cmocka_unit_test(layers_that_fold_are_lowered_alike),
         cmocka_unit_test(calls_show_their_name_tag_and_tensors),
         cmocka_unit_test(what_has_changed_since_the_file_was_made_is_marked),
