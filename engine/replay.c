@@ -6,8 +6,6 @@
  * for. */
 #include "engine/engine.h"
 
-#include <string.h>
-
 #include "planner/status.h"
 
 fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
@@ -55,15 +53,6 @@ fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
     return status;
 }
 
-/* What the caller's header knows of a struct of ours, and zeros where it knows more. */
-static void give(void *theirs, uint32_t their_bytes, const void *ours, size_t our_bytes) {
-    const size_t known = their_bytes < our_bytes ? their_bytes : our_bytes;
-    if (their_bytes < sizeof their_bytes) return;
-    memset(theirs, 0, their_bytes);
-    memcpy(theirs, ours, known);
-    memcpy(theirs, &their_bytes, sizeof their_bytes);
-}
-
 fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
     fig_progress ours = {.staged = engine->staged, .launched = engine->launched};
     int64_t pending;
@@ -72,8 +61,8 @@ fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
     if (status == FIG_OK) ours.completed = ours.launched - pending;
     if (ours.fault == FIG_OK && fig_ring_missed(&engine->ring) != engine->missed)
         ours.fault = fig_engine_miss_status(engine);
-    give(progress, progress->size, &ours, sizeof ours);
-    return status;
+    const fig_status given = fig_status_give(progress, &ours, sizeof ours, "fig_progress");
+    return status == FIG_OK ? given : status;
 }
 
 void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {
@@ -88,5 +77,5 @@ void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {
         .owned_bytes = fig_binding_owned_bytes(&engine->bindings),
         .pinned_bytes = engine->pinned.bytes,
     };
-    give(stats, stats->size, &ours, sizeof ours);
+    fig_status_give(stats, &ours, sizeof ours, "fig_engine_stats");
 }

@@ -15,18 +15,6 @@
 #include "graphs/file.h"
 #include "planner/status.h"
 
-fig_status fig_graphs_give(void *theirs, const void *ours, size_t ours_bytes, const char *name) {
-    uint32_t size = 0;
-    const size_t skip = sizeof size;
-    memcpy(&size, theirs, sizeof size);
-    if (size < sizeof size)
-        return fig_fail(FIG_INVALID, "%s: size is %u, it must be sizeof(%s)", name, size, name);
-    memset((uint8_t *)theirs + skip, 0, size - skip);
-    if (size > ours_bytes) size = (uint32_t)ours_bytes;
-    memcpy((uint8_t *)theirs + skip, (const uint8_t *)ours + skip, size - skip);
-    return FIG_OK;
-}
-
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 static int order_shapes(const fig_bucket_shape *a, const fig_bucket_shape *b) {
@@ -254,7 +242,7 @@ void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
         const uint8_t byte = graphs->content_id[i / 2];
         ours.content_id[i] = "0123456789abcdef"[i % 2 == 0 ? byte >> 4 : byte & 15];
     }
-    fig_graphs_give(info, &ours, sizeof ours, "fig_graphs_info");
+    fig_status_give(info, &ours, sizeof ours, "fig_graphs_info");
 }
 
 static fig_status fill_bucket(const fig_graphs *graphs, int32_t index, fig_bucket_info *info) {
@@ -284,7 +272,7 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t index, fig_bucke
 fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t index, fig_bucket_info *info) {
     fig_bucket_info ours = {.size = sizeof ours};
     const fig_status status = fill_bucket(graphs, index, &ours);
-    FIG_TRY(fig_graphs_give(info, &ours, sizeof ours, "fig_bucket_info"));
+    FIG_TRY(fig_status_give(info, &ours, sizeof ours, "fig_bucket_info"));
     return status;
 }
 
@@ -311,6 +299,6 @@ static fig_status fill_tensor(const fig_program_view *view, int32_t index, fig_t
 fig_status fig_graphs_tensor(const fig_graphs *graphs, int32_t index, fig_tensor_info *info) {
     fig_tensor_info ours = {.size = sizeof ours};
     const fig_status status = fill_tensor(fig_program_view_of(graphs->program), index, &ours);
-    FIG_TRY(fig_graphs_give(info, &ours, sizeof ours, "fig_tensor_info"));
+    FIG_TRY(fig_status_give(info, &ours, sizeof ours, "fig_tensor_info"));
     return status;
 }

@@ -50,8 +50,4 @@ typedef struct fig_graphs_parts {
 } fig_graphs_parts;
 fig_status fig_graphs_assemble(fig_graphs **graphs, const fig_graphs_parts *parts);
 
-/* Copies a struct of ours out to one that a caller compiled against another header may know less or
- * more of. Its first field is the caller's size; `name` is the struct's, for the sentence. */
-fig_status fig_graphs_give(void *theirs, const void *ours, size_t ours_bytes, const char *name);
-
 #endif

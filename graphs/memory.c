@@ -71,6 +71,6 @@ static fig_status fill_memory(const fig_graphs *graphs, int32_t slots, fig_memor
 fig_status fig_graphs_memory(const fig_graphs *graphs, int32_t slots, fig_memory_info *info) {
     fig_memory_info ours = {.size = sizeof ours};
     const fig_status status = fill_memory(graphs, slots, &ours);
-    FIG_TRY(fig_graphs_give(info, &ours, sizeof ours, "fig_memory_info"));
+    FIG_TRY(fig_status_give(info, &ours, sizeof ours, "fig_memory_info"));
     return status;
 }

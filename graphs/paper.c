@@ -82,6 +82,6 @@ fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *step,
     if (status == FIG_OK) status = fig_step_check(view, step, &stamps, &checked);
     if (status == FIG_OK) status = report_plan(graphs, &checked, &ours);
     free(stamps.of);
-    FIG_TRY(fig_graphs_give(report, &ours, sizeof ours, "fig_plan_report"));
+    FIG_TRY(fig_status_give(report, &ours, sizeof ours, "fig_plan_report"));
     return status;
 }

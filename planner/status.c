@@ -67,6 +67,18 @@ fig_status fig_status_take_options(void *ours, size_t ours_bytes, const void *th
     return FIG_OK;
 }
 
+fig_status fig_status_give(void *theirs, const void *ours, size_t ours_bytes, const char *name) {
+    uint32_t size = 0;
+    const size_t skip = sizeof size;
+    memcpy(&size, theirs, sizeof size);
+    if (size < sizeof size)
+        return fig_fail(FIG_INVALID, "%s: size is %u, it must be sizeof(%s)", name, size, name);
+    memset((uint8_t *)theirs + skip, 0, size - skip);
+    if (size > ours_bytes) size = (uint32_t)ours_bytes;
+    memcpy((uint8_t *)theirs + skip, (const uint8_t *)ours + skip, size - skip);
+    return FIG_OK;
+}
+
 const char *fig_status_name(fig_status status) {
     switch (status) {
     case FIG_OK: return "FIG_OK";

@@ -27,4 +27,8 @@ fig_status fig_status_relay(fig_status status, const char *sentence);
 fig_status fig_status_take_options(void *ours, size_t ours_bytes, const void *theirs,
                                    const char *name);
 
+/* The other way: fills the caller's struct, its size set, as far as the caller knows it; zeros
+ * where it knows more. FIG_INVALID: the size is none, and nothing is written. */
+fig_status fig_status_give(void *theirs, const void *ours, size_t ours_bytes, const char *name);
+
 #endif

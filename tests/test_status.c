@@ -142,6 +142,29 @@ static void a_size_that_was_forgotten_is_refused(void **state) {
     assert_string_equal(fig_message(), "options: size is 3, it must be sizeof(options)");
 }
 
+/* What a caller reads is what it knows of ours; of its own newer fields it reads zeros. */
+static void an_out_is_filled_as_far_as_both_know_it(void **state) {
+    (void)state;
+    const options ours = {.size = sizeof ours, .first = 5, .second = 6};
+    options theirs = {.size = 8, .first = 1, .second = 77};
+    assert_int_equal(fig_status_give(&theirs, &ours, sizeof ours, "options"), FIG_OK);
+    assert_int_equal(theirs.size, 8);
+    assert_int_equal(theirs.first, 5);
+    assert_int_equal(theirs.second, 77);
+    struct {
+        options known;
+        int64_t surplus;
+    } newer = {{sizeof newer, 1, 2}, 3};
+    assert_int_equal(fig_status_give(&newer, &ours, sizeof ours, "options"), FIG_OK);
+    assert_int_equal(newer.known.size, sizeof newer);
+    assert_int_equal(newer.known.second, 6);
+    assert_int_equal(newer.surplus, 0);
+    theirs.size = 3;
+    assert_int_equal(fig_status_give(&theirs, &ours, sizeof ours, "options"), FIG_INVALID);
+    assert_string_equal(fig_message(), "options: size is 3, it must be sizeof(options)");
+    assert_int_equal(theirs.first, 5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fail_gives_back_the_status_and_keeps_the_sentence),
@@ -154,6 +177,7 @@ int main(void) {
         cmocka_unit_test(an_older_caller_leaves_the_rest_zero),
         cmocka_unit_test(a_newer_caller_is_served_where_the_surplus_is_zero),
         cmocka_unit_test(a_size_that_was_forgotten_is_refused),
+        cmocka_unit_test(an_out_is_filled_as_far_as_both_know_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
