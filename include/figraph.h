@@ -208,8 +208,9 @@ typedef struct fig_rope_op {
     fig_tensor q_out, k_out;    /* absent: in place */
     fig_tensor positions;       /* [rows] i32 or i64; absent: the step's, see fig_step */
     fig_tensor indptr, offsets; /* packed instead: i32 [n + 1] and [n]; row indptr[i] + j stands
-                                   at offsets[i] + j */
-    fig_tensor cos_sin;         /* f32 [positions][rotary_dim], cos then sin; absent: computed */
+                                   at offsets[i] + j, and a row of no segment is left alone */
+    fig_tensor cos_sin;         /* f32 [positions][rotary_dim], cos then sin, the nearest one for a
+                                   position outside it; absent: computed */
     fig_tensor q_norm, k_norm;  /* [head_dim]: RMSNorm of each head first; both or none */
     float norm_epsilon;         /* 0: the spec's, or 1e-6 */
     const fig_rope_spec *rope;  /* NULL: the spec's */
