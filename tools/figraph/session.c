@@ -38,23 +38,21 @@ static const struct kind {
     [FIG_SESSION_K_SCALE] = {"k_scale", FILL_SCALES_ONCE},
     [FIG_SESSION_V_SCALE] = {"v_scale", FILL_SCALES_ONCE},
     [FIG_SESSION_PAGE_TABLE] = {"page_table", FILL_NEVER},
+    [FIG_SESSION_WINDOW_TABLE] = {"page_table.window", FILL_NEVER},
 };
 
 /* The kind and the layer of a name; 0: it is no tensor of a standard step. */
 static int read_name(fig_session_tensor *tensor, int32_t layers) {
-    const char *name = tensor->info.name;
-    size_t stem_bytes = strcspn(name, ".");
+    const char *name = tensor->info.name, *dot = strchr(name, '.');
+    const long layer = dot != NULL ? strtol(dot + 1, NULL, 10) : 0;
     for (int i = 0; i < FIG_SESSION_KIND_COUNT; i++) {
-        if (strlen(kinds[i].stem) != stem_bytes || memcmp(kinds[i].stem, name, stem_bytes) != 0) {
-            continue;
-        }
         char whole[96];
-        int per_layer = i != FIG_SESSION_PAGE_TABLE;
-        long layer = per_layer ? strtol(name + stem_bytes + (name[stem_bytes] != 0), NULL, 10) : 0;
-        snprintf(whole, sizeof whole, per_layer ? "%s.%ld" : "%s", kinds[i].stem, layer);
+        const int of_layer = i < FIG_SESSION_PAGE_TABLE;
+        snprintf(whole, sizeof whole, of_layer ? "%s.%ld" : "%s", kinds[i].stem, layer);
+        if (strcmp(whole, name) != 0) continue;
         tensor->kind = (fig_session_kind)i;
-        tensor->layer = (int32_t)layer;
-        return layer >= 0 && layer < layers && strcmp(whole, name) == 0;
+        tensor->layer = of_layer ? (int32_t)layer : 0;
+        return !of_layer || (layer >= 0 && layer < layers);
     }
     return 0;
 }
@@ -199,7 +197,7 @@ static int64_t bound_count(const fig_session *session, const fig_tensor_info *in
 static int bind_tensors(fig_session *session) {
     for (int32_t i = 0; i < session->tensor_count; i++) {
         fig_session_tensor *tensor = &session->tensors[i];
-        if (tensor->kind == FIG_SESSION_PAGE_TABLE) continue;
+        if (tensor->kind >= FIG_SESSION_PAGE_TABLE) continue;
         int64_t bound = bound_count(session, &tensor->info);
         tensor->count = mirror_count(session, &tensor->info);
         tensor->mirror = calloc((size_t)tensor->count + 1, tensor->row_bytes);

@@ -23,7 +23,8 @@ typedef enum fig_session_kind {
     FIG_SESSION_K_NORM,
     FIG_SESSION_K_SCALE,
     FIG_SESSION_V_SCALE,
-    FIG_SESSION_PAGE_TABLE, /* the last, and the only one that no layer has */
+    FIG_SESSION_PAGE_TABLE, /* of no layer, as all from here on */
+    FIG_SESSION_WINDOW_TABLE,
     FIG_SESSION_KIND_COUNT
 } fig_session_kind;
 
@@ -33,7 +34,7 @@ typedef struct fig_session_tensor {
     int32_t layer;
     int64_t count;    /* of dims[0] in the mirror */
     size_t row_bytes; /* of one of dims[0] */
-    uint8_t *mirror;  /* [count][row_bytes]; NULL for the page table */
+    uint8_t *mirror;  /* [count][row_bytes]; NULL for a page table */
 } fig_session_tensor;
 
 typedef struct fig_session {
