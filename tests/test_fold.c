@@ -41,6 +41,7 @@ static fig_program *make_program(const tensor *tensors, size_t count) {
     fig_spec spec;
     fig_program *program;
     assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);
+    spec.layers = 6;
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
     for (size_t i = 0; i < count; i++)
         fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = tensors[i].name,
@@ -170,6 +171,29 @@ static void a_layer_that_differs_in_anything_is_not_alike(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* Calls of no tensor, one for each layer named. */
+static int first_repeats(const int32_t *layers, size_t count) {
+    fig_program *program = make_program(NULL, 0);
+    for (size_t i = 0; i < count; i++) {
+        fig_program_layer(program, layers[i]);
+        fig_call(program, FIG_OPTIONS(fig_call_op, .call = "work"));
+    }
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    const int repeated = fig_fold_repeats(fig_program_view_of(program), 0, 1);
+    fig_program_destroy(program);
+    return repeated;
+}
+
+static void only_whole_layers_that_follow_each_other_repeat(void **state) {
+    (void)state;
+    assert_int_equal(first_repeats((int32_t[]){3, 4}, 2), 1);
+    assert_int_equal(first_repeats((int32_t[]){3, 4, 5}, 3), 1);
+    assert_int_equal(first_repeats((int32_t[]){3, 5}, 2), 0);
+    assert_int_equal(first_repeats((int32_t[]){3, 4, 4}, 3), 0);
+    assert_int_equal(first_repeats((int32_t[]){3}, 1), 0);
+    assert_int_equal(first_repeats((int32_t[]){-1, 0}, 2), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_splits_at_its_last_number),
@@ -177,6 +201,7 @@ int main(void) {
         cmocka_unit_test(every_tensor_is_in_one_group),
         cmocka_unit_test(grouping_survives_every_failed_allocation),
         cmocka_unit_test(layers_of_the_standard_step_are_all_alike),
+        cmocka_unit_test(only_whole_layers_that_follow_each_other_repeat),
         cmocka_unit_test(a_layer_that_differs_in_anything_is_not_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

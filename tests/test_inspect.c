@@ -333,6 +333,30 @@ static void layers_that_take_turns_are_shown_one_turn_of(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+static void layers_with_gaps_between_take_no_turns(void **state) {
+    (void)state;
+    static const int32_t layers[] = {0, 2, 3, 5};
+    static const char *const calls[] = {"even", "odd", "even", "odd"};
+    fig_spec spec;
+    fig_program *program;
+    fig_graphs *graphs;
+    assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);
+    spec.layers = 6;
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    for (int i = 0; i < 4; i++) {
+        fig_program_layer(program, layers[i]);
+        fig_call(program, FIG_OPTIONS(fig_call_op, .call = calls[i]));
+    }
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_int_equal(fig_graphs_lower(&graphs, program, NULL), FIG_OK);
+    char *text = show(graphs, FIG_TEXT, 0);
+    assert_shows(text, "  layer 0\n    call even\n  layer 2\n    call odd\n"
+                       "  layer 3\n    call even\n  layer 5\n    call odd\n");
+    free(text);
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(program);
+}
+
 /* What a_bucket_shows_layers_until_they_repeat leaves out is what it showed. */
 static void layers_that_fold_are_lowered_alike(void **state) {
     (void)state;
@@ -463,6 +487,7 @@ int main(void) {
         cmocka_unit_test(the_summary_shows_a_layer_once),
         cmocka_unit_test(a_bucket_shows_layers_until_they_repeat),
         cmocka_unit_test(layers_that_take_turns_are_shown_one_turn_of),
+        cmocka_unit_test(layers_with_gaps_between_take_no_turns),
         cmocka_unit_test(layers_that_fold_are_lowered_alike),
         cmocka_unit_test(calls_show_their_name_tag_and_tensors),
         cmocka_unit_test(what_has_changed_since_the_file_was_made_is_marked),
