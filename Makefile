@@ -1,20 +1,24 @@
 # Makefile: builds, tests, shows and installs libfigraph. `make help` lists what it does.
 #
-# Sources are found by wildcard and objects live in build/$(VARIANT), so variants never mix. Parsing
-# needs nothing installed, since `make test` and `make demo` install what is missing themselves.
-# Invariant: nothing links libcuda or libnccl; they are opened at run time.
+# Sources are found by wildcard and objects live in build/$(VARIANT), so variants never mix; kernels
+# are compiled once for all, and all or, without nvcc, none are in a library. Parsing needs nothing
+# installed. Invariant: nothing links libcuda or libnccl; they are opened at run time.
 
 VARIANT ?= release
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 JOBS ?= $(shell nproc)
-
+NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 VARIANTS := release debug asan tsan
 ifneq ($(words $(VARIANT))$(filter $(VARIANT),$(VARIANTS)),1$(VARIANT))
 $(error VARIANT is "$(VARIANT)": it is one of $(VARIANTS))
 endif
-ifeq ($(origin CC),default)
-CC := gcc
+# What `tools/setup.sh --bundle` made stands before what the system has, in test scripts too.
+DEPS := $(wildcard .deps/lib/*.a)
+ifneq ($(DEPS),)
+export C_INCLUDE_PATH := $(CURDIR)/.deps/include
+export LIBRARY_PATH := $(CURDIR)/.deps/lib
 endif
 
 # ---- Flags ---------------------------------------------------------------------------------------
@@ -31,100 +35,99 @@ FLAGS_release_kernels := -O3
 CFLAGS_ALL = -std=c11 -D_POSIX_C_SOURCE=200809L -iquote . -Iinclude $(WARNINGS) -fPIC -pthread \
     -fvisibility=hidden $(FLAGS_$(VARIANT)) $(FLAGS_$(VARIANT)_$(firstword $(subst /, ,$<))) \
     $(CPPFLAGS) $(CFLAGS)
-LINK = $(CC) $(FLAGS_$(VARIANT)) -pthread $(LDFLAGS)
+NVCCFLAGS := -std=c++17 -O3 -I. -Iinclude -fatbin -Werror all-warnings
+CHIPS.hopper := -gencode arch=compute_90a,code=sm_90a
+CHIPS.plain := -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90,code=sm_90
 LIBS := -lzstd -ljansson -lm -lpthread
+LINK = echo "link $@" && $(CC) $(FLAGS_$(VARIANT)) -pthread $(LDFLAGS) $(filter %.o,$^) \
+    $(filter %.a,$^) -o $@
 
 # ---- Lists ---------------------------------------------------------------------------------------
 BUILD := build/$(VARIANT)
 OUT := $(if $(filter release,$(VARIANT)),build,$(BUILD))
-LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(wildcard planner/*.c kernels/*.c graphs/*.c engine/*.c))
-PROGRAM := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/figraph/*.c))
-# The program's float64 reference is the tests' second truth as well.
-SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c tools/figraph/truth*.c))
-GRID := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/grid/*.c))
+objects = $(patsubst %.c,$(BUILD)/%.o,$(wildcard $(1)))
+KERNELS := $(shell awk '$$1 == "image" { print "build/kernels/" $$2 }' kernels/images.S)
+FATBINS := $(if $(NVCC),$(KERNELS:=.plain.fatbin) $(KERNELS:=.hopper.fatbin))
+# Named after what is in it, and there only once: with and without nvcc never passes for the other.
+IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
+LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c) $(IMAGES)
+SUPPORT := $(call objects,tests/support/*.c tools/figraph/truth*.c) # figraph's truth is the tests'
+GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
-SCRIPTS := $(wildcard tests/test_*.sh)
+# Those that a machine without a GPU cannot run.
+GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c))
 # Those that meet a thread; in the others tsan has nothing to find.
-THREADED := $(shell grep -lE 'engine/|fig_engine_|pthread' tests/test_*.c 2> /dev/null)
-TESTS_tsan = $(filter $(THREADED:tests/%.c=%),$(TESTS))
-binaries = $(patsubst %,build/$(1)/tests/%,$(if $(filter tsan,$(1)),$(TESTS_tsan),$(TESTS)))
+THREADED := $(patsubst tests/%.c,%,$(shell grep -lE 'engine/|fig_engine_|pthread' tests/test_*.c))
+binaries = $(addprefix build/$(1)/tests/,$(filter $(if $(filter tsan,$(1)),$(THREADED),%),$(TESTS)))
 # What tests/support/fault.c can make fail; a name without its gate there does not link.
 GATES := malloc calloc realloc aligned_alloc posix_memalign strdup open read write pread pwrite \
     lseek fstat fsync ftruncate close rename unlink mkstemp mmap fopen fdopen fread fwrite fflush \
     fclose pthread_create pthread_mutex_init pthread_cond_init \
     __read_chk __pread_chk __open_2 __fread_chk
-NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 # Setting up comes before anything is looked for or built, hence a second make.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     print int(v / 10000) "." int(v / 100) % 100 "." v % 100 }' include/figraph.h)
 
 # ---- Rules ---------------------------------------------------------------------------------------
-.PHONY: all binaries clean demo format help install setup suite test test-grid tidy uninstall
-.DELETE_ON_ERROR:
-.SECONDARY:
+.PHONY: all binaries clean demo format help install setup suite test test-gpu test-grid tidy \
+    uninstall
+.DELETE_ON_ERROR .SECONDEXPANSION:
 
 all: $(OUT)/libfigraph.a $(OUT)/libfigraph.so $(OUT)/figraph ## the program and both libraries
-	@echo "host device only: $(if $(NVCC),kernels/ holds no .cu to compile,nvcc was not found)"
+	@echo "made $^ with $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | \
+	    wc -c) bytes,no kernel images: nvcc was not found)"
 
 $(BUILD)/%.o: %.c Makefile
-	@mkdir -p $(@D)
-	@echo "cc   $@"
+	@mkdir -p $(@D) && echo "cc   $@"
 	@$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
-
+$(FATBINS): build/kernels/%.fatbin: kernels/$$(basename $$*).cu Makefile
+	@mkdir -p $(@D) && echo "nvcc $@"
+	@$(NVCC) $(NVCCFLAGS) $(CHIPS$(suffix $*)) -MMD -MP -MF $(@:fatbin=d) $< -o $@
+$(IMAGES): kernels/images.S $(FATBINS) Makefile
+	@mkdir -p $(@D) && rm -f $(@D)/images.*.o && echo "cc   $@"
+	@$(CC) $(if $(NVCC),-DFIG_IMAGES) -c $< -o $@
 $(OUT)/libfigraph.a: $(LIBRARY)
-	@echo "ar   $@"
-	@rm -f $@ && ar rcs $@ $^
-
-$(OUT)/libfigraph.so: $(LIBRARY)
-	@echo "link $@"
-	@$(LINK) -shared -Wl,-soname,libfigraph.so.0 -Wl,-z,defs $^ $(LIBS) -o $@
+	@rm -f $@ && echo "ar   $@"
+	@ar rcs $@ $^
+$(OUT)/libfigraph.so: $(LIBRARY) $(DEPS)
+	@$(LINK) -shared -Wl,-soname,libfigraph.so.0 -Wl,-z,defs -Wl,--exclude-libs,ALL $(LIBS)
 	@ln -sf libfigraph.so $@.0
-
-$(OUT)/figraph: $(PROGRAM) $(OUT)/libfigraph.a
-	@echo "link $@"
-	@$(LINK) $^ $(LIBS) -o $@
-
-$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(SUPPORT) $(OUT)/libfigraph.a
-	@echo "link $@"
-	@$(LINK) $(GATES:%=-Wl,--wrap=%) $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(LIBS) -o $@
+$(OUT)/figraph: $(call objects,tools/figraph/*.c)
+$(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
+$(OUT)/figraph $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
+	@$(LINK) $(LIBS)
+$(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(OUT)/libfigraph.a $(DEPS)
+	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
+$(BUILD)/tests/test_cuda_api.o: CPPFLAGS += $(NVCC:%/bin/nvcc=-isystem %/include) # for <cuda.h>
 $(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them, grid all
-
-$(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o,$(SUPPORT)) $(OUT)/libfigraph.a
-	@echo "link $@"
-	@$(LINK) $^ $(LIBS) -o $@
-
 binaries: $(call binaries,$(VARIANT))
 
 # ---- Targets -------------------------------------------------------------------------------------
 setup: ## install the compiler and libraries that are missing (Debian, Ubuntu)
 	@tools/setup.sh
-
 test: setup ## tidy and all tests, again under asan and ubsan, those with threads under tsan
 	@$(SUBMAKE) VARIANT=release all binaries
 	@$(SUBMAKE) VARIANT=asan binaries
 	@$(SUBMAKE) VARIANT=tsan binaries
-	@BUILD=build CC=$(CC) CXX=$(CXX) NVCC=$(NVCC) tests/run -j$(JOBS) tests/tidy $(SCRIPTS) \
-	    $(foreach v,tsan asan release,$(call binaries,$(v)))
-
+	@BUILD=build CC=$(CC) CXX=$(CXX) NVCC=$(NVCC) tests/run -j$(JOBS) tests/tidy \
+	    $(wildcard tests/test_*.sh) $(foreach v,tsan asan release,$(call binaries,$(v)))
 suite: binaries ## the tests of one VARIANT; TESTS="test_ring test_plan" runs those alone
 	@tests/run -j$(JOBS) $(call binaries,$(VARIANT))
-
+test-gpu: setup ## the tests on this machine's GPU; TOOL=memcheck, racecheck or synccheck
+	@$(SUBMAKE) all binaries $(BUILD)/grid $(GPU_TESTS)
+	@BUILD=$(BUILD) JOBS=$(JOBS) TOOL=$(TOOL) tests/gpu/run
 test-grid: setup ## every shape of tests/grid; hours, goes on where it was; GRID_OPTIONS="--restart"
 	@$(SUBMAKE) $(BUILD)/grid && $(BUILD)/grid --jobs $(JOBS) $(GRID_OPTIONS)
-
 demo: setup ## capture, save, restore and replay four models' steps, and compare every number
 	@$(SUBMAKE) all
 	@tools/demo.sh $(OUT)/figraph
-
 tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
-
 format: ## lay out every source as .clang-format says
-	clang-format -i $(wildcard $(addsuffix /*.[ch],include planner kernels graphs engine tools \
-	    tools/* tests tests/*))
-
+	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
+	    engine tools tools/* tests tests/*))
 install: all ## header, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
 	install -m 644 include/figraph.h $(DESTDIR)$(PREFIX)/include/figraph.h
@@ -135,16 +138,12 @@ install: all ## header, libraries, figraph.pc and program under $(DESTDIR)$(PREF
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 	    tools/figraph.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/figraph.pc
 	install -m 755 $(OUT)/figraph $(DESTDIR)$(PREFIX)/bin/figraph
-
 uninstall: ## take away what install put there
 	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph $(PREFIX)/include/figraph.h \
 	    $(LIBDIR)/pkgconfig/figraph.pc $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
-
 clean: ## remove build/
 	rm -rf build
-
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo; echo "VARIANT is one of $(VARIANTS); it is $(VARIANT). JOBS is $(JOBS), PREFIX $(PREFIX)."
-
--include $(wildcard $(patsubst %.o,%.d,$(LIBRARY) $(PROGRAM) $(SUPPORT) $(GRID)) $(BUILD)/tests/*.d)
+-include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d build/kernels/*.d)

@@ -15,14 +15,6 @@ void fig_planning_shape(const void *params, fig_launch_shape *shape) {
     *shape = (fig_launch_shape){.grid = {1, 1, 1}, .block = {THREADS, 1, 1}};
 }
 
-/* Tokens of a row, or 0 where its length is none that every class can serve. */
-static int32_t length_of(const fig_plan_params *p, int32_t length) {
-    if (length < 0 || length > p->kv_limit) return 0;
-    for (int32_t i = 0; i < p->shape.class_count; i++)
-        if (length < p->shape.splits[i].row_tokens) return 0;
-    return length;
-}
-
 /* 1: every line is as long as its bucket allows, or shorter. Counted in 64 bits, since lengths that
  * nobody checked may add up to anything. */
 static int is_within_bounds(const fig_plan_params *p, const int32_t *lengths, int32_t rows) {
@@ -43,7 +35,7 @@ void fig_planning_twin(const void *params, const uint32_t block[3]) {
     fig_plan_head *head = (fig_plan_head *)p->plan;
     int32_t *lengths = (int32_t *)(p->plan + p->shape.layout.lengths);
     for (int32_t row = 0; row < head->rows; row++)
-        lengths[row] = length_of(p, p->lengths[row]);
+        lengths[row] = fig_plan_length(&p->shape, p->kv_limit, p->lengths[row]);
     if (!is_within_bounds(p, lengths, head->rows)) {
         head->rows = 0;
         fig_fetch_miss(p->words);

@@ -11,11 +11,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/angle.h"
 #include "kernels/numeric.h"
 
 enum { THREADS = 128, HEAD_DIM_LIMIT = 256 };
-
-#define TAU 6.283185307179586
 
 /* The turn of every pair of a head. */
 typedef struct turns {
@@ -36,61 +35,11 @@ void fig_rope_shape(const void *params, fig_launch_shape *shape) {
     *shape = (fig_launch_shape){.grid = {rows, 1, 1}, .block = {THREADS, 1, 1}};
 }
 
-/* ---- Positions */
-
-/* The last i of which indptr[i] <= row: the segment that holds the row, since those before it that
- * begin there too are empty; -1: the row is before the first; segments: behind the last. */
-static int32_t segment_of(const fig_rope_params *p, int32_t row) {
-    int32_t low = -1, high = p->segments + 1;
-    while (high - low > 1) {
-        int32_t middle = low + (high - low) / 2;
-        if (p->indptr[middle] <= row) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-/* 0: the token is in no segment, and stands nowhere. */
-static int find_position(const fig_rope_params *p, int32_t row, int64_t *position) {
-    *position = 0;
-    if (p->indptr != NULL) {
-        int32_t segment = segment_of(p, row);
-        if (segment < 0 || segment >= p->segments) return 0;
-        *position = (int64_t)p->offsets[segment] + row - p->indptr[segment];
-    } else if (p->positions == NULL) {
-        int32_t before_last = p->rows.multiple - 1 - row % p->rows.multiple;
-        const int32_t *last = (const int32_t *)(p->plan + p->positions_offset);
-        *position = (int64_t)last[row / p->rows.multiple] - before_last;
-        if (*position < 0) *position = 0; /* of an idle row */
-    } else if (p->positions_dtype == FIG_I64) {
-        *position = ((const int64_t *)p->positions)[row];
-    } else {
-        *position = ((const int32_t *)p->positions)[row];
-    }
-    return 1;
-}
-
 /* ---- Turns */
-
-/* Radians per position of pair i. Llama 3 keeps short waves, stretches long ones by its factor, and
- * between the two shifts evenly in frequency from one to the other. */
-static double frequency_of(const fig_rope_spec *rope, int32_t i) {
-    double frequency = pow(rope->theta, -2.0 * i / rope->rotary_dim);
-    if (rope->llama3_factor > 0) {
-        double waves = rope->llama3_context * frequency / TAU; /* in the original context */
-        double kept = (waves - rope->llama3_low) / (rope->llama3_high - rope->llama3_low);
-        kept = fmin(fmax(kept, 0.0), 1.0);
-        frequency = kept * frequency + (1.0 - kept) * frequency / rope->llama3_factor;
-    }
-    return frequency / rope->scale;
-}
 
 static void compute_turns(const fig_rope_params *p, int64_t position, turns *turn) {
     for (int32_t i = 0; i < p->rope.rotary_dim / 2; i++) {
-        double angle = (double)position * frequency_of(&p->rope, i);
+        double angle = (double)position * fig_angle_frequency(&p->rope, i);
         turn->cosine[i] = (float)cos(angle);
         turn->sine[i] = (float)sin(angle);
     }
@@ -156,7 +105,7 @@ void fig_rope_twin(const void *params, const uint32_t block[3]) {
     turns turn;
     assert(p->head_dim <= HEAD_DIM_LIMIT && p->rope.rotary_dim <= p->head_dim);
     if (row >= fig_params_rows(&p->rows, p->plan)) return;
-    if (!find_position(p, row, &position)) return;
+    if (!fig_angle_position(p, row, &position)) return;
     if (p->cos_sin != NULL) {
         read_turns(p, position, &turn);
     } else {

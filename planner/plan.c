@@ -65,9 +65,9 @@ void fig_plan_write_lengths(const fig_plan_shape *shape, const fig_plan_step *st
     int32_t *positions = (int32_t *)(void *)(plan + layout->positions);
     for (int32_t row = 0; row < step->rows; row++) {
         int32_t length = step->lengths != NULL ? step->lengths[row] : 0;
-        int32_t last = length > 0 ? length - 1 : 0;
         lengths[row] = length;
-        positions[row] = step->positions != NULL ? step->positions[row] : last;
+        positions[row] =
+            step->positions != NULL ? step->positions[row] : fig_plan_last_token(length);
     }
     for (int32_t i = 0; i < shape->class_count; i++) {
         int32_t *prefix = (int32_t *)(void *)(plan + layout->prefix[i]);

@@ -46,6 +46,19 @@ typedef struct fig_plan_shape {
     fig_plan_layout layout;
 } fig_plan_shape;
 
+/* Tokens of a row, or 0 where its length is none that every class can serve. */
+FIG_BOTH int32_t fig_plan_length(const fig_plan_shape *shape, int32_t kv_limit, int32_t length) {
+    if (length < 0 || length > kv_limit) return 0;
+    for (int32_t i = 0; i < shape->class_count; i++)
+        if (length < shape->splits[i].row_tokens) return 0;
+    return length;
+}
+
+/* Where a row of this length stands unless the step says it; an idle one at 0. */
+FIG_BOTH int32_t fig_plan_last_token(int32_t length) {
+    return length > 0 ? length - 1 : 0;
+}
+
 /* Fills shape->layout from the rest. */
 void fig_plan_lay_out(fig_plan_shape *shape);
 

@@ -1,8 +1,9 @@
 #!/bin/sh
 # test_install.sh: what is installed serves a program that knows nothing of this tree.
 #
-# A program is built by the flags of figraph.pc against the shared and the static library, and
-# uninstall leaves no file behind. DESTDIR and PREFIX have spaces in no part of them.
+# A program is built by the flags of figraph.pc against the shared and the static library, the
+# kernels are in both where NVCC says that they can be, and uninstall leaves no file behind. DESTDIR
+# and PREFIX have spaces in no part of them.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -41,6 +42,18 @@ ${CC:-gcc} "$scratch/program.c" $(value Cflags) "$scratch/usr/lib/libfigraph.a" 
     $(value Libs.private) -o "$scratch/static"
 "$scratch/static" > "$scratch/static.out"
 cmp "$scratch/shared.out" "$scratch/static.out"
+
+# An image without kernels is 16 bytes, a count of 0.
+case ${NVCC-unknown} in unknown) counts='0 16' ;; '') counts=0 ;; *) counts=16 ;; esac
+for library in libfigraph.a libfigraph.so; do
+    nm -S "$scratch/usr/lib/$library" > "$scratch/symbols" 2> /dev/null
+    count=$(awk '$4 ~ /^fig_images_[a-z_]*_(plain|hopper)$/ && $2 !~ /^0*10$/ { n++ }
+        END { print n + 0 }' "$scratch/symbols")
+    case " $counts " in
+    *" $count "*) ;;
+    *) echo "$library has $count kernel images, not $counts" && exit 1 ;;
+    esac
+done
 
 $make uninstall PREFIX="$scratch/usr" > /dev/null
 left=$(find "$scratch/usr" ! -type d)

@@ -1,13 +1,21 @@
 #!/bin/sh
 # test_setup.sh: what setup.sh does on machines that lack something, played by stand-ins.
 #
-# PATH holds only what a case gives it, so nothing is installed and no network is touched. A
-# stand-in of apt-get that works "installs" a gcc that accepts every program.
+# PATH holds only what a case gives it, so nothing is installed and no network is touched. The
+# script is a copy in a folder of its own, since it looks for a bundle there. A stand-in of apt-get
+# that works "installs" a gcc that accepts every program, or "downloads" sources of one line a file.
 set -u
-root=$(pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+root=$scratch/checkout
+mkdir -p "$root/tools" "$scratch/sources"
+cp tools/setup.sh "$root/tools"
 failures=0
+
+wrong() {
+    failures=$((failures + 1))
+    printf '%s: %s\n' "$case" "$*"
+}
 
 stand_in() { # NAME, body on stdin
     { echo '#!/bin/sh'; cat; } > "$bin/$1"
@@ -17,7 +25,7 @@ stand_in() { # NAME, body on stdin
 # A machine with sh and the essential commands, no compiler, no apt-get, a user's rights.
 bare_machine() {
     bin=$(mktemp -d "$scratch/bin.XXXXXX")
-    for command in sh cat chmod env ln mktemp rm tail; do
+    for command in sh cat chmod dirname env ln mktemp rm tail; do
         ln -s "$(command -v $command)" "$bin/$command"
     done
     echo 'echo 1000' | stand_in id
@@ -43,8 +51,7 @@ expect() {
     code=0
     said=$(PATH=$bin "$bin/sh" "$root/tools/setup.sh" "$@" 2>&1 < /dev/null) || code=$?
     if [ $code -ne "$expected" ] || ! printf '%s\n' "$said" | grep -qE "$pattern"; then
-        failures=$((failures + 1))
-        printf '%s: exit %d, not %d, having said:\n%s\n' "$case" $code "$expected" "$said"
+        wrong "exit $code, not $expected, having said: $said"
     fi
 }
 
@@ -80,10 +87,8 @@ expect 5 '^setup: installed, yet still missing: gcc'
 case='as root it installs what is missing, and the second run does nothing'
 working_apt
 expect 0 '^setup: installing gcc g\+\+ .*\(apt-get install\)$'
-grep -q ' install --no-install-recommends gcc g++ make ' "$bin/apt.log" || {
-    failures=$((failures + 1))
-    echo "$case: apt-get was not asked for gcc"
-}
+grep -q ' install --no-install-recommends gcc g++ make ' "$bin/apt.log" ||
+    wrong "apt-get was not asked for gcc"
 expect 0 '^$'
 
 case='a user installs through sudo'
@@ -91,9 +96,88 @@ bare_machine
 working_apt
 printf 'echo sudo >> "%s/sudo.log"\nexec "$@"\n' "$bin" | stand_in sudo
 expect 0 '^setup: installing '
-[ "$(grep -c sudo "$bin/sudo.log")" -eq 2 ] || {
-    failures=$((failures + 1))
-    echo "$case: apt-get was not run through sudo twice"
+[ "$(grep -c sudo "$bin/sudo.log")" -eq 2 ] || wrong "apt-get was not run through sudo twice"
+
+
+# ---- The bundle
+
+# A machine that has the real tools, but for gcc, which writes what it is asked to compile as lines.
+bundling_machine() {
+    bare_machine
+    for command in cp cut du grep gzip mkdir mv sed tar xz; do
+        ln -s "$(command -v $command)" "$bin/$command"
+    done
+    stand_in gcc << 'END'
+for argument; do
+    case $argument in *.c) echo "$*" > "$(basename "$argument" .c).o" ;; esac
+done
+END
+    ln -s "$(command -v basename)" "$bin/basename"
+    stand_in ar << 'END'
+[ "$1" = rcs ] && archive=$2 && shift 2 && cat "$@" > "$archive"
+END
+    stand_in apt-get << END
+echo "\$*" >> "$bin/apt.log"
+case "\$*" in *"source --download-only"*) cp "$scratch/sources/"* . ;; esac
+END
 }
+
+# source_package NAME FILE...: as a distribution has it, each file one line.
+source_package() {
+    name=$1
+    shift
+    for file; do
+        mkdir -p "$scratch/$name-1/$(dirname "$file")"
+        echo "$file" > "$scratch/$name-1/$file"
+    done
+    tar -c -z -f "$scratch/sources/${name}_1.orig.tar.gz" -C "$scratch" "$name-1"
+}
+source_package cmocka src/cmocka.c include/cmocka.h
+source_package libzstd lib/common/a.c lib/compress/b.c lib/decompress/c.c lib/zstd.h
+source_package jansson src/dump.c src/jansson.h
+echo '#define JSON_INLINE @json_inline@' > "$scratch/jansson-1/src/jansson_config.h.in"
+source_package jansson src/load.c
+
+# Of a failed bundle nothing may be left, nor may the one before be touched.
+left_alone() {
+    there=$(cd "$root" && echo .deps*)
+    [ "$there" = "$1" ] || wrong "there is $there, not $1"
+}
+
+case='a bundle needs a compiler'
+bare_machine
+working_apt
+expect 1 '^setup: no bundle was made: the command gcc is missing$' --bundle
+left_alone '.deps*'
+
+case='a bundle whose download fails is one sentence and leaves nothing'
+bundling_machine
+echo 'echo "E: no such mirror"; exit 100' | stand_in apt-get
+expect 1 '^setup: no bundle was made: a download failed: E: no such mirror$' --bundle
+[ "$(printf '%s\n' "$said" | wc -l)" -eq 1 ] || wrong "it said more: $said"
+left_alone '.deps*'
+
+case='a bundle holds each library and its headers, and needs no root'
+bundling_machine
+expect 0 '^setup: \.deps/ holds static cmocka, jansson and zstd, [0-9]+ KiB$' --bundle
+for file in lib/libcmocka.a lib/libjansson.a lib/libzstd.a include/cmocka.h include/jansson.h \
+    include/jansson_config.h include/zstd.h; do
+    [ -s "$root/.deps/$file" ] || wrong "no $file"
+done
+grep -q 'INLINE inline$' "$root/.deps/include/jansson_config.h" || wrong "jansson is not configured"
+left_alone .deps
+
+case='where a bundle is, nothing is asked of the system'
+bare_machine
+echo 'exit 9' | stand_in apt-get
+expect 0 '^$'
+expect 0 '^$' --check
+
+case='a bundle that does not build says where and leaves the one before'
+bundling_machine
+echo 'echo "dump.c: error: no"; echo "compilation terminated."; exit 1' | stand_in gcc
+expect 1 '^setup: no bundle was made: cmocka does not build: dump\.c: error: no$' --bundle
+left_alone .deps
+[ -s "$root/.deps/lib/libzstd.a" ] || wrong "the bundle before is gone"
 
 exit $((failures > 0))

@@ -225,6 +225,16 @@ extern "C" __global__ void __launch_bounds__(128)
 fig_kernel_rope(const __grid_constant__ fig_rope_params p) {
 }
 END
+green kernels/planning.cu << 'END'
+/* planning.cu: a kernel whose row has a shorter name, and a helper for several types. */
+template <typename number> static __device__ number twice(number x) {
+    return x + x;
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+fig_kernel_plan(const __grid_constant__ fig_plan_params p) {
+}
+END
 green engine/device_host.c << 'END'
 /* device_host.c: where threads and atomics live. */
 #include <pthread.h>

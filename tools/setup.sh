@@ -2,13 +2,15 @@
 # setup.sh: install what building and testing need and this machine lacks.
 #
 # Looks for commands, headers and libraries rather than packages, so any system that has them
-# passes. Installing is for Debian and Ubuntu. Invariant: where nothing is missing nothing is done,
-# nothing is printed and no network is touched.
+# passes. Installing is for Debian and Ubuntu. A bundle is those libraries, static, in .deps/ of the
+# checkout: made here, carried along, it serves a machine that can install nothing. Invariant: where
+# nothing is missing, or a bundle is, nothing is done or printed and no network is touched.
 #
-# Usage: tools/setup.sh [--check]
-#   --check   list what is missing, install nothing
-# Exit: 0 all is there; 1 something is missing (--check); 2 bad usage; 3 no apt-get;
-#       4 neither root nor sudo; 5 apt-get failed
+# Usage: tools/setup.sh [--check | --bundle]
+#   --check    list what is missing, install nothing
+#   --bundle   make .deps/ anew, install nothing; needs no root
+# Exit: 0 all is there; 1 something is missing (--check), no bundle was made; 2 bad usage;
+#       3 no apt-get; 4 neither root nor sudo; 5 apt-get failed
 
 say() { echo "setup: $*"; }
 fail() {
@@ -58,9 +60,99 @@ apt() {
     as_root apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" > "$log" 2>&1
 }
 
+# ---- The bundle ----------------------------------------------------------------------------------
+
+# As apt-get, with lists of its own, of source packages alone, so that no root is needed.
+apt_aside() {
+    apt-get -q -y -o "Dir::Etc::SourceList=$work/sources.list" \
+        -o "Dir::Etc::SourceParts=$work/parts" -o "Dir::State::Lists=$work/lists" \
+        -o "Dir::Cache=$work/cache" -o Acquire::Languages=none -o APT::Sandbox::User=root \
+        "$@" > "$log" 2>&1
+}
+
+# Source packages, from the places that the system has its packages from.
+list_sources() {
+    mkdir -p "$work/parts" "$work/lists/partial" "$work/cache/archives/partial"
+    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+        [ ! -f "$file" ] || sed -n 's/^deb /deb-src /p' "$file"
+    done > "$work/sources.list"
+    for file in /etc/apt/sources.list.d/*.sources; do
+        name=${file##*/}
+        [ ! -f "$file" ] || sed 's/^Types:.*/Types: deb-src/' "$file" > "$work/parts/$name"
+    done
+}
+
+unpack() {
+    mkdir "$work/$1" && cd "$work/$1" &&
+        tar -x -f "$work/$1"_*.orig.tar.?z --strip-components=1
+}
+
+# compile ARGUMENT...: told what every system with glibc and gcc has, in place of configuring.
+compile() {
+    for has in MALLOC_H INTTYPES_H SIGNAL_H STRINGS_H STDINT_H UNISTD_H FCNTL_H SCHED_H SYS_STAT_H \
+        SYS_TIME_H SYS_TYPES_H CLOCK_GETTIME CLOCK_REALTIME STRUCT_TIMESPEC GETTIMEOFDAY GETPID \
+        STRSIGNAL SIGLONGJMP LOCALECONV SCHED_YIELD OPEN READ CLOSE ATOMIC_BUILTINS \
+        GCC_THREAD_LOCAL_STORAGE; do
+        set -- "$@" "-DHAVE_$has"
+    done
+    gcc -O2 -fPIC -w -c "$@"
+}
+
+# Made from source: of one no static library is packaged, of others none that a shared library can
+# take in.
+build_cmocka() {
+    unpack cmocka && compile -Iinclude src/cmocka.c && ar rcs "$new/lib/libcmocka.a" ./*.o &&
+        cp include/cmocka*.h "$new/include"
+}
+
+build_jansson() {
+    unpack jansson && : > src/jansson_private_config.h &&
+        sed -e 's/@json_inline@/inline/' -e 's/@json_have_[a-z_]*@/1/' src/jansson_config.h.in \
+            > src/jansson_config.h &&
+        compile src/*.c && ar rcs "$new/lib/libjansson.a" ./*.o &&
+        cp src/jansson.h src/jansson_config.h "$new/include"
+}
+
+build_zstd() {
+    unpack libzstd && cd lib && compile -DZSTD_DISABLE_ASM common/*.c compress/*.c decompress/*.c &&
+        ar rcs "$new/lib/libzstd.a" ./*.o && cp zstd*.h "$new/include"
+}
+
+make_bundle() {
+    for command in apt-get gcc ar tar xz gzip; do
+        have_command $command || fail 1 "no bundle was made: the command $command is missing"
+    done
+    work=$(mktemp -d "$root/.deps.XXXXXX" 2> /dev/null) ||
+        fail 1 "no bundle was made: nothing can be written to $root"
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 1' HUP INT TERM
+    log=$work/log new=$work/new
+    mkdir -p "$new/include" "$new/lib"
+    list_sources
+    apt_aside update || : # one place of many may fail, and matters if what comes next fails too
+    trouble=$(grep -m 1 '^[EW]: ' "$log")
+    (cd "$work" && apt_aside source --download-only cmocka jansson libzstd) ||
+        fail 1 "no bundle was made: a download failed: ${trouble:-$(tail -n 1 "$log")}"
+    for library in cmocka jansson zstd; do
+        (build_$library) > "$log" 2>&1 || fail 1 "no bundle was made: $library does not build: $(
+            grep -m 1 -i error "$log" || tail -n 1 "$log"
+        )"
+    done
+    rm -rf "$root/.deps"
+    mv "$new" "$root/.deps" || fail 1 "no bundle was made: $root/.deps cannot be written"
+    say ".deps/ holds static cmocka, jansson and zstd, $(du -sk "$root/.deps" | cut -f 1) KiB"
+}
+
+# ---- What is asked -------------------------------------------------------------------------------
+
+root=$(cd "$(dirname "$0")/.." && pwd)
 case $#:$1 in
-0: | 1:--check) ;;
-*) fail 2 "unknown argument \"$*\": usage is tools/setup.sh [--check]" ;;
+0: | 1:--check) [ ! -d "$root/.deps" ] || exit 0 ;;
+1:--bundle)
+    make_bundle
+    exit 0
+    ;;
+*) fail 2 "unknown argument \"$*\": usage is tools/setup.sh [--check | --bundle]" ;;
 esac
 
 find_missing

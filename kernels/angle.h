@@ -1,0 +1,66 @@
+/* angle.h: where a query token stands, and how far a position turns each pair of a head, for rope's
+ * twin and its kernel alike.
+ *
+ * angle = position * frequency, as figraph.h defines both. Leaves sines and cosines to its callers.
+ * Invariant: the frequency is a double from params alone, so that it is the same wherever a token
+ * stands. */
+#ifndef FIG_KERNELS_ANGLE_H
+#define FIG_KERNELS_ANGLE_H
+
+#ifndef __CUDACC__
+#include <math.h>
+#endif
+
+#include "kernels/params.h"
+
+#define FIG_ANGLE_TAU 6.283185307179586
+
+/* The last i of which indptr[i] <= row: the segment that holds the row, since those before it that
+ * begin there too are empty; -1: the row is before the first; segments: behind the last. */
+FIG_BOTH int32_t fig_angle_segment(const fig_rope_params *p, int32_t row) {
+    int32_t low = -1, high = p->segments + 1;
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (p->indptr[middle] <= row) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* 0: the token is in no segment, and stands nowhere. */
+FIG_BOTH int fig_angle_position(const fig_rope_params *p, int32_t row, int64_t *position) {
+    *position = 0;
+    if (p->indptr != NULL) {
+        int32_t segment = fig_angle_segment(p, row);
+        if (segment < 0 || segment >= p->segments) return 0;
+        *position = (int64_t)p->offsets[segment] + row - p->indptr[segment];
+    } else if (p->positions == NULL) {
+        int32_t before_last = p->rows.multiple - 1 - row % p->rows.multiple;
+        const int32_t *last = (const int32_t *)(p->plan + p->positions_offset);
+        *position = (int64_t)last[row / p->rows.multiple] - before_last;
+        if (*position < 0) *position = 0; /* of an idle row */
+    } else if (p->positions_dtype == FIG_I64) {
+        *position = ((const int64_t *)p->positions)[row];
+    } else {
+        *position = ((const int32_t *)p->positions)[row];
+    }
+    return 1;
+}
+
+/* Radians per position of pair i. Llama 3 keeps short waves, stretches long ones by its factor, and
+ * between the two shifts evenly in frequency from one to the other. */
+FIG_BOTH double fig_angle_frequency(const fig_rope_spec *rope, int32_t i) {
+    double frequency = pow((double)rope->theta, -2.0 * i / rope->rotary_dim);
+    if (rope->llama3_factor > 0) {
+        double waves = rope->llama3_context * frequency / FIG_ANGLE_TAU; /* in the old context */
+        double kept = (waves - rope->llama3_low) / (rope->llama3_high - rope->llama3_low);
+        kept = fmin(fmax(kept, 0.0), 1.0);
+        frequency = kept * frequency + (1.0 - kept) * frequency / rope->llama3_factor;
+    }
+    return frequency / rope->scale;
+}
+
+#endif

@@ -1,0 +1,50 @@
+/* block.cuh: what every kernel shares: its place among other launches, and sums over a block.
+ *
+ * The law of programmatic edges: every block waits before it writes, triggers or exits, and before
+ * the wait reads nothing that one launch up has written. Only the Hopper image has such edges; in
+ * the plain one both calls are nothing. Invariant: fig_block_* are called by all threads of a
+ * block. */
+#ifndef FIG_KERNELS_BLOCK_CUH
+#define FIG_KERNELS_BLOCK_CUH
+
+#include <stdint.h>
+
+enum { FIG_BLOCK_WARP = 32, FIG_BLOCK_WARP_LIMIT = 32 };
+
+/* What the launches before have written is there from here on. */
+static __device__ __forceinline__ void fig_block_wait(void) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Lets the launches behind begin as far as their own wait; after fig_block_wait alone. */
+static __device__ __forceinline__ void fig_block_trigger(void) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ double fig_block_warp_sum(double x) {
+    for (int32_t apart = FIG_BLOCK_WARP / 2; apart > 0; apart /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, apart);
+    return x;
+}
+
+/* Of a block whose threads are whole warps in one dimension. sums: shared, [FIG_BLOCK_WARP_LIMIT];
+ * free again when this returns. */
+static __device__ __forceinline__ double fig_block_sum(double x, double *sums) {
+    int32_t warp = (int32_t)threadIdx.x / FIG_BLOCK_WARP;
+    int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    int32_t warps = (int32_t)blockDim.x / FIG_BLOCK_WARP;
+    x = fig_block_warp_sum(x);
+    if (lane == 0) sums[warp] = x;
+    __syncthreads();
+    x = 0;
+    for (int32_t i = 0; i < warps; i++)
+        x += sums[i];
+    __syncthreads();
+    return x;
+}
+
+#endif

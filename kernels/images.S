@@ -1,0 +1,37 @@
+/* images.S: the compiled kernels, put into the library as the Makefile made them.
+ *
+ * Each is a count of bytes, padding to 16, and the bytes: fig_image_data of images.c. The Makefile
+ * reads the rows below to know what to compile, and defines FIG_IMAGES where nvcc is there; without
+ * it every count is 0. Invariant: nothing here is seen outside the library. */
+
+.macro data operation, path
+    .balign 16
+    .global fig_images_\operation\()_\path
+    .hidden fig_images_\operation\()_\path
+    .type fig_images_\operation\()_\path, %object
+fig_images_\operation\()_\path:
+    .quad 2f - 1f, 0
+1:
+#ifdef FIG_IMAGES
+    .incbin "build/kernels/\operation\().\path\().fatbin"
+#endif
+2:
+    .size fig_images_\operation\()_\path, . - fig_images_\operation\()_\path
+.endm
+
+.macro image operation
+    data \operation, plain
+    data \operation, hopper
+.endm
+
+    .section .rodata
+    image fetch
+    image gated
+    image rope
+    image append_kv
+    image attention
+    image planning
+    image rms_norm
+    image merge_states
+
+    .section .note.GNU-stack, "", %progbits

@@ -1,0 +1,154 @@
+/* test_images.c: a library has the image of every kernel for every path, or has none at all. */
+#include <ctype.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <zstd.h>
+
+#include "kernels/images.h"
+
+enum { BYTES_LIMIT = 24 << 20, PART_LIMIT = 64 << 20, PTX = 1, MACHINE_CODE = 2 };
+
+/* The head of a fatbin, as nvcc writes it; nothing public describes it, or the head of a part. */
+typedef struct images_head {
+    uint32_t magic;
+    uint16_t version, head_bytes;
+    uint64_t bytes; /* of the parts behind it */
+} images_head;
+
+/* A program for one chip; its bytes follow its head. */
+typedef struct images_part {
+    uint16_t kind, version;
+    uint32_t head_bytes;
+    uint64_t bytes;
+    uint32_t unknown[3], chip; /* 90: 9.0 */
+} images_part;
+
+typedef void images_visit(const fig_kernel *kernel, fig_image_path path, fig_image image);
+
+/* Calls `visit` for every image, or for none in a library built without nvcc. */
+static void for_each_image(images_visit *visit) {
+    if (fig_images_of(FIG_OP_FETCH, FIG_IMAGE_PLAIN).bytes == NULL) return;
+    for (fig_op op = 0; op < FIG_OP_KERNEL_COUNT; op++)
+        for (fig_image_path path = 0; path < FIG_IMAGE_PATH_COUNT; path++)
+            visit(&fig_kernel_table[op], path, fig_images_of(op, path));
+}
+
+static void all_images_are_there_or_all_are_absent(void **state) {
+    (void)state;
+    int there = fig_images_of(FIG_OP_FETCH, FIG_IMAGE_PLAIN).bytes != NULL;
+    printf("built %s nvcc: %s\n", there ? "with" : "without",
+           there ? "every image is there" : "every image is absent");
+    for (fig_op op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        for (fig_image_path path = 0; path < FIG_IMAGE_PATH_COUNT; path++) {
+            fig_image image = fig_images_of(op, path);
+            if ((image.bytes != NULL) != there || (image.count > 0) != there)
+                fail_msg("%s, path %d: %zu bytes at %p in a library %s images",
+                         fig_kernel_table[op].name, path, image.count, image.bytes,
+                         there ? "with" : "without");
+        }
+    }
+}
+
+static void all_images_together_are_below_24_mib(void **state) {
+    (void)state;
+    size_t sum = 0;
+    for (fig_op op = 0; op < FIG_OP_KERNEL_COUNT; op++)
+        for (fig_image_path path = 0; path < FIG_IMAGE_PATH_COUNT; path++)
+            sum += fig_images_of(op, path).count;
+    printf("images: %zu bytes\n", sum);
+    assert_true(sum < BYTES_LIMIT);
+}
+
+static void check_head(const fig_kernel *kernel, fig_image_path path, fig_image image) {
+    images_head head;
+    assert_int_equal((uintptr_t)image.bytes % 16, 0);
+    assert_true(image.count > sizeof head);
+    memcpy(&head, image.bytes, sizeof head);
+    if (head.magic != 0xba55ed50 || head.head_bytes != sizeof head ||
+        head.bytes != image.count - sizeof head)
+        fail_msg("%s, path %d: magic %08x, %u + %llu bytes of %zu", kernel->name, path, head.magic,
+                 head.head_bytes, (unsigned long long)head.bytes, image.count);
+}
+
+static void an_image_is_one_whole_aligned_fatbin(void **state) {
+    (void)state;
+    for_each_image(check_head);
+}
+
+/* Whether `name` is there, and not as the beginning of a longer name. */
+static int holds_name(const char *bytes, size_t count, const char *name) {
+    size_t length = strlen(name);
+    for (size_t i = 0; i + length < count; i++) {
+        unsigned char next = (unsigned char)bytes[i + length];
+        if (memcmp(bytes + i, name, length) == 0 && next != '_' && !isalnum(next)) return 1;
+    }
+    return 0;
+}
+
+/* The same of a part, which nvcc leaves as it is or compresses. */
+static int part_holds_name(const char *bytes, size_t count, const char *name) {
+    unsigned long long plain_bytes = ZSTD_getFrameContentSize(bytes, count);
+    if (plain_bytes == ZSTD_CONTENTSIZE_ERROR) return holds_name(bytes, count, name);
+    assert_true(plain_bytes <= PART_LIMIT);
+    char *plain = malloc((size_t)plain_bytes + 1);
+    assert_non_null(plain);
+    size_t frame = ZSTD_findFrameCompressedSize(bytes, count);
+    assert_false(ZSTD_isError(frame));
+    size_t got = ZSTD_decompress(plain, (size_t)plain_bytes, bytes, frame);
+    assert_int_equal(got, plain_bytes);
+    int holds = holds_name(plain, got, name);
+    free(plain);
+    return holds;
+}
+
+/* What a path needs, a bit for each. */
+static unsigned bit_of(const images_part *part) {
+    if (part->kind == PTX) return part->chip == 80 ? 1 : 0;
+    return part->chip == 80 ? 2 : part->chip == 90 ? 4 : 0;
+}
+
+static void check_parts(const fig_kernel *kernel, fig_image_path path, fig_image image) {
+    static const unsigned needed[] = {[FIG_IMAGE_PLAIN] = 1 + 2 + 4, [FIG_IMAGE_HOPPER] = 4};
+    char name[64];
+    unsigned seen = 0;
+    snprintf(name, sizeof name, "fig_kernel_%s", kernel->name);
+    for (size_t at = sizeof(images_head); at < image.count;) {
+        const char *bytes = (const char *)image.bytes + at;
+        images_part part;
+        assert_true(image.count - at > sizeof part);
+        memcpy(&part, bytes, sizeof part);
+        assert_true(part.kind == PTX || part.kind == MACHINE_CODE);
+        assert_true(part.head_bytes >= sizeof part && part.head_bytes < image.count - at);
+        assert_true(part.bytes > 0 && part.bytes <= image.count - at - part.head_bytes);
+        const char *what = part.kind == PTX ? "PTX" : "code";
+        if (bit_of(&part) == 0 || (seen & bit_of(&part)) != 0)
+            fail_msg("%s, path %d: %s for %u", kernel->name, path, what, part.chip);
+        if (!part_holds_name(bytes + part.head_bytes, (size_t)part.bytes, name))
+            fail_msg("%s, path %d: %s for %u does not name %s", kernel->name, path, what, part.chip,
+                     name);
+        seen |= bit_of(&part);
+        at += part.head_bytes + (size_t)part.bytes;
+    }
+    assert_int_equal(seen, needed[path]);
+}
+
+static void an_image_names_its_entry_for_each_chip_of_its_path(void **state) {
+    (void)state;
+    for_each_image(check_parts);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_images_are_there_or_all_are_absent),
+        cmocka_unit_test(all_images_together_are_below_24_mib),
+        cmocka_unit_test(an_image_is_one_whole_aligned_fatbin),
+        cmocka_unit_test(an_image_names_its_entry_for_each_chip_of_its_path),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
