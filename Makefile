@@ -108,7 +108,7 @@ binaries: $(call binaries,$(VARIANT))
 setup: ## install the compiler and libraries that are missing (Debian, Ubuntu)
 	@tools/setup.sh
 test: setup ## tidy and all tests, again under asan and ubsan, those with threads under tsan
-	@$(SUBMAKE) VARIANT=release all binaries
+	@$(SUBMAKE) VARIANT=release all binaries $(GPU_TESTS)
 	@$(SUBMAKE) VARIANT=asan binaries
 	@$(SUBMAKE) VARIANT=tsan binaries
 	@BUILD=build CC=$(CC) CXX=$(CXX) NVCC=$(NVCC) tests/run -j$(JOBS) tests/tidy \

@@ -29,6 +29,7 @@ typedef struct fig_bound {
     int64_t pages_least;             /* of a cache: that its nodes need; 0 of any other tensor */
     uint8_t needed, written, called; /* by any node; by any node's write; by a call */
     uint8_t tables;                  /* 1: it is the page table of some node */
+    uint8_t marked;                  /* 1: a graph of the caller's may hold it */
 } fig_bound;
 
 typedef struct fig_bound_call {
@@ -51,6 +52,7 @@ typedef struct fig_binding_table {
     fig_bound_call *calls;   /* [call_count] */
     fig_bound_range *ranges; /* [tensor_count] scratch of the overlap check */
     uint32_t call_count;
+    int marks;              /* 1: some tensor is marked */
     uint64_t version;       /* changes with every binding and callback accepted */
     uint64_t calls_version; /* changes with those that a call sees */
 } fig_binding_table;
@@ -65,6 +67,11 @@ void fig_binding_finish(fig_binding_table *table);
 fig_status fig_binding_bind(fig_binding_table *table, const fig_binding *binding);
 fig_status fig_binding_register(fig_binding_table *table, const char *call, fig_callback callback,
                                 void *user);
+
+/* Marks what launches [first, first + count) of a bucket name, so that it is not bound again; and
+ * takes all marks away. */
+void fig_binding_mark(fig_binding_table *table, uint32_t first, uint32_t count);
+void fig_binding_unmark(fig_binding_table *table);
 
 /* The place of a tensor that a caller may bind; a FIG_STATE that nobody bound gets its memory here.
  * *tensor: its id. */

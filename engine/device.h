@@ -10,6 +10,7 @@
 #ifndef FIG_ENGINE_DEVICE_H
 #define FIG_ENGINE_DEVICE_H
 
+#include "engine/tie.h"
 #include "include/figraph.h"
 #include "kernels/table.h"
 
@@ -39,8 +40,9 @@ typedef struct fig_dev_launch {
 } fig_dev_launch;
 
 /* One call of a callback; args and what it points to are copied before return. args->rows and
- * stream are the device's to fill: rows come from `plan`, the device's address of the step's
- * plan. */
+ * stream are the device's to fill. The host calls back in every step: its rows come from `plan`,
+ * the device's address of the step's plan. cuda calls back once, while the node is made, with the
+ * bucket's rows and a stream that captures what the callback enqueues. */
 typedef struct fig_dev_call {
     fig_callback callback;
     void *user;
@@ -63,6 +65,7 @@ typedef struct fig_device_api {
     /* FIG_NO_DEVICE: there is none, or none that this library can use. */
     fig_status (*open)(fig_dev **dev, const fig_engine_options *options);
     void (*close)(fig_dev *dev);
+    void (*read_traits)(const fig_dev *dev, fig_traits *traits); /* never fails */
 
     /* Blocks come zeroed and 256-byte aligned. Releasing memory that launched work uses is the
      * caller's fault: wait first. */
@@ -81,19 +84,32 @@ typedef struct fig_device_api {
     /* FIG_OK: idle. FIG_TIMEOUT: still running; below 0 there is no bound. A fault of the work
      * itself is not the wait's: it stays until it is taken. */
     fig_status (*stream_wait)(fig_dev *dev, fig_dev_stream *stream, int64_t timeout_us);
-    /* Execs launched and not ended; *fault: the first not taken. Never blocks. */
+    /* Execs launched and not ended, or, where the device cannot tell, launched since the stream was
+     * last idle; *fault: the first not taken. Never blocks. */
     fig_status (*stream_query)(fig_dev *dev, fig_dev_stream *stream, int64_t *pending,
                                fig_status *fault);
     /* The first fault of work on the stream, once, its sentence in this thread's message. */
     fig_status (*stream_take_fault)(fig_dev *dev, fig_dev_stream *stream);
+    /* The number of the capture that a stream of the caller's is in, which no other capture has; 0:
+     * none. stream: as in fig_append; NULL: `own`. FIG_INVALID: the device has no such stream. */
+    fig_status (*stream_capture)(fig_dev *dev, fig_dev_stream *own, void *stream,
+                                 uint64_t *capture);
 
-    /* Nodes are numbered from 0 as they are added. */
+    /* Nodes are numbered from 0 as they are added. FIG_CALL from graph_call: the callback failed or
+     * broke its capture; the graph can then only be destroyed. */
     fig_status (*graph_create)(fig_dev *dev, fig_dev_graph **graph);
     void (*graph_destroy)(fig_dev *dev, fig_dev_graph *graph);
     fig_status (*graph_kernel)(fig_dev *dev, fig_dev_graph *graph, const fig_dev_launch *launch,
                                fig_dev_after after);
     fig_status (*graph_call)(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
                              fig_dev_after after);
+
+    /* Enqueues what a graph holds on a stream of the caller's, as stream_capture takes it: where it
+     * captures, as part of that, which from then on holds an end of `tie`; else once, at once. Any
+     * number of times; no node is added after the first, and it has ended on `own` before it is
+     * destroyed. Where it fails in a capture, that is to be dropped. */
+    fig_status (*graph_append)(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own,
+                               void *stream, fig_tie *tie);
 
     /* An exec needs its graph no more and is launched on one stream only. patch rewrites one
      * kernel node's params for launches from here on, never its grid; calls are made anew with
@@ -106,5 +122,6 @@ typedef struct fig_device_api {
 } fig_device_api;
 
 extern const fig_device_api fig_device_host;
+extern const fig_device_api fig_device_cuda;
 
 #endif

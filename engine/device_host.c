@@ -27,14 +27,15 @@ struct fig_dev {
     uint64_t shuffle;
 };
 
-struct fig_dev_graph {
-    fig_host_work work;
-};
-
 struct fig_dev_exec {
     fig_host_work work;
     fig_dev_stream *stream; /* the one it was launched on; NULL before the first launch */
     uint32_t users;         /* launches not ended; under the stream's mutex */
+};
+
+struct fig_dev_graph {
+    fig_host_work work;
+    fig_dev_exec *exec; /* NULL before it was first appended */
 };
 
 struct fig_dev_stream {
@@ -72,6 +73,11 @@ static fig_status host_open(fig_dev **dev, const fig_engine_options *options) {
     host_close(*dev);
     *dev = NULL;
     return status;
+}
+
+static void host_read_traits(const fig_dev *dev, fig_traits *traits) {
+    (void)dev;
+    fig_traits_named(traits, "host");
 }
 
 static fig_status host_allocate(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
@@ -227,6 +233,19 @@ static fig_status host_stream_take_fault(fig_dev *dev, fig_dev_stream *stream) {
     return fig_status_relay(fault.status, fault.sentence);
 }
 
+static fig_status check_stream(const void *stream) {
+    if (stream == NULL) return FIG_OK;
+    return fig_fail(FIG_INVALID, "host device: stream is %p, it must be NULL", stream);
+}
+
+static fig_status host_stream_capture(fig_dev *dev, fig_dev_stream *own, void *stream,
+                                      uint64_t *capture) {
+    (void)own;
+    *capture = 0;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "stream_capture"));
+    return check_stream(stream);
+}
+
 static fig_status host_copy_in(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
                                size_t bytes) {
     FIG_TRY(count_call(dev, FIG_DRIVER, "copy_in"));
@@ -243,11 +262,76 @@ static fig_status host_copy_out(fig_dev *dev, fig_dev_stream *stream, void *to, 
     return FIG_OK;
 }
 
+/* ---- Execs --------------------------------------------------------------------------------- */
+
+static void host_exec_destroy(fig_dev *dev, fig_dev_exec *exec) {
+    (void)dev;
+    if (exec == NULL) return;
+    fig_host_work_finish(&exec->work);
+    free(exec);
+}
+
+static fig_status make_exec(fig_dev *dev, fig_dev_exec **out, const fig_host_work *work) {
+    *out = NULL;
+    fig_dev_exec *exec = calloc(1, sizeof *exec);
+    if (exec == NULL) return fig_fail(FIG_NOMEM, "host device: %zu bytes", sizeof *exec);
+    fig_status status = fig_host_work_copy(&exec->work, work);
+    if (status == FIG_OK && dev->shuffle != 0) status = fig_host_work_add_scratch(&exec->work);
+    if (status == FIG_OK) {
+        *out = exec;
+        return FIG_OK;
+    }
+    host_exec_destroy(dev, exec);
+    return status;
+}
+
+static fig_status host_exec_create(fig_dev *dev, fig_dev_exec **out, const fig_dev_graph *graph) {
+    *out = NULL;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "exec_create"));
+    return make_exec(dev, out, &graph->work);
+}
+
+/* Ends the exec's launches first: they read the very params that change, where a GPU's driver would
+ * have given each launch its own. */
+static fig_status host_exec_patch(fig_dev *dev, fig_dev_exec *exec, uint32_t node,
+                                  const void *params, size_t params_bytes) {
+    FIG_TRY(count_call(dev, FIG_DRIVER, "exec_patch"));
+    fig_dev_stream *stream = exec->stream;
+    if (stream != NULL) {
+        pthread_mutex_lock(&stream->mutex);
+        while (exec->users > 0)
+            pthread_cond_wait(&stream->ended, &stream->mutex);
+        pthread_mutex_unlock(&stream->mutex);
+    }
+    fig_host_work_patch(&exec->work, node, params, params_bytes);
+    return FIG_OK;
+}
+
+static fig_status launch(fig_dev_exec *exec, fig_dev_stream *stream) {
+    assert(exec->stream == NULL || exec->stream == stream);
+    pthread_mutex_lock(&stream->mutex);
+    int full = stream->pending == QUEUE_LIMIT;
+    if (!full) {
+        exec->stream = stream;
+        exec->users++;
+        stream->queue[(stream->first + stream->pending++) % QUEUE_LIMIT] = exec;
+        pthread_cond_signal(&stream->work);
+    }
+    pthread_mutex_unlock(&stream->mutex);
+    if (full) return fig_fail(FIG_BUSY, "host device: %d launches are in flight", QUEUE_LIMIT);
+    return FIG_OK;
+}
+
+static fig_status host_exec_launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *stream) {
+    FIG_TRY(count_call(dev, FIG_DRIVER, "exec_launch"));
+    return launch(exec, stream);
+}
+
 /* ---- Graphs -------------------------------------------------------------------------------- */
 
 static void host_graph_destroy(fig_dev *dev, fig_dev_graph *graph) {
-    (void)dev;
     if (graph == NULL) return;
+    host_exec_destroy(dev, graph->exec);
     fig_host_work_finish(&graph->work);
     free(graph);
 }
@@ -274,60 +358,14 @@ static fig_status host_graph_call(fig_dev *dev, fig_dev_graph *graph, const fig_
     return fig_host_work_call(&graph->work, call, after);
 }
 
-/* ---- Execs --------------------------------------------------------------------------------- */
-
-static void host_exec_destroy(fig_dev *dev, fig_dev_exec *exec) {
-    (void)dev;
-    if (exec == NULL) return;
-    fig_host_work_finish(&exec->work);
-    free(exec);
-}
-
-static fig_status host_exec_create(fig_dev *dev, fig_dev_exec **out, const fig_dev_graph *graph) {
-    *out = NULL;
-    FIG_TRY(count_call(dev, FIG_DRIVER, "exec_create"));
-    fig_dev_exec *exec = calloc(1, sizeof *exec);
-    if (exec == NULL) return fig_fail(FIG_NOMEM, "host device: %zu bytes", sizeof *exec);
-    fig_status status = fig_host_work_copy(&exec->work, &graph->work);
-    if (status == FIG_OK && dev->shuffle != 0) status = fig_host_work_add_scratch(&exec->work);
-    if (status == FIG_OK) {
-        *out = exec;
-        return FIG_OK;
-    }
-    host_exec_destroy(dev, exec);
-    return status;
-}
-
-/* Ends the exec's launches first: they read the very params that change, where a GPU's driver would
- * have given each launch its own. */
-static fig_status host_exec_patch(fig_dev *dev, fig_dev_exec *exec, uint32_t node,
-                                  const void *params, size_t params_bytes) {
-    FIG_TRY(count_call(dev, FIG_DRIVER, "exec_patch"));
-    fig_dev_stream *stream = exec->stream;
-    if (stream != NULL) {
-        pthread_mutex_lock(&stream->mutex);
-        while (exec->users > 0)
-            pthread_cond_wait(&stream->ended, &stream->mutex);
-        pthread_mutex_unlock(&stream->mutex);
-    }
-    fig_host_work_patch(&exec->work, node, params, params_bytes);
-    return FIG_OK;
-}
-
-static fig_status host_exec_launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *stream) {
-    assert(exec->stream == NULL || exec->stream == stream);
-    FIG_TRY(count_call(dev, FIG_DRIVER, "exec_launch"));
-    pthread_mutex_lock(&stream->mutex);
-    int full = stream->pending == QUEUE_LIMIT;
-    if (!full) {
-        exec->stream = stream;
-        exec->users++;
-        stream->queue[(stream->first + stream->pending++) % QUEUE_LIMIT] = exec;
-        pthread_cond_signal(&stream->work);
-    }
-    pthread_mutex_unlock(&stream->mutex);
-    if (full) return fig_fail(FIG_BUSY, "host device: %d launches are in flight", QUEUE_LIMIT);
-    return FIG_OK;
+/* There are no captures and no stream but the engine's own: it always runs at once. */
+static fig_status host_graph_append(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own,
+                                    void *stream, fig_tie *tie) {
+    (void)tie;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "graph_append"));
+    FIG_TRY(check_stream(stream));
+    if (graph->exec == NULL) FIG_TRY(make_exec(dev, &graph->exec, &graph->work));
+    return launch(graph->exec, own);
 }
 
 const fig_device_api fig_device_host = {
@@ -335,6 +373,7 @@ const fig_device_api fig_device_host = {
     .kind = FIG_DEVICE_HOST,
     .open = host_open,
     .close = host_close,
+    .read_traits = host_read_traits,
     .allocate = host_allocate,
     .release = host_release,
     .copy_in = host_copy_in,
@@ -344,10 +383,12 @@ const fig_device_api fig_device_host = {
     .stream_wait = host_stream_wait,
     .stream_query = host_stream_query,
     .stream_take_fault = host_stream_take_fault,
+    .stream_capture = host_stream_capture,
     .graph_create = host_graph_create,
     .graph_destroy = host_graph_destroy,
     .graph_kernel = host_graph_kernel,
     .graph_call = host_graph_call,
+    .graph_append = host_graph_append,
     .exec_create = host_exec_create,
     .exec_destroy = host_exec_destroy,
     .exec_patch = host_exec_patch,

@@ -1,7 +1,8 @@
 /* engine.c: open and close an engine, bind its tensors, move bytes in and out.
  *
- * All that is not done per step; replay.c is. Invariant: what is acquired in open() is given back
- * in close() in the opposite order, however far open() came. */
+ * All that is not done per step, as replay.c is, nor on a caller's stream, as append.c is.
+ * Invariant: what is acquired in open() is given back in close() in the opposite order, however far
+ * open() came. */
 #include "engine/engine.h"
 
 #include <inttypes.h>
@@ -27,15 +28,19 @@ static fig_status check_options(fig_engine_options *options) {
     return FIG_OK;
 }
 
-/* A caller who named cuda never gets the host. */
-static fig_status choose_device(fig_device device, const fig_device_api **api) {
-    *api = NULL;
-    switch (device) {
-    case FIG_DEVICE_AUTO:
-    case FIG_DEVICE_HOST: *api = &fig_device_host; return FIG_OK;
-    case FIG_DEVICE_CUDA: return fig_fail(FIG_NO_DEVICE, "engine: this library has no cuda device");
+/* A caller who named cuda never gets the host; AUTO gets it where there is no GPU to be used, and
+ * nowhere else: a GPU that is short of memory is an error, not another device. */
+static fig_status choose_device(fig_engine *engine, const fig_engine_options *options) {
+    const fig_device device = options->device;
+    if (device != FIG_DEVICE_AUTO && device != FIG_DEVICE_HOST && device != FIG_DEVICE_CUDA)
+        return fig_fail(FIG_INVALID, "engine: device is %d, which no fig_device is", (int)device);
+    if (device != FIG_DEVICE_HOST) {
+        engine->api = &fig_device_cuda;
+        fig_status status = engine->api->open(&engine->dev, options);
+        if (status != FIG_NO_DEVICE || device == FIG_DEVICE_CUDA) return status;
     }
-    return fig_fail(FIG_INVALID, "engine: device is %d, which no fig_device is", (int)device);
+    engine->api = &fig_device_host;
+    return engine->api->open(&engine->dev, options);
 }
 
 /*     pinned: [words, padded to 64][slot 0][slot 1]...  */
@@ -73,6 +78,14 @@ static fig_status open_execs(fig_engine *engine) {
     return fig_execs_init(&engine->execs, &engine->bindings, engine->stream, &places);
 }
 
+static fig_status open_tie(fig_engine *engine) {
+    for (uint32_t i = 0; i < FIG_ENGINE_FETCH_LIMIT; i++)
+        engine->fetches[i].bucket = -1;
+    engine->tie = fig_tie_create();
+    if (engine->tie == NULL) return fig_fail(FIG_NOMEM, "engine: a tie");
+    return FIG_OK;
+}
+
 static fig_status open_stamps(fig_engine *engine) {
     size_t count = (size_t)engine->program->spec.sequence_limit;
     engine->stamps.of = calloc(count, sizeof *engine->stamps.of);
@@ -80,12 +93,12 @@ static fig_status open_stamps(fig_engine *engine) {
     return FIG_OK;
 }
 
-/* In order: device, stream, memory, stamps, bindings, execs. */
+/* In order: device, stream, memory, tie, stamps, bindings, execs. */
 static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
-    FIG_TRY(choose_device(options->device, &engine->api));
-    FIG_TRY(engine->api->open(&engine->dev, options));
+    FIG_TRY(choose_device(engine, options));
     FIG_TRY(engine->api->stream_open(engine->dev, &engine->stream));
     FIG_TRY(open_memory(engine, (uint32_t)options->slots));
+    FIG_TRY(open_tie(engine));
     FIG_TRY(open_stamps(engine));
     return open_execs(engine);
 }
@@ -112,18 +125,28 @@ fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
     return FIG_OK;
 }
 
+static void close_memory(fig_engine *engine) {
+    fig_binding_finish(&engine->bindings);
+    engine->api->release(engine->dev, &engine->pinned);
+    engine->api->release(engine->dev, &engine->cursor);
+    engine->api->release(engine->dev, &engine->plan);
+    engine->api->release(engine->dev, &engine->workspace);
+    engine->api->close(engine->dev);
+}
+
+/* Closing while a graph of the caller's lives is the caller's fault. Such a graph may be launched
+ * all the same, or be half captured at this very moment, so what its nodes read stays where it is
+ * until the process ends: kernels, context, ring, workspace and the engine's own tensors. A replay
+ * then finds no plan, since nobody stages any more, and runs no rows. */
 void fig_engine_close(fig_engine *engine) {
     if (engine == NULL) return;
+    const int outlived = engine->tie != NULL && fig_tie_pieces(engine->tie) > 0;
     if (engine->dev != NULL) {
         engine->api->stream_close(engine->dev, engine->stream); /* nothing runs from here on */
         fig_execs_finish(&engine->execs);
-        fig_binding_finish(&engine->bindings);
-        engine->api->release(engine->dev, &engine->pinned);
-        engine->api->release(engine->dev, &engine->cursor);
-        engine->api->release(engine->dev, &engine->plan);
-        engine->api->release(engine->dev, &engine->workspace);
-        engine->api->close(engine->dev);
+        if (!outlived) close_memory(engine);
     }
+    fig_tie_drop(engine->tie);
     free(engine->stamps.of);
     free(engine);
 }
@@ -132,11 +155,18 @@ fig_device fig_engine_device(const fig_engine *engine) {
     return engine->api->kind;
 }
 
+fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits) {
+    fig_traits ours;
+    engine->api->read_traits(engine->dev, &ours);
+    return fig_status_give(traits, &ours, sizeof ours, "fig_traits");
+}
+
 /* ---- Bindings ------------------------------------------------------------------------------ */
 
 fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding) {
     fig_binding ours;
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, binding, "fig_binding"));
+    if (fig_tie_pieces(engine->tie) == 0) fig_binding_unmark(&engine->bindings);
     return fig_binding_bind(&engine->bindings, &ours);
 }
 
@@ -148,6 +178,7 @@ fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callbac
 /* A staged step belongs to the execs that it was staged for, so those may not change under it. */
 fig_status fig_engine_prepare(fig_engine *engine) {
     if (fig_execs_ready(&engine->execs)) return FIG_OK;
+    fig_engine_catch_up(engine);
     if (engine->staged != engine->launched)
         return fig_fail(FIG_INVALID,
                         "prepare: %" PRId64 " staged steps wait for their launch, with what was "
@@ -253,6 +284,7 @@ fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages) {
 
 fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {
     FIG_TRY(engine->api->stream_wait(engine->dev, engine->stream, timeout_us));
+    fig_engine_catch_up(engine);
     FIG_TRY(engine->api->stream_take_fault(engine->dev, engine->stream));
     uint64_t missed = fig_ring_missed(&engine->ring) - engine->missed;
     if (missed == 0) return FIG_OK;

@@ -18,9 +18,17 @@ fig_status fig_execs_init(fig_execs *execs, fig_binding_table *bindings, fig_dev
     return FIG_OK;
 }
 
+static void drop_segments(fig_execs *execs, fig_exec_bucket *bucket) {
+    for (uint32_t i = 0; i < bucket->segment_count; i++)
+        execs->bindings->api->graph_destroy(execs->bindings->dev, bucket->segments[i].graph);
+    bucket->segment_count = 0;
+}
+
 void fig_execs_finish(fig_execs *execs) {
     for (uint32_t i = 0; execs->buckets != NULL && i < execs->bindings->graphs->bucket_count; i++) {
         execs->bindings->api->exec_destroy(execs->bindings->dev, execs->buckets[i].exec);
+        drop_segments(execs, &execs->buckets[i]);
+        free(execs->buckets[i].segments);
         fig_lower_finish(&execs->buckets[i].lowered);
     }
     free(execs->buckets);
@@ -117,35 +125,50 @@ static fig_status add_launch(const fig_execs *execs, uint32_t bucket, fig_dev_gr
     return bindings->api->graph_kernel(bindings->dev, graph, &kernel, after);
 }
 
-/* Launch n is the graph's node n. Edges are sorted by what they lead to, so those into one launch
- * lie together. `from`: [launch_count] scratch. */
-static fig_status add_launches(const fig_execs *execs, uint32_t bucket, fig_dev_graph *graph,
-                               uint32_t *from) {
+/* Launch `first` is the graph's node 0. Edges are sorted by what they lead to, so those into one
+ * launch lie together; one that comes from outside of the range is none of the graph's. `from`:
+ * [range.count] scratch. */
+static fig_status add_launches(const fig_execs *execs, uint32_t bucket, fig_exec_range range,
+                               fig_dev_graph *graph, uint32_t *from) {
     const fig_lowered *lowered = &execs->buckets[bucket].lowered;
     uint32_t edge = 0;
-    for (uint32_t i = 0; i < lowered->launch_count; i++) {
+    while (edge < lowered->edge_count && lowered->edges[edge].to < range.first)
+        edge++;
+    for (uint32_t i = range.first; i < range.first + range.count; i++) {
         fig_dev_after after = {from, 0};
         for (; edge < lowered->edge_count && lowered->edges[edge].to == i; edge++)
-            from[after.count++] = lowered->edges[edge].from;
+            if (lowered->edges[edge].from >= range.first)
+                from[after.count++] = lowered->edges[edge].from - range.first;
         FIG_TRY(add_launch(execs, bucket, graph, &lowered->launches[i], after));
     }
-    assert(edge == lowered->edge_count);
     return FIG_OK;
+}
+
+static fig_status make_graph(const fig_execs *execs, uint32_t bucket, fig_exec_range range,
+                             fig_dev_graph **graph) {
+    const fig_device_api *api = execs->bindings->api;
+    fig_dev *dev = execs->bindings->dev;
+    assert(range.count <= execs->buckets[bucket].lowered.launch_count - range.first);
+    uint32_t *from = calloc((size_t)range.count + 1, sizeof *from);
+    *graph = NULL;
+    if (from == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", range.count);
+    fig_status status = api->graph_create(dev, graph);
+    if (status == FIG_OK) status = add_launches(execs, bucket, range, *graph, from);
+    free(from);
+    if (status == FIG_OK) return FIG_OK;
+    api->graph_destroy(dev, *graph);
+    *graph = NULL;
+    return status;
 }
 
 static fig_status make_exec(const fig_execs *execs, uint32_t bucket, fig_dev_exec **exec) {
     const fig_device_api *api = execs->bindings->api;
-    fig_dev *dev = execs->bindings->dev;
-    fig_dev_graph *graph = NULL;
-    uint32_t count = execs->buckets[bucket].lowered.launch_count;
-    uint32_t *from = calloc((size_t)count + 1, sizeof *from);
+    const fig_exec_range all = {0, execs->buckets[bucket].lowered.launch_count};
+    fig_dev_graph *graph;
     *exec = NULL;
-    if (from == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", count);
-    fig_status status = api->graph_create(dev, &graph);
-    if (status == FIG_OK) status = add_launches(execs, bucket, graph, from);
-    if (status == FIG_OK) status = api->exec_create(dev, exec, graph);
-    api->graph_destroy(dev, graph);
-    free(from);
+    FIG_TRY(make_graph(execs, bucket, all, &graph));
+    fig_status status = api->exec_create(execs->bindings->dev, exec, graph);
+    api->graph_destroy(execs->bindings->dev, graph);
     return status;
 }
 
@@ -211,16 +234,50 @@ int fig_execs_ready(const fig_execs *execs) {
     return execs->version == execs->bindings->version;
 }
 
+/* Steps in flight keep the addresses that they were launched with, so they end before those go:
+ * memory of bindings that are replaced, and graphs that were appended with them. What a caller's
+ * graph holds of those is the driver's copy. */
+static fig_status let_go(fig_execs *execs) {
+    fig_binding_table *bindings = execs->bindings;
+    int waits = fig_binding_unsettled(bindings);
+    for (uint32_t i = 0; i < bindings->graphs->bucket_count; i++)
+        waits |= execs->buckets[i].segment_count > 0;
+    if (waits) FIG_TRY(bindings->api->stream_wait(bindings->dev, execs->stream, -1));
+    for (uint32_t i = 0; i < bindings->graphs->bucket_count; i++)
+        drop_segments(execs, &execs->buckets[i]);
+    fig_binding_settle(bindings);
+    return FIG_OK;
+}
+
 fig_status fig_execs_prepare(fig_execs *execs) {
     fig_binding_table *bindings = execs->bindings;
     FIG_TRY(fig_binding_complete(bindings));
     for (uint32_t i = 0; i < bindings->graphs->bucket_count; i++)
         FIG_TRY(prepare_bucket(execs, i));
-    /* Steps in flight keep the addresses that they were launched with. */
-    if (fig_binding_unsettled(bindings))
-        FIG_TRY(bindings->api->stream_wait(bindings->dev, execs->stream, -1));
-    fig_binding_settle(bindings);
+    FIG_TRY(let_go(execs));
     execs->version = bindings->version;
     execs->prepares++;
+    return FIG_OK;
+}
+
+/* ---- Parts --------------------------------------------------------------------------------- */
+
+fig_status fig_execs_segment(fig_execs *execs, uint32_t index, fig_exec_range range,
+                             fig_dev_graph **graph) {
+    fig_exec_bucket *bucket = &execs->buckets[index];
+    const size_t limit = (size_t)execs->bindings->program->segment_count + 2;
+    assert(fig_execs_ready(execs) && range.count > 0);
+    *graph = NULL;
+    if (bucket->segments == NULL) bucket->segments = calloc(limit, sizeof *bucket->segments);
+    if (bucket->segments == NULL) return fig_fail(FIG_NOMEM, "engine: %zu segments", limit);
+    for (uint32_t i = 0; i < bucket->segment_count; i++) {
+        const fig_exec_segment *made = &bucket->segments[i];
+        if (made->range.first != range.first || made->range.count != range.count) continue;
+        *graph = made->graph;
+        return FIG_OK;
+    }
+    assert(bucket->segment_count < limit);
+    FIG_TRY(make_graph(execs, index, range, graph));
+    bucket->segments[bucket->segment_count++] = (fig_exec_segment){range, *graph};
     return FIG_OK;
 }

@@ -1,8 +1,10 @@
-/* execs.h: each bucket as a graph that the device can launch.
+/* execs.h: each bucket as a graph that the device can launch, and parts of it that a caller asks
+ * for.
  *
  * Owns the lowered launches, the filling in of addresses and the choice between patching a launch
- * and making its bucket anew. Invariant: an exec holds exactly the params that stand in its
- * bucket's lowered form, so what a new binding changes is found by comparing. */
+ * and making its bucket anew; parts are always made anew. Invariant: an exec holds exactly the
+ * params that stand in its bucket's lowered form, so what a new binding changes is found by
+ * comparing. */
 #ifndef FIG_ENGINE_EXECS_H
 #define FIG_ENGINE_EXECS_H
 
@@ -15,10 +17,22 @@ typedef struct fig_exec_places {
     uint32_t slot_count, slot_bytes;
 } fig_exec_places;
 
+/* Launches [first, first + count) of a bucket. */
+typedef struct fig_exec_range {
+    uint32_t first, count;
+} fig_exec_range;
+
+typedef struct fig_exec_segment {
+    fig_exec_range range;
+    fig_dev_graph *graph;
+} fig_exec_segment;
+
 typedef struct fig_exec_bucket {
     fig_lowered lowered; /* addresses filled in */
     fig_dev_exec *exec;
-    uint64_t calls_version; /* of the bindings that its calls were made with */
+    uint64_t calls_version;     /* of the bindings that its calls were made with */
+    fig_exec_segment *segments; /* [segment_count of the program + 2]; NULL: none was asked for */
+    uint32_t segment_count;     /* made, with the bindings in force */
 } fig_exec_bucket;
 
 typedef struct fig_execs {
@@ -39,5 +53,11 @@ void fig_execs_finish(fig_execs *execs);
 int fig_execs_ready(const fig_execs *execs);
 /* Makes it so. On failure nothing may be launched until a later call succeeds. */
 fig_status fig_execs_prepare(fig_execs *execs);
+
+/* The graph of a part of a bucket, made on the first call since prepare made something; ready by
+ * then. A part is all of a bucket, its fetch, or a segment of the program. Launches outside of it
+ * are nobody's to wait for: the stream that the graph is enqueued on orders them. */
+fig_status fig_execs_segment(fig_execs *execs, uint32_t bucket, fig_exec_range range,
+                             fig_dev_graph **graph);
 
 #endif

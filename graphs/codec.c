@@ -157,6 +157,7 @@ static fig_status contents_init(contents *c, const fig_graphs *graphs) {
     put_buckets(c, graphs);
     put(c, FIG_SECTION_KERN, c->kernels, list_kernels(view, &graphs->maker, c->kernels));
     put(c, FIG_SECTION_DIGS, graphs->made_digests, graphs->bucket_count);
+    put(c, FIG_SECTION_SEGM, view->segments, view->segment_count);
     return FIG_OK;
 }
 
@@ -306,11 +307,13 @@ static fig_status read_program(const fig_sections *sections, parts *p) {
         .operands = sections->raw[FIG_SECTION_OPND],
         .attributes = sections->raw[FIG_SECTION_ATTR],
         .strings = sections->raw[FIG_SECTION_STRS],
+        .segments = sections->raw[FIG_SECTION_SEGM],
         .tensor_count = sections->item_count[FIG_SECTION_TENS],
         .node_count = sections->item_count[FIG_SECTION_NODE],
         .operand_count = sections->item_count[FIG_SECTION_OPND],
         .attribute_bytes = sections->item_count[FIG_SECTION_ATTR],
         .string_bytes = sections->item_count[FIG_SECTION_STRS],
+        .segment_count = sections->item_count[FIG_SECTION_SEGM],
     };
     return refused("", fig_program_restore(&p->program, &view));
 }

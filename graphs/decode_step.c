@@ -8,13 +8,23 @@
 #include "graphs/program.h"
 #include "planner/spec.h"
 
+/* "q.7". */
+typedef struct layer_name {
+    char text[FIG_NAME_LIMIT + 1];
+} layer_name;
+
+static layer_name name_of(const char *stem, int32_t layer) {
+    layer_name name;
+    snprintf(name.text, sizeof name.text, "%s.%" PRId32, stem, layer);
+    return name;
+}
+
 /* "q", 7: q.7, the caller's. The rank follows from the dims. */
-static fig_tensor layer_tensor(fig_program *program, const char *name, int32_t layer,
+static fig_tensor layer_tensor(fig_program *program, const char *stem, int32_t layer,
                                fig_tensor_info info) {
-    char full_name[FIG_NAME_LIMIT + 1];
-    snprintf(full_name, sizeof full_name, "%s.%" PRId32, name, layer);
+    const layer_name name = name_of(stem, layer);
     info.size = sizeof info;
-    info.name = full_name;
+    info.name = name.text;
     info.role = FIG_BOUND;
     while (info.rank < 4 && info.dims[info.rank] != 0)
         info.rank++;
@@ -75,6 +85,7 @@ static void record_activation(fig_program *program, int32_t layer) {
     const fig_tensor gate_up = rows(program, "gate_up", layer, 2 * (int64_t)spec->ffn_width, 0);
     const fig_tensor act = rows(program, "act", layer, spec->ffn_width, 0);
     const fig_gated_op *op = FIG_OPTIONS(fig_gated_op, .in = gate_up, .out = act);
+    fig_program_segment(program, name_of("act", layer).text);
     switch (spec->activation) {
     case FIG_SILU: fig_silu_and_mul(program, op); return;
     case FIG_GELU: fig_gelu_and_mul(program, op); return;
@@ -101,6 +112,7 @@ void fig_program_decode_step(fig_program *program) {
     for (int32_t layer = 0; layer < spec->layers; layer++) {
         fig_program_layer(program, layer);
         record_activation(program, layer);
+        fig_program_segment(program, name_of("attn", layer).text);
         const fig_tensor q = rows(program, "q", layer, spec->q_heads, spec->head_dim);
         const fig_tensor k = rows(program, "k", layer, spec->kv_heads, spec->head_dim);
         const fig_tensor v = rows(program, "v", layer, spec->kv_heads, spec->head_dim);
@@ -113,4 +125,5 @@ void fig_program_decode_step(fig_program *program) {
                                            .window = window, .soft_cap = spec->soft_cap));
     }
     fig_program_layer(program, -1);
+    fig_program_segment(program, NULL);
 }

@@ -123,3 +123,17 @@ fig_status fig_edges_reduce(fig_edge *edges, uint32_t *edge_count) {
     *edge_count = kept;
     return FIG_OK;
 }
+
+fig_status fig_edges_check(const fig_edge *edges, uint32_t edge_count, uint32_t node_count) {
+    for (uint32_t i = 0; i < edge_count; i++) {
+        const fig_edge edge = edges[i], *last = i == 0 ? NULL : &edges[i - 1];
+        if (edge.from >= edge.to || edge.to >= node_count)
+            return fig_fail(FIG_FORMAT, "edge %u: %u to %u of %u nodes", i, edge.from, edge.to,
+                            node_count);
+        if (last != NULL &&
+            (edge.to < last->to || (edge.to == last->to && edge.from <= last->from)))
+            return fig_fail(FIG_FORMAT, "edge %u: %u to %u follows %u to %u", i, edge.from, edge.to,
+                            last->from, last->to);
+    }
+    return FIG_OK;
+}

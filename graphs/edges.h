@@ -25,4 +25,7 @@ fig_status fig_edges_derive(fig_edge **edges, uint32_t *edge_count, fig_edge_acc
  * nodes^2 / 8 bytes while it runs. */
 fig_status fig_edges_reduce(fig_edge *edges, uint32_t *edge_count);
 
+/* FIG_FORMAT: they do not point forward among so many nodes, or are not sorted by (to, from). */
+fig_status fig_edges_check(const fig_edge *edges, uint32_t edge_count, uint32_t node_count);
+
 #endif

@@ -1,13 +1,14 @@
 /* fold.c: what a program says once per layer.
  *
- * Compares tensors and nodes but for the layer's number; printing is inspect's. Invariant: no pass
- * takes longer than sorting the tensors, whatever their names. */
+ * Compares tensors, nodes and segments but for the layer's number; printing is inspect's.
+ * Invariant: no pass takes longer than sorting the tensors, whatever their names. */
 #include "graphs/fold.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "graphs/segment.h"
 #include "planner/status.h"
 
 enum { DIGITS_LIMIT = 6 };
@@ -110,16 +111,28 @@ typedef struct layer_pair {
     int32_t a, b;
 } layer_pair;
 
-/* Tensors a and b of these layers: their own, or one that is neither's. */
+/* The layers' own, or one that is neither's. */
+static int names_match(const char *a, const char *b, layer_pair layers) {
+    const fig_fold_name split_a = fig_fold_split(a), split_b = fig_fold_split(b);
+    if (split_a.number != layers.a) return strcmp(a, b) == 0;
+    return split_b.number == layers.b && split_a.stem_bytes == split_b.stem_bytes &&
+           memcmp(a, b, split_a.stem_bytes) == 0;
+}
+
+/* Tensors a and b of these layers. */
 static int operands_match(const fig_program_view *view, uint32_t a, uint32_t b, layer_pair layers) {
     if (a == 0 || b == 0) return a == b;
-    const char *name_a = fig_program_tensor_name(view, a);
-    const char *name_b = fig_program_tensor_name(view, b);
-    const fig_fold_name split_a = fig_fold_split(name_a), split_b = fig_fold_split(name_b);
-    if (split_a.number != layers.a) return a == b;
-    return split_b.number == layers.b && split_a.stem_bytes == split_b.stem_bytes &&
-           memcmp(name_a, name_b, split_a.stem_bytes) == 0 &&
+    return names_match(fig_program_tensor_name(view, a), fig_program_tensor_name(view, b),
+                       layers) &&
            compare_records(&view->tensors[a - 1], &view->tensors[b - 1]) == 0;
+}
+
+/* Of nodes a and b. */
+static int segments_match(const fig_program_view *view, uint32_t a, uint32_t b) {
+    const fig_segment *of_a = fig_segment_of(view, a), *of_b = fig_segment_of(view, b);
+    if (of_a == NULL || of_b == NULL) return of_a == of_b;
+    return names_match(view->strings + of_a->name, view->strings + of_b->name,
+                       (layer_pair){view->nodes[a].layer, view->nodes[b].layer});
 }
 
 static int nodes_match(const fig_program_view *view, const fig_node *a, const fig_node *b) {
@@ -146,6 +159,7 @@ int fig_fold_repeats(const fig_program_view *view, uint32_t a, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         if (view->nodes[b + i].layer - view->nodes[a + i].layer != apart) return 0;
         if (!nodes_match(view, &view->nodes[a + i], &view->nodes[b + i])) return 0;
+        if (!segments_match(view, a + i, b + i)) return 0;
     }
     return 1;
 }

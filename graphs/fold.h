@@ -1,7 +1,7 @@
 /* fold.h: what a program says once per layer, so that a reader is shown it once.
  *
  * Pure; for people only, nothing is stored or lowered by it. Invariant: what folds is equal but for
- * the number at the end of its tensors' names. */
+ * the number at the end of the names of its tensors and segments. */
 #ifndef FIG_GRAPHS_FOLD_H
 #define FIG_GRAPHS_FOLD_H
 

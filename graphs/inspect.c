@@ -10,6 +10,8 @@
 
 #include "planner/status.h"
 
+enum { PERIOD_LIMIT = 8 }; /* layers that take turns: gemma-3's do in sixes */
+
 int32_t fig_inspect_i32(const uint8_t *bytes) {
     int32_t value;
     memcpy(&value, bytes, sizeof value);
@@ -124,6 +126,48 @@ fig_inspect_value fig_inspect_value_of(const fig_inspect_bucket *bucket, const f
         if (reloc->offset == offset) value.reloc = reloc;
     }
     return value;
+}
+
+/* 1: what b comes after stands to b as what a comes after stands to a, or is the same launch. */
+static int edges_match(const fig_lowered *lowered, uint32_t a, uint32_t b) {
+    uint32_t first_a, count_a, first_b, count_b;
+    fig_inspect_edges(lowered, a, &first_a, &count_a);
+    fig_inspect_edges(lowered, b, &first_b, &count_b);
+    if (count_a != count_b) return 0;
+    for (uint32_t i = 0; i < count_a; i++) {
+        const uint32_t from_a = lowered->edges[first_a + i].from;
+        const uint32_t from_b = lowered->edges[first_b + i].from;
+        if (from_b != from_a && from_b - from_a != b - a) return 0;
+    }
+    return 1;
+}
+
+/* 1: the launches of the `count` nodes at a and of those right behind differ in their layers alone,
+ * where the nodes do. Params follow from operands and attributes, so only edges are left to
+ * compare. Launch n + 1 does node n. */
+static int launches_repeat(const fig_inspect_bucket *bucket, uint32_t a, uint32_t count) {
+    for (uint32_t i = a + 1; i <= a + count; i++)
+        if (!edges_match(&bucket->lowered, i, i + count)) return 0;
+    return 1;
+}
+
+/* The shortest period that repeats: of a model whose layers take turns, one turn is shown. */
+fig_inspect_stretch fig_inspect_stretch_at(const fig_program_view *view,
+                                           const fig_inspect_bucket *bucket, uint32_t node) {
+    fig_inspect_stretch s = {.node = node, .times = 1};
+    for (uint32_t end = node; s.period < PERIOD_LIMIT && end < view->node_count;) {
+        if (s.period > 0 && view->nodes[end].layer != view->nodes[end - 1].layer + 1) break;
+        end += fig_fold_block(view, end);
+        s.period++;
+        s.count = end - node;
+        while (fig_fold_repeats(view, end - s.count, s.count) &&
+               (bucket == NULL || launches_repeat(bucket, end - s.count, s.count))) {
+            end += s.count;
+            s.times++;
+        }
+        if (s.times > 1) return s;
+    }
+    return (fig_inspect_stretch){node, fig_fold_block(view, node), 1, 1};
 }
 
 static fig_status prepare_summary(fig_inspect_summary *summary) {

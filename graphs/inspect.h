@@ -1,4 +1,5 @@
-/* inspect.h: what text and JSON have in common: names for numbers, and where a param comes from.
+/* inspect.h: what text and JSON have in common: names for numbers, where a param comes from, and
+ * what is shown once.
  *
  * inspect.c is the public call and this vocabulary; inspect_text.c and inspect_json.c say the same
  * things in two ways. Invariant: neither knows a kernel by name; all comes from the table. */
@@ -56,6 +57,15 @@ fig_call_attributes fig_inspect_call(const fig_program_view *view, const fig_nod
 /* Edges that end at a launch: edges[*first], *count of them. */
 void fig_inspect_edges(const fig_lowered *lowered, uint32_t launch, uint32_t *first,
                        uint32_t *count);
+
+/* Nodes from `node` on that are shown once: `period` layers of in all `count` nodes, which the
+ * layers behind repeat until they are `times` as many. */
+typedef struct fig_inspect_stretch {
+    uint32_t node, count, period, times;
+} fig_inspect_stretch;
+/* bucket: NULL, or its launches repeat as well. */
+fig_inspect_stretch fig_inspect_stretch_at(const fig_program_view *view,
+                                           const fig_inspect_bucket *bucket, uint32_t node);
 
 void fig_inspect_text_summary(fig_print *print, const fig_inspect_summary *summary);
 void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket);

@@ -183,6 +183,19 @@ static void print_nodes(fig_print *print, const fig_program_view *view) {
     fig_print_close(print, ']');
 }
 
+static void print_segments(fig_print *print, const fig_program_view *view) {
+    fig_print_open(print, "segments", '[');
+    for (uint32_t i = 0; i < view->segment_count; i++) {
+        const fig_segment *segment = &view->segments[i];
+        fig_print_open(print, NULL, '{');
+        fig_print_string(print, "name", view->strings + segment->name);
+        fig_print_integer(print, "node", segment->node);
+        fig_print_integer(print, "node_count", segment->node_count);
+        fig_print_close(print, '}');
+    }
+    fig_print_close(print, ']');
+}
+
 /* ---- Classes */
 
 static void print_class(fig_print *print, const fig_inspect_summary *summary, int32_t index) {
@@ -235,6 +248,7 @@ void fig_inspect_json_summary(fig_print *print, const fig_inspect_summary *summa
     fig_print_integer(print, "plan_bytes", (int64_t)graphs->plan_bytes);
     print_tensors(print, summary->view);
     print_nodes(print, summary->view);
+    print_segments(print, summary->view);
     fig_print_open(print, "classes", '[');
     for (int32_t i = 0; i < summary->classes.count; i++)
         print_class(print, summary, i);

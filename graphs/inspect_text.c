@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "graphs/segment.h"
+
 enum {
     INDENT = 2,
-    LABEL = 14,      /* column of what a label names */
-    OPERATION = 18,  /* columns of an operation's name */
-    PERIOD_LIMIT = 8 /* layers that take turns: gemma-3's do in sixes */
+    LABEL = 14,    /* column of what a label names */
+    OPERATION = 18 /* columns of an operation's name */
 };
 
 /* A label at the left, for the caller to go on. */
@@ -177,9 +178,9 @@ typedef struct node_words {
     uint32_t indent;
 } node_words;
 
-static void print_operand(fig_print *print, const node_words *words, uint32_t tensor,
-                          const char *before) {
-    const char *name = fig_program_tensor_name(words->view, tensor);
+/* The name of a tensor or of a segment of the node, as one word. */
+static void print_name(fig_print *print, const node_words *words, const char *before,
+                       const char *name) {
     const fig_fold_name split = fig_fold_split(name);
     char text[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
     if (words->folded && split.number != FIG_FOLD_NONE &&
@@ -199,7 +200,7 @@ static void print_operands(fig_print *print, const node_words *words, uint32_t a
     for (uint32_t i = 0; i < node->operand_count; i++) {
         const uint32_t tensor = view->operands[node->operand + i];
         if (tensor == 0 || !(fig_program_access(view, node, i) & access)) continue;
-        print_operand(print, words, tensor, before);
+        print_name(print, words, before, fig_program_tensor_name(view, tensor));
         before = ", ";
     }
 }
@@ -224,56 +225,7 @@ static void print_node(fig_print *print, const node_words *words) {
     fig_print_end_line(print);
 }
 
-/* 1: what b comes after stands to b as what a comes after stands to a, or is the same launch. */
-static int edges_match(const fig_lowered *lowered, uint32_t a, uint32_t b) {
-    uint32_t first_a, count_a, first_b, count_b;
-    fig_inspect_edges(lowered, a, &first_a, &count_a);
-    fig_inspect_edges(lowered, b, &first_b, &count_b);
-    if (count_a != count_b) return 0;
-    for (uint32_t i = 0; i < count_a; i++) {
-        const uint32_t from_a = lowered->edges[first_a + i].from;
-        const uint32_t from_b = lowered->edges[first_b + i].from;
-        if (from_b != from_a && from_b - from_a != b - a) return 0;
-    }
-    return 1;
-}
-
-/* 1: the launches of the `count` nodes at a and of those right behind differ in their layers alone,
- * where the nodes do. Params follow from operands and attributes, so only edges are left to
- * compare. Launch n + 1 does node n. */
-static int launches_repeat(const fig_inspect_bucket *bucket, uint32_t a, uint32_t count) {
-    for (uint32_t i = a + 1; i <= a + count; i++)
-        if (!edges_match(&bucket->lowered, i, i + count)) return 0;
-    return 1;
-}
-
-/* Nodes from `node` on that are shown once: `period` layers of in all `count` nodes, which the
- * layers behind repeat until they are `times` as many. */
-typedef struct stretch {
-    uint32_t node, count, period, times;
-} stretch;
-
-/* The shortest period that repeats, so that a model whose layers take turns is shown one turn of.
- * bucket: NULL, or its launches repeat as well. */
-static stretch stretch_at(const fig_program_view *view, const fig_inspect_bucket *bucket,
-                          uint32_t node) {
-    stretch s = {.node = node, .times = 1};
-    for (uint32_t end = node; s.period < PERIOD_LIMIT && end < view->node_count;) {
-        if (s.period > 0 && view->nodes[end].layer != view->nodes[end - 1].layer + 1) break;
-        end += fig_fold_block(view, end);
-        s.period++;
-        s.count = end - node;
-        while (fig_fold_repeats(view, end - s.count, s.count) &&
-               (bucket == NULL || launches_repeat(bucket, end - s.count, s.count))) {
-            end += s.count;
-            s.times++;
-        }
-        if (s.times > 1) return s;
-    }
-    return (stretch){node, fig_fold_block(view, node), 1, 1};
-}
-
-static void print_layer(fig_print *print, const stretch *s, int layer) {
+static void print_layer(fig_print *print, const fig_inspect_stretch *s, int layer) {
     const uint32_t first = (uint32_t)layer, last = first + (s->times - 1) * s->period;
     if (layer < 0) {
         fig_print_text(print, "  of no layer\n");
@@ -288,13 +240,26 @@ static void print_layer(fig_print *print, const stretch *s, int layer) {
     }
 }
 
+/* Above the first node of a segment, of a layer, and behind a segment. */
+static void print_segment(fig_print *print, const node_words *words, int in_layer) {
+    const fig_program_view *view = words->view;
+    const uint32_t n = words->node;
+    const fig_segment *segment = fig_segment_of(view, n);
+    const fig_segment *before = in_layer ? fig_segment_of(view, n - 1) : NULL;
+    if (segment == before) return;
+    if (segment == NULL) fig_print_word(print, words->indent, "of no segment");
+    if (segment != NULL) print_name(print, words, "segment ", view->strings + segment->name);
+    fig_print_end_line(print);
+}
+
 static void print_program(fig_print *print, const fig_program_view *view) {
     fig_print_text(print, "\nnodes: %" PRIu32 "\n", view->node_count);
     for (uint32_t n = 0; n < view->node_count;) {
-        const stretch s = stretch_at(view, NULL, n);
+        const fig_inspect_stretch s = fig_inspect_stretch_at(view, NULL, n);
         for (uint32_t i = n; i < n + s.count; i++) {
-            if (i == n || view->nodes[i].layer != view->nodes[i - 1].layer)
-                print_layer(print, &s, view->nodes[i].layer);
+            const int in_layer = i > n && view->nodes[i].layer == view->nodes[i - 1].layer;
+            if (!in_layer) print_layer(print, &s, view->nodes[i].layer);
+            print_segment(print, &(node_words){view, i, s.times > 1, INDENT}, in_layer);
             print_node(print, &(node_words){view, i, s.times > 1, INDENT + OPERATION});
         }
         n += s.count * s.times;
@@ -563,15 +528,15 @@ void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket)
     fig_print_text(print, "\n");
     print_launch(print, bucket, 0);
     for (uint32_t n = 0; n < view->node_count;) {
-        const stretch s = stretch_at(view, bucket, n);
+        const fig_inspect_stretch s = fig_inspect_stretch_at(view, bucket, n);
         const uint32_t end = n + s.count * s.times;
         for (uint32_t i = n; i < n + s.count; i++) {
             const int layer = view->nodes[i].layer;
+            const int in_layer = i > n && layer == view->nodes[i - 1].layer;
             fig_print_text(print, "\n");
-            if (i == n || layer != view->nodes[i - 1].layer) {
-                if (layer >= 0) fig_print_text(print, "layer %d\n", layer);
-                if (layer < 0) fig_print_text(print, "of no layer\n");
-            }
+            if (!in_layer && layer >= 0) fig_print_text(print, "layer %d\n", layer);
+            if (!in_layer && layer < 0) fig_print_text(print, "of no layer\n");
+            print_segment(print, &(node_words){view, i, 0, 0}, in_layer);
             print_launch(print, bucket, i + 1);
         }
         if (s.times > 1)

@@ -1,7 +1,8 @@
 /* program.c: record a step into flat arrays, copy it, and check all of it.
  *
- * Leaves what an operation demands to operation.c, the order of nodes to edges.c and names to
- * strings.c. Invariant: `view` points at the arrays, and only expose() sets it. */
+ * Leaves what an operation demands to operation.c, the order of nodes to edges.c, what a segment
+ * may be to segment.c and names to strings.c. Invariant: `view` points at the arrays, and only
+ * expose() sets it. */
 #include "graphs/program.h"
 
 #include <assert.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "graphs/operation.h"
+#include "graphs/segment.h"
 #include "planner/size.h"
 #include "planner/spec.h"
 #include "planner/status.h"
@@ -26,9 +28,12 @@ typedef struct array {
 
 struct fig_program {
     fig_program_view view;
-    array tensors, nodes, operands, attributes;
+    array tensors, nodes, operands, attributes, segments;
     fig_edge *edges;
     fig_strings strings;
+    fig_strings given;     /* names of segments, also of those that no node follows */
+    uint32_t next_segment; /* offset in `given`: of the one that begins with the next node */
+    int segment_is_open;   /* 1: the next node is of the last segment, unless one begins with it */
     int16_t layer;
     int finished;
     fig_status status; /* the first failure, and its sentence */
@@ -42,12 +47,14 @@ static void expose(fig_program *program) {
     view->operands = program->operands.items;
     view->attributes = program->attributes.items;
     view->strings = program->strings.text;
+    view->segments = program->segments.items;
     view->edges = program->edges;
     view->tensor_count = program->tensors.count;
     view->node_count = program->nodes.count;
     view->operand_count = program->operands.count;
     view->attribute_bytes = program->attributes.count;
     view->string_bytes = program->strings.bytes;
+    view->segment_count = program->segments.count;
 }
 
 static fig_status append(array *to, const void *items, uint32_t count) {
@@ -245,6 +252,15 @@ int fig_program_reads_lengths(const fig_program_view *view) {
     return view->node_count > 0 && view->nodes[0].op == FIG_OP_PLAN;
 }
 
+int fig_program_find_segment(const fig_program_view *view, const char *name, fig_segment *segment) {
+    for (uint32_t i = 0; i < view->segment_count; i++) {
+        *segment = view->segments[i];
+        if (strcmp(view->strings + segment->name, name) == 0) return 1;
+    }
+    *segment = (fig_segment){0, 0, 0};
+    return 0;
+}
+
 uint64_t fig_program_tensor_bytes(const fig_program_view *view, uint32_t tensor) {
     uint64_t bytes;
     assert(tensor >= 1 && tensor <= view->tensor_count);
@@ -264,6 +280,21 @@ uint32_t fig_program_access(const fig_program_view *view, const fig_node *node, 
     return i < call.read_count ? FIG_ACCESS_READ : FIG_ACCESS_WRITE;
 }
 
+/* Node `node` goes into the segment that is to begin, or is open. */
+static fig_status join_segment(fig_program *program, uint32_t node) {
+    fig_string_slot *slot;
+    if (program->next_segment == 0) {
+        fig_segment *segments = program->segments.items;
+        if (program->segment_is_open) segments[program->segments.count - 1].node_count++;
+        return FIG_OK;
+    }
+    const char *name = program->given.text + program->next_segment;
+    FIG_TRY(fig_strings_add(&program->strings, name, &slot));
+    program->next_segment = 0;
+    program->segment_is_open = 1;
+    return append(&program->segments, &(fig_segment){slot->offset, node, 1}, 1);
+}
+
 static fig_status add_node(fig_program *program, const fig_node *node, const uint32_t *operands,
                            const void *attributes) {
     static const uint8_t zeros[ATTRIBUTE_UNIT];
@@ -271,6 +302,7 @@ static fig_status add_node(fig_program *program, const fig_node *node, const uin
     FIG_TRY(append(&program->operands, operands, node->operand_count));
     FIG_TRY(append(&program->attributes, attributes, node->attribute_bytes));
     FIG_TRY(append(&program->attributes, zeros, padded - node->attribute_bytes));
+    if (node->op != FIG_OP_PLAN) FIG_TRY(join_segment(program, program->nodes.count));
     return append(&program->nodes, node, 1);
 }
 
@@ -328,9 +360,11 @@ fig_status fig_program_create(fig_program **out, const fig_spec *spec) {
         (array){"operands", sizeof(uint32_t), FIG_NODE_LIMIT * FIG_OPERAND_LIMIT, 0, 0, NULL};
     program->attributes =
         (array){"bytes of attributes", 1, FIG_NODE_LIMIT * FIG_ATTRIBUTE_LIMIT, 0, 0, NULL};
+    program->segments = (array){"segments", sizeof(fig_segment), FIG_SEGMENT_LIMIT, 0, 0, NULL};
     program->layer = -1;
     if ((status = fig_spec_resolve(spec, &program->view.spec)) != FIG_OK) goto fail;
     if ((status = fig_strings_init(&program->strings)) != FIG_OK) goto fail;
+    if ((status = fig_strings_init(&program->given)) != FIG_OK) goto fail;
     expose(program);
     *out = program;
     return FIG_OK;
@@ -345,8 +379,10 @@ void fig_program_destroy(fig_program *program) {
     free(program->nodes.items);
     free(program->operands.items);
     free(program->attributes.items);
+    free(program->segments.items);
     free(program->edges);
     fig_strings_finish(&program->strings);
+    fig_strings_finish(&program->given);
     free(program);
 }
 
@@ -359,6 +395,24 @@ void fig_program_layer(fig_program *program, int32_t layer) {
         return;
     }
     program->layer = (int16_t)layer;
+}
+
+static fig_status give_segment(fig_program *program, const char *name) {
+    const uint32_t bytes = program->given.bytes;
+    fig_string_slot *slot;
+    FIG_TRY(fig_segment_check_name(name));
+    FIG_TRY(fig_strings_add(&program->given, name, &slot));
+    if (slot->offset < bytes)
+        return fig_fail(FIG_INVALID, "segment %s: the name was given before", name);
+    program->next_segment = slot->offset;
+    return FIG_OK;
+}
+
+void fig_program_segment(fig_program *program, const char *name) {
+    if (!fig_program_recording(program)) return;
+    program->next_segment = 0;
+    program->segment_is_open = 0;
+    if (name != NULL) fig_program_refuse(program, give_segment(program, name));
 }
 
 fig_status fig_program_ready(const fig_program *program) {
@@ -405,6 +459,7 @@ static fig_status fill(fig_program *program, const fig_program_view *view) {
     FIG_TRY(append(&program->nodes, view->nodes, view->node_count));
     FIG_TRY(append(&program->operands, view->operands, view->operand_count));
     FIG_TRY(append(&program->attributes, view->attributes, view->attribute_bytes));
+    FIG_TRY(append(&program->segments, view->segments, view->segment_count));
     fig_strings_finish(&program->strings);
     FIG_TRY(fig_strings_load(&program->strings, view->strings, view->string_bytes));
     expose(program);
@@ -459,6 +514,7 @@ static fig_status check_counts(const fig_program_view *view) {
     FIG_TRY(check_count("operands", view->operand_count, 0, FIG_NODE_LIMIT * FIG_OPERAND_LIMIT));
     FIG_TRY(check_count("bytes of attributes", view->attribute_bytes, 0,
                         FIG_NODE_LIMIT * FIG_ATTRIBUTE_LIMIT));
+    FIG_TRY(check_count("segments", view->segment_count, 0, FIG_SEGMENT_LIMIT));
     if (view->node_count == 0) return fig_fail(FIG_INVALID, "program: no node was recorded");
     return check_count("nodes", view->node_count, 1, FIG_NODE_LIMIT);
 }
@@ -519,28 +575,15 @@ static fig_status check_nodes(const fig_program_view *view) {
     return FIG_OK;
 }
 
-static fig_status check_edges(const fig_program_view *view) {
-    for (uint32_t i = 0; i < view->edge_count; i++) {
-        const fig_edge edge = view->edges[i], *last = i == 0 ? NULL : &view->edges[i - 1];
-        if (edge.from >= edge.to || edge.to >= view->node_count)
-            return fig_fail(FIG_FORMAT, "edge %u: %u to %u of %u nodes", i, edge.from, edge.to,
-                            view->node_count);
-        if (last != NULL &&
-            (edge.to < last->to || (edge.to == last->to && edge.from <= last->from)))
-            return fig_fail(FIG_FORMAT, "edge %u: %u to %u follows %u to %u", i, edge.from, edge.to,
-                            last->from, last->to);
-    }
-    return FIG_OK;
-}
-
 fig_status fig_program_check(const fig_program_view *view) {
     fig_strings names;
     memset(&names, 0, sizeof names);
     FIG_TRY(check_counts(view));
     FIG_TRY(check_spec(&view->spec));
     fig_status status = check_tensors(view, &names);
+    if (status == FIG_OK) status = check_nodes(view);
+    if (status == FIG_OK) status = fig_segment_check(view, &names);
     fig_strings_finish(&names);
     FIG_TRY(status);
-    FIG_TRY(check_nodes(view));
-    return check_edges(view);
+    return fig_edges_check(view->edges, view->edge_count, view->node_count);
 }

@@ -14,6 +14,7 @@
 enum {
     FIG_TENSOR_LIMIT = 1 << 14,
     FIG_NODE_LIMIT = 1 << 13,
+    FIG_SEGMENT_LIMIT = FIG_NODE_LIMIT, /* none is without a node */
     FIG_MULTIPLE_LIMIT = 64,
     FIG_CALL_BYTES_LIMIT = 256,
     FIG_CALL_TENSOR_LIMIT = 16
@@ -53,6 +54,13 @@ typedef struct fig_call_attributes {
 } fig_call_attributes;
 static_assert(sizeof(fig_call_attributes) == 24 + FIG_CALL_BYTES_LIMIT, "file format");
 
+/* Nodes [node, node + node_count) under a name that no other segment has. */
+typedef struct fig_segment {
+    uint32_t name; /* offset into strings */
+    uint32_t node, node_count;
+} fig_segment;
+static_assert(sizeof(fig_segment) == 12, "file format");
+
 /* What all readers read. Tensor id t is tensors[t - 1]. */
 typedef struct fig_program_view {
     fig_spec spec; /* resolved */
@@ -60,9 +68,11 @@ typedef struct fig_program_view {
     const fig_node *nodes;
     const uint32_t *operands;
     const uint8_t *attributes;
-    const char *strings;   /* NUL-terminated, the first "" */
-    const fig_edge *edges; /* derived, never stored; sorted by (to, from) */
+    const char *strings;         /* NUL-terminated, the first "" */
+    const fig_segment *segments; /* sorted by node, none overlaps another */
+    const fig_edge *edges;       /* derived, never stored; sorted by (to, from) */
     uint32_t tensor_count, node_count, operand_count, attribute_bytes, string_bytes, edge_count;
+    uint32_t segment_count;
 } fig_program_view;
 
 struct fig_program; /* fig_program of the public header: growable arrays around a view */
@@ -85,6 +95,8 @@ uint32_t fig_program_string(fig_program *program, const char *text);
 /* FIG_OK once finished: only then may a view be trusted. Otherwise the failure that was kept. */
 fig_status fig_program_ready(const fig_program *program);
 const char *fig_program_tensor_name(const fig_program_view *view, uint32_t tensor);
+/* 1: *segment is the one of that name; 0: there is none, and it is all zeros. */
+int fig_program_find_segment(const fig_program_view *view, const char *name, fig_segment *segment);
 /* FIG_ACCESS_* of a node's i-th operand. */
 uint32_t fig_program_access(const fig_program_view *view, const fig_node *node, uint32_t i);
 uint32_t fig_program_dtype_bytes(uint32_t dtype); /* 0: no fig_dtype */

@@ -20,11 +20,7 @@
 #error "a .fig file is a dump of little-endian PODs"
 #endif
 
-enum {
-    COMPRESSION_LEVEL = 12,
-    SECTION_ALIGNMENT = 8,
-    TABLE_BYTES = FIG_SECTION_COUNT * sizeof(fig_file_section)
-};
+enum { COMPRESSION_LEVEL = 12, SECTION_ALIGNMENT = 8 };
 
 const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_ENVR] = {"ENVR", sizeof(fig_file_machine), 1, 1},
@@ -37,6 +33,7 @@ const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_BUCK] = {"BUCK", sizeof(fig_file_bucket), 1, FIG_BUCKET_LIMIT},
     [FIG_SECTION_KERN] = {"KERN", sizeof(fig_file_kernel), 1, FIG_FILE_KERNEL_LIMIT, .derived = 1},
     [FIG_SECTION_DIGS] = {"DIGS", sizeof(uint64_t), 1, FIG_BUCKET_LIMIT, .derived = 1},
+    [FIG_SECTION_SEGM] = {"SEGM", sizeof(fig_segment), 1, FIG_SEGMENT_LIMIT, .optional = 1},
 };
 
 /* ---- What both directions share */
@@ -49,12 +46,16 @@ static uint64_t raw_bytes_of(const fig_sections *sections, fig_section s) {
     return (uint64_t)sections->item_count[s] * fig_section_table[s].item_bytes;
 }
 
+static int is_absent(const fig_sections *sections, fig_section s) {
+    return fig_section_table[s].optional && sections->item_count[s] == 0;
+}
+
 void fig_sections_hash(const fig_sections *sections, uint8_t content_id[32]) {
     fig_hash_sha256 hash;
     fig_hash_sha256_init(&hash);
     for (fig_section s = 0; s < FIG_SECTION_COUNT; s++) {
         const uint64_t raw_bytes = raw_bytes_of(sections, s);
-        if (fig_section_table[s].derived) continue;
+        if (fig_section_table[s].derived || is_absent(sections, s)) continue;
         fig_hash_sha256_add(&hash, fig_section_table[s].name, 4);
         fig_hash_sha256_add(&hash, &raw_bytes, sizeof raw_bytes);
         fig_hash_sha256_add(&hash, sections->raw[s], (size_t)raw_bytes);
@@ -78,29 +79,29 @@ static void hash_file(const uint8_t *bytes, size_t count, uint8_t check[8]) {
 
 /* ---- Writing */
 
-/* Compresses the sections to behind the table and fills it; *end: the file's bytes. */
+/* Compresses the sections to behind the table and fills it; `at`: the table's end, which becomes
+ * the file's. */
 static fig_status compress(const fig_sections *sections, ZSTD_CCtx *context, uint8_t *file,
-                           size_t capacity, fig_file_section table[FIG_SECTION_COUNT],
-                           size_t *end) {
-    size_t at = sizeof(fig_file_header) + TABLE_BYTES;
-    memset(table, 0, TABLE_BYTES);
+                           size_t capacity, fig_file_section *table, size_t *at) {
     for (fig_section s = 0; s < FIG_SECTION_COUNT; s++) {
         const fig_section_rule *rule = &fig_section_table[s];
+        if (is_absent(sections, s)) continue;
         assert(sections->item_count[s] >= rule->least && sections->item_count[s] <= rule->most);
         const uint64_t raw_bytes = raw_bytes_of(sections, s);
-        const size_t stored =
-            ZSTD_compress2(context, file + at, capacity - at, sections->raw[s], (size_t)raw_bytes);
+        const size_t stored = ZSTD_compress2(context, file + *at, capacity - *at, sections->raw[s],
+                                             (size_t)raw_bytes);
         if (ZSTD_isError(stored))
             return fig_fail(FIG_NOMEM, "section %s: zstd: %s", rule->name,
                             ZSTD_getErrorName(stored));
-        memcpy(table[s].name, rule->name, sizeof table[s].name);
-        table[s].offset = at;
-        table[s].stored_bytes = stored;
-        table[s].raw_bytes = raw_bytes;
-        table[s].item_bytes = rule->item_bytes;
-        *end = (size_t)aligned(at + stored);
-        memset(file + at + stored, 0, *end - at - stored);
-        at = *end;
+        *table = (fig_file_section){.offset = *at,
+                                    .stored_bytes = stored,
+                                    .raw_bytes = raw_bytes,
+                                    .item_bytes = rule->item_bytes};
+        memcpy(table->name, rule->name, sizeof table->name);
+        table++;
+        const size_t end = *at + stored;
+        *at = (size_t)aligned(end);
+        memset(file + end, 0, *at - end);
     }
     return FIG_OK;
 }
@@ -108,11 +109,14 @@ static fig_status compress(const fig_sections *sections, ZSTD_CCtx *context, uin
 static fig_status write_file(const fig_sections *sections, ZSTD_CCtx *context, uint8_t **bytes,
                              size_t *count) {
     fig_file_section table[FIG_SECTION_COUNT];
-    fig_file_header header = {
-        .format = FIG_FILE_FORMAT, .section_count = FIG_SECTION_COUNT, .maker = sections->maker};
-    size_t capacity = sizeof header + sizeof table, end = 0;
-    for (fig_section s = 0; s < FIG_SECTION_COUNT; s++)
+    fig_file_header header = {.format = FIG_FILE_FORMAT, .maker = sections->maker};
+    size_t capacity = sizeof header + sizeof table;
+    for (fig_section s = 0; s < FIG_SECTION_COUNT; s++) {
+        header.section_count += !is_absent(sections, s);
         capacity += (size_t)aligned(ZSTD_compressBound((size_t)raw_bytes_of(sections, s)));
+    }
+    const size_t table_bytes = header.section_count * sizeof *table;
+    size_t end = sizeof header + table_bytes;
     uint8_t *file = malloc(capacity);
     if (file == NULL) return fig_fail(FIG_NOMEM, "sections: a file of %zu bytes", capacity);
     fig_status status = compress(sections, context, file, capacity, table, &end);
@@ -125,7 +129,7 @@ static fig_status write_file(const fig_sections *sections, ZSTD_CCtx *context, u
     header.file_bytes = end;
     fig_sections_hash(sections, header.content_id);
     memcpy(file, &header, sizeof header);
-    memcpy(file + sizeof header, table, sizeof table);
+    memcpy(file + sizeof header, table, table_bytes);
     hash_file(file, end, file + offsetof(fig_file_header, check));
     *bytes = file;
     *count = end;
@@ -150,7 +154,7 @@ typedef struct reader {
     const uint8_t *bytes; /* [count] */
     size_t count;
     fig_file_header header;
-    fig_file_section table[FIG_SECTION_COUNT]; /* of the sections known here */
+    fig_file_section table[FIG_SECTION_COUNT]; /* of the sections known here; zeros: absent */
 } reader;
 
 static fig_status check_magic(const reader *r) {
@@ -247,6 +251,12 @@ static fig_status check_claims(const fig_file_section *entry, const fig_section_
     return FIG_OK;
 }
 
+/* *expected moves past sections before `s` that need not be there. */
+static void pass_optional(fig_section *expected, fig_section s) {
+    while (*expected < s && fig_section_table[*expected].optional)
+        ++*expected;
+}
+
 /* One row of the table; `expected`: the section known here that comes next. */
 static fig_status read_entry(reader *r, const fig_file_section *entry, fig_section *expected) {
     const fig_section s = section_of(entry->name);
@@ -256,6 +266,7 @@ static fig_status read_entry(reader *r, const fig_file_section *entry, fig_secti
                         "section %.4s: unknown, flags are %#" PRIx32 "; the file was made by "
                         "version %" PRIu32 ", this library is %d",
                         entry->name, entry->flags, r->header.maker, FIG_VERSION);
+    pass_optional(expected, s);
     if (s != *expected)
         return fig_fail(FIG_FORMAT, "section %s stands where %s must", fig_section_table[s].name,
                         *expected < FIG_SECTION_COUNT ? fig_section_table[*expected].name
@@ -278,6 +289,7 @@ static fig_status read_table(reader *r) {
         FIG_TRY(check_place(r, &entry, &at));
         FIG_TRY(read_entry(r, &entry, &expected));
     }
+    pass_optional(&expected, FIG_SECTION_COUNT);
     if (expected != FIG_SECTION_COUNT)
         return fig_fail(FIG_FORMAT, "section %s is missing", fig_section_table[expected].name);
     if (at != r->count)
@@ -318,6 +330,7 @@ static fig_status decompress_all(const reader *r, fig_sections *sections) {
     ZSTD_DCtx *context = ZSTD_createDCtx();
     if (context == NULL) return fig_fail(FIG_NOMEM, "sections: a zstd context");
     for (fig_section s = 0; s < FIG_SECTION_COUNT && status == FIG_OK; s++) {
+        if (r->table[s].offset == 0) continue; /* absent */
         status = decompress(r, s, context, &sections->held[s]);
         sections->raw[s] = sections->held[s];
         sections->item_count[s] =

@@ -68,7 +68,7 @@ static_assert(sizeof(fig_file_kernel) == 64, "file format");
 
 static_assert(sizeof(fig_spec) == 176 && offsetof(fig_spec, rope) == 144, "file format");
 
-/* In file order; each is required, once. */
+/* In file order; each is there once, where its rule does not let it be absent. */
 typedef enum fig_section {
     FIG_SECTION_ENVR, /* fig_file_machine: what it was lowered for */
     FIG_SECTION_SPEC, /* fig_spec, resolved */
@@ -80,6 +80,7 @@ typedef enum fig_section {
     FIG_SECTION_BUCK, /* fig_file_bucket */
     FIG_SECTION_KERN, /* fig_file_kernel; derived by the maker */
     FIG_SECTION_DIGS, /* u64 digests of the launches that the maker lowered; derived */
+    FIG_SECTION_SEGM, /* fig_segment; optional */
     FIG_SECTION_COUNT
 } fig_section;
 
@@ -89,6 +90,7 @@ typedef struct fig_section_rule {
     uint32_t item_bytes;
     uint32_t least, most; /* items */
     int derived; /* 1: it follows from the others and the maker, and is no part of the content id */
+    int optional; /* 1: without items it is neither in the file nor in the content id */
 } fig_section_rule;
 extern const fig_section_rule fig_section_table[FIG_SECTION_COUNT];
 
@@ -101,7 +103,7 @@ typedef struct fig_sections {
 } fig_sections;
 
 /* What the file means, as a number: SHA-256 over name, size and raw bytes of each section that is
- * not derived, in order. */
+ * there and not derived, in order. */
 void fig_sections_hash(const fig_sections *sections, uint8_t content_id[32]);
 /* *bytes is the caller's to free. */
 fig_status fig_sections_write(const fig_sections *sections, uint8_t **bytes, size_t *count);

@@ -112,7 +112,12 @@ fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
     for (int32_t row = 0; row < ours.rows; row++)
         FIG_TRY(check_row(spec, &ours, row, stamps));
     const int64_t most = (int64_t)ours.rows * spec->kv_limit;
-    *plan = (fig_plan_step){ours.rows, ours.kv_lengths, ours.positions, ours.sequences, most};
+    *plan = (fig_plan_step){.rows = ours.rows,
+                            .lengths = ours.kv_lengths,
+                            .positions = ours.positions,
+                            .sequences = ours.sequences,
+                            .token_limit = most,
+                            .bucket = ours.bucket};
     if (ours.token_limit > 0 && ours.token_limit < most) plan->token_limit = ours.token_limit;
     return FIG_OK;
 }

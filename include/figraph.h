@@ -8,16 +8,7 @@
  *     fig_engine    graphs made launchable on a device, tensors bound
  *     fig_step      what changes per token: how many rows, how long each is
  *
- *     fig_graphs *graphs;
- *     fig_engine *engine;
- *     if (fig_graphs_load(&graphs, "llama.fig") != FIG_OK) die(fig_message());
- *     if (fig_engine_open(&engine, graphs, NULL) != FIG_OK) die(fig_message());
- *     fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = "q.0", .address = q, .bytes = n));
- *     for (;;) {
- *         fig_engine_step(engine, FIG_OPTIONS(fig_step, .rows = 8, .kv_lengths = lengths));
- *         fig_engine_wait(engine, 1000000);
- *     }
- *
+ * load, open, bind each tensor; then for every token step and wait. README.md has the loop.
  * Every function that can fail returns fig_status and leaves one sentence in fig_message(). Outs
  * are set on every path. close and destroy take NULL. No call prints, exits or reads the
  * environment. This header needs no CUDA header: an address is a device pointer as void *, a host
@@ -30,7 +21,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -39,7 +29,6 @@ extern "C" {
 #define FIG_VERSION 100 /* major * 10000 + minor * 100 + patch */
 
 /* ---- Status ---------------------------------------------------------------------------------- */
-
 typedef enum fig_status {
     FIG_OK = 0,
     FIG_INVALID = 10,     /* a field is wrong; the sentence names field, value and limit */
@@ -68,7 +57,6 @@ FIG_API int32_t fig_version(void);
 #define FIG_OPTIONS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
 
 /* ---- Spec ------------------------------------------------------------------------------------ */
-
 typedef enum fig_dtype {
     FIG_F32 = 1,
     FIG_F16 = 2,
@@ -127,7 +115,6 @@ FIG_API fig_status fig_spec_read_config(fig_spec *spec, const char *path);
 FIG_API fig_status fig_spec_check(const fig_spec *spec);
 
 /* ---- Program: record a step once ------------------------------------------------------------- */
-
 /* A tensor is memory, not a value: a node may write what an earlier one wrote. Nodes run as if in
  * the order recorded; two that touch no common tensor, or only read it, may run side by side. */
 typedef struct fig_program fig_program;
@@ -162,6 +149,9 @@ FIG_API fig_tensor fig_program_tensor(fig_program *program, const fig_tensor_inf
 FIG_API fig_tensor fig_program_find(const fig_program *program, const char *name);
 /* Labels the nodes recorded from here on; -1: none. */
 FIG_API void fig_program_layer(fig_program *program, int32_t layer);
+/* Nodes recorded from here to the next call are the segment of that name; NULL: of none. A name is
+ * given once. See fig_engine_append. */
+FIG_API void fig_program_segment(fig_program *program, const char *name);
 /* Recording is sticky: the first failure is kept, later calls do nothing and return absent tensors.
  * finish returns it and freezes the program; it is called once. */
 FIG_API fig_status fig_program_finish(fig_program *program);
@@ -170,7 +160,7 @@ FIG_API fig_status fig_program_finish(fig_program *program);
  * rotated in place; k.N, v.N appended to k_cache.N, v_cache.N, under fp8 with k_scale.N, v_scale.N;
  * out.N = attention. Those are FIG_BOUND; page_table, where the spec has pages, is FIG_STATE. So is
  * page_table.window, of the layers with the window where others see all: old pages of theirs may be
- * given away. */
+ * given away. Its segments are act.N and attn.N, which is all from RoPE on. */
 FIG_API void fig_program_decode_step(fig_program *program);
 /* For steps whose lengths the host does not know: they are read from device memory, i32 [rows], and
  * the split is made there. positions: i32 [rows], absent: length - 1. Recorded first, and once. A
@@ -274,7 +264,6 @@ typedef struct fig_call_op {
 FIG_API void fig_call(fig_program *program, const fig_call_op *op);
 
 /* ---- Graphs: the program lowered per bucket -------------------------------------------------- */
-
 /* A bucket serves any step of at most `batch` rows and at most batch * kv tokens in all; one
  * sequence may be as long as the spec's kv_limit. Each is lowered in every variant worth having: a
  * variant is what one worker reads at once. */
@@ -297,8 +286,7 @@ typedef struct fig_lower_options {
     const fig_traits *traits;  /* NULL: "host" */
     const fig_bucket *buckets; /* NULL: powers of two up to the spec's limits */
     int32_t bucket_count;
-    int32_t
-        deterministic; /* 1: a row's bits depend on its own length alone, not on its neighbours */
+    int32_t deterministic; /* 1: a row's bits depend on its own length alone */
 } fig_lower_options;
 
 typedef struct fig_graphs fig_graphs; /* immutable; must outlive the engines that use it */
@@ -307,7 +295,6 @@ FIG_API fig_status fig_graphs_lower(fig_graphs **graphs, const fig_program *prog
 /* Written beside path, fsynced, renamed: path is the old file or the new one, never a part. */
 FIG_API fig_status fig_graphs_save(const fig_graphs *graphs, const char *path);
 FIG_API fig_status fig_graphs_load(fig_graphs **graphs, const char *path);
-/* The same from memory; bytes stay the caller's. */
 FIG_API fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count);
 FIG_API void fig_graphs_destroy(fig_graphs *graphs);
 
@@ -355,7 +342,6 @@ FIG_API fig_status fig_graphs_tensor(const fig_graphs *graphs, int32_t index,
                                      fig_tensor_info *info);
 
 /* ---- Step ------------------------------------------------------------------------------------ */
-
 typedef struct fig_step {
     uint32_t size;
     int32_t rows;
@@ -364,6 +350,7 @@ typedef struct fig_step {
     const int32_t *positions;  /* [rows] where a row's last query stands; NULL: kv_length - 1 */
     const int32_t *sequences;  /* [rows] whose tokens; NULL: row r is sequence r */
     int64_t token_limit;       /* lengths on the device: most tokens in all; 0: any */
+    int32_t bucket;            /* n: the n-th, a graph of the caller's; 0: the cheapest that fits */
 } fig_step;
 
 /* What planning a step would do; nothing runs. */
@@ -382,7 +369,6 @@ FIG_API fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *ste
                                    fig_plan_report *report);
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
-
 typedef enum fig_device {
     FIG_DEVICE_AUTO = 0, /* cuda; host where there is no driver or no GPU */
     FIG_DEVICE_HOST,
@@ -392,9 +378,13 @@ typedef enum fig_device {
 typedef struct fig_engine_options {
     uint32_t size;
     fig_device device;
-    int32_t slots;        /* depth of the plan ring, 2..64; 0: 4 */
-    int32_t busy_us;      /* how long stage may wait for a slot; 0: FIG_BUSY at once */
-    int64_t fail_at_call; /* host only: the n-th device call fails; 0: never */
+    int32_t slots;   /* depth of the plan ring, 2..64; 0: 4 */
+    int32_t busy_us; /* how long stage may wait for a slot; 0: FIG_BUSY at once */
+    int32_t ordinal; /* cuda: which GPU, as the driver counts them */
+    int32_t plain;   /* cuda: 1: the kernels for any chip since 8.0, even where better ones fit */
+    void *stream;    /* cuda: the caller's CUstream of that GPU's primary context, open longer
+                             than the engine; NULL: the engine's own */
+    int64_t fail_at_call; /* the n-th device call fails; 0: never */
     uint64_t shuffle;     /* host only: seeds an order of nodes and blocks, any that a GPU might
                              take; 0: as recorded */
 } fig_engine_options;
@@ -405,6 +395,7 @@ FIG_API fig_status fig_engine_open(fig_engine **engine, const fig_graphs *graphs
 /* Waits for steps in flight, then frees all that the engine allocated. */
 FIG_API void fig_engine_close(fig_engine *engine);
 FIG_API fig_device fig_engine_device(const fig_engine *engine); /* what AUTO became */
+FIG_API fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits);
 
 /* The memory stays the caller's and must live until close or the next bind of that name. It is
  * 16-byte aligned and holds every row, or whole pages. Takes effect from the next stage; steps in
@@ -438,11 +429,13 @@ typedef struct fig_pages {
 FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages);
 
 /* On the host a callback runs in every step, on the device's thread, and does the work itself: it
- * reads and writes rows [0, rows). Anything but 0 fails the step. */
+ * reads and writes rows [0, rows). On cuda it runs once per bucket when the engine is prepared and
+ * enqueues work for all the bucket's rows on `stream`, which is capturing. Anything but 0 fails the
+ * step, or the prepare. */
 typedef struct fig_call_args {
     uint32_t size;
     fig_device device;
-    void *stream; /* host: NULL */
+    void *stream; /* CUstream; host: NULL */
     fig_bucket bucket;
     int32_t rows;
     uint64_t tag;
@@ -466,6 +459,19 @@ FIG_API fig_status fig_engine_prepare(fig_engine *engine);
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
+
+/* For callers that own their capture: enqueues a segment on a stream of theirs, as part of what it
+ * captures or, where it does not, at once. Segment "fetch" is the engine's own and comes first in a
+ * graph, or in a step: it takes the plan staged longest ago for all segments behind it. NULL: fetch
+ * and every node. Stage with that bucket before each launch of the graph, which keeps what it was
+ * made with: while it lives, its tensors are not bound again (FIG_INVALID), nor is it closed. */
+typedef struct fig_append {
+    uint32_t size;
+    const char *segment;
+    int32_t bucket; /* n: the n-th */
+    void *stream;   /* CUstream of the engine's GPU; host: NULL */
+} fig_append;
+FIG_API fig_status fig_engine_append(fig_engine *engine, const fig_append *append);
 
 /* wait: FIG_TIMEOUT: still running; a timeout below 0 has no end. Otherwise every step launched
  * has ended, and the first fault since the last wait is returned once. poll returns at once; its

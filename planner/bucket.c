@@ -137,14 +137,38 @@ static fig_status refuse(const fig_bucket_shape *buckets, int32_t count, const f
         step->lengths != NULL ? "kv_lengths sum to" : "there may be", tokens, rows, token_limit);
 }
 
+static int holds(const fig_bucket_shape *bucket, const fig_plan_step *step, int64_t tokens) {
+    return bucket->caps.batch >= step->rows && capacity_of(&bucket->caps) >= tokens;
+}
+
+/* The one that the step names. */
+static fig_status take_named(const fig_bucket_shape *buckets, int32_t count,
+                             const fig_plan_step *step, int64_t tokens, int32_t *index) {
+    if (step->bucket < 1 || step->bucket > count)
+        return fig_fail(FIG_INVALID, "step: bucket is %" PRId32 ", limits 0 to %" PRId32,
+                        step->bucket, count);
+    const fig_bucket_shape *bucket = &buckets[step->bucket - 1];
+    if (holds(bucket, step, tokens)) {
+        *index = step->bucket - 1;
+        return FIG_OK;
+    }
+    if (step->rows > bucket->caps.batch)
+        return fig_fail(FIG_TOO_LARGE,
+                        "step: rows is %" PRId32 ", bucket %" PRId32 " takes %" PRId32, step->rows,
+                        step->bucket, bucket->caps.batch);
+    return fig_fail(FIG_TOO_LARGE, "step: %s %" PRId64 " tokens, bucket %" PRId32 " takes %" PRId64,
+                    step->lengths != NULL ? "kv_lengths sum to" : "there may be", tokens,
+                    step->bucket, capacity_of(&bucket->caps));
+}
+
 fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
                              const fig_plan_step *step, int32_t *index) {
     const int64_t tokens = tokens_of(step);
     int64_t least = 0;
     int32_t first = 0;
     *index = -1;
-    while (first < count &&
-           (buckets[first].caps.batch < step->rows || capacity_of(&buckets[first].caps) < tokens))
+    if (step->bucket != 0) return take_named(buckets, count, step, tokens, index);
+    while (first < count && !holds(&buckets[first], step, tokens))
         first++;
     if (first == count) return refuse(buckets, count, step, tokens);
     for (int32_t i = first; i < count; i++) {

@@ -37,6 +37,7 @@ typedef struct fig_plan_step {
     const int32_t *positions; /* [rows]; NULL: length - 1, and 0 for an idle row */
     const int32_t *sequences; /* [rows]; NULL: row r is sequence r */
     int64_t token_limit;      /* most tokens in all, where lengths is NULL; else unread */
+    int32_t bucket;           /* n: the n-th, from 1; 0: the cheapest that fits */
 } fig_plan_step;
 
 typedef struct fig_plan_shape {

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "kernels/numeric.h"
+#include "tests/support/place.h"
 #include "tests/support/twin.h"
 #include "tools/figraph/truth.h"
 
@@ -31,6 +32,7 @@ typedef struct append_side {
 
 typedef struct append_case {
     fig_random random;
+    int64_t unit; /* fig_twin_unit */
     int32_t rows, dense;
     int32_t lengths[ROW_LIMIT], sequences[ROW_LIMIT];
     fig_plan_shape shape;
@@ -64,20 +66,24 @@ static void fill_in(append_case *c, append_side *side) {
     fig_twin_array_keep(&side->in);
 }
 
+static int64_t stride_of(append_case *c, int64_t width) {
+    return fig_twin_stride(&c->random, c->unit, width);
+}
+
 static void open_side(append_case *c, append_side *side, int32_t scales) {
     const fig_append_kv_params *p = &c->params;
-    int64_t head = p->head_dim + draw(c, 0, 5);
-    side->strides = (fig_row_strides){.row = p->kv_heads * head + draw(c, 0, 5), .head = head};
+    side->strides.head = stride_of(c, p->head_dim);
+    side->strides.row = stride_of(c, p->kv_heads * side->strides.head);
     side->pages = draw(c, 2 * ROW_LIMIT, PAGE_LIMIT);
-    int64_t inner = p->head_dim + draw(c, 0, 3);
+    fig_cache_strides *cache = &side->cache_strides;
     if (draw(c, 0, 1)) { /* token by token, or head by head */
-        side->cache_strides.head = inner;
-        side->cache_strides.token = p->kv_heads * inner + draw(c, 0, 3);
-        side->cache_strides.page = p->page_size * side->cache_strides.token + draw(c, 0, 3);
+        cache->head = stride_of(c, p->head_dim);
+        cache->token = stride_of(c, p->kv_heads * cache->head);
+        cache->page = stride_of(c, p->page_size * cache->token);
     } else {
-        side->cache_strides.token = inner;
-        side->cache_strides.head = p->page_size * inner + draw(c, 0, 3);
-        side->cache_strides.page = p->kv_heads * side->cache_strides.head + draw(c, 0, 3);
+        cache->token = stride_of(c, p->head_dim);
+        cache->head = stride_of(c, p->page_size * cache->token);
+        cache->page = stride_of(c, p->kv_heads * cache->head);
     }
     side->in = fig_twin_array_make(p->dtype, p->rows.row_limit * side->strides.row);
     side->cache = fig_twin_array_make(p->kv_dtype, side->pages * side->cache_strides.page);
@@ -125,6 +131,7 @@ static void open_case(append_case *c, int number) {
     fig_append_kv_params *p = &c->params;
     int32_t row_limit = draw(c, 1, ROW_LIMIT), dtype = dtypes[draw(c, 0, 2)], scales = 0;
     p->dtype = p->kv_dtype = dtype;
+    c->unit = fig_twin_unit(&c->random, dtype);
     p->kv_heads = draw(c, 1, HEAD_LIMIT);
     if (dtype != FIG_F32 && draw(c, 0, 1)) {
         p->kv_dtype = draw(c, 0, 1) ? FIG_E4M3 : FIG_E5M2;
@@ -164,10 +171,11 @@ static void close_case(append_case *c) {
                                 &c->v.in,  &c->v.cache, &c->v.scale};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         fig_twin_array_free(arrays[i]);
-    free(c->plan);
+    fig_place_free(c->plan);
 }
 
-/* 1: `code` is the nearest fp8 number to x, of two as near the one with an even code, and the
+/* x is a quotient of f32, which a GPU rounds as the host does unless its compiler is told not to.
+ * 1: `code` is the nearest fp8 number to x, of two as near the one with an even code, and the
  * greatest or least where x is beyond. Every other code is tried. */
 static int is_nearest(fig_dtype dtype, uint8_t code, double x) {
     double got = truth_load(&code, dtype, 0);
@@ -231,7 +239,7 @@ static void check_side(append_case *c, append_side *side) {
 
 static void append_kv_writes_the_last_tokens_of_a_row_and_nothing_else(void **state) {
     (void)state;
-    for (int n = 0; n < CASES; n++) {
+    for (int n = 0; n < fig_place_cases(CASES); n++) {
         append_case c;
         open_case(&c, n);
         fig_twin_launch(FIG_OP_APPEND_KV, &c.params, &c.random);
@@ -245,7 +253,7 @@ static void append_kv_writes_the_last_tokens_of_a_row_and_nothing_else(void **st
  * queries that stand before token 0 are left out. */
 static void a_token_before_the_first_is_not_written(void **state) {
     (void)state;
-    for (int n = 0; n < CASES; n++) {
+    for (int n = 0; n < fig_place_cases(CASES); n++) {
         append_case c;
         open_case(&c, n);
         int32_t *lengths = (int32_t *)(c.plan + c.params.lengths_offset);

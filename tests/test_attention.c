@@ -11,6 +11,7 @@
 
 #include "planner/spec.h"
 #include "tests/support/attention_case.h"
+#include "tests/support/place.h"
 
 enum { ROWS = 7, ALL = 1 << 20 };
 
@@ -31,7 +32,7 @@ static fig_random try_form(const fig_attention_form *form, fig_random random) {
 
 static void split_attention_is_float64_s(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < 120; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(120); n++) {
         fig_random random = fig_random_seed(seed + n);
         fig_attention_form form = fig_attention_form_draw(&random, seed);
         try_form(&form, random);
@@ -50,7 +51,7 @@ static void freeze(fig_attention_case *c) {
  * themselves. */
 static void the_order_of_blocks_changes_no_bit(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < 40; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(40); n++) {
         fig_random random = fig_random_seed(seed + 2000 + n);
         fig_attention_form form = fig_attention_form_draw(&random, seed);
         fig_attention_form_draw_features(&form, &random);

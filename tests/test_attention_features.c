@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "tests/support/attention_case.h"
+#include "tests/support/place.h"
 
 enum { ALL = 1 << 20, CASES = 24 };
 
@@ -50,7 +51,7 @@ static void give_queries(fig_attention_form *form, int32_t row_tokens) {
 
 static void layouts_and_pools_are_only_strides(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < CASES; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(CASES); n++) {
         fig_random random;
         fig_attention_form form = form_of(&random, 1, n);
         form.layout = n % 2 ? FIG_HND : FIG_NHD;
@@ -63,7 +64,7 @@ static void layouts_and_pools_are_only_strides(void **state) {
 /* Windows of one token, beside a tile, and beside the length. */
 static void a_window_hides_what_lies_before_it(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < 2 * CASES; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(2 * CASES); n++) {
         fig_random random;
         fig_attention_form form = form_of(&random, 2, n);
         int32_t windows[] = {
@@ -106,7 +107,7 @@ static void a_window_may_begin_anywhere_in_a_tile(void **state) {
 
 static void several_queries_of_a_row_see_what_lies_behind_each(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < CASES; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(CASES); n++) {
         fig_random random;
         fig_attention_form form = form_of(&random, 3, n);
         if (n % 3 == 0) form.lengths[0] = form.tile_tokens + 1;
@@ -131,7 +132,7 @@ static void spoil(fig_attention_case *c, int32_t token) {
  * both are NaN, every query between them knows nothing of it. */
 static void what_another_query_sees_does_a_query_no_harm(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < CASES; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(CASES); n++) {
         fig_random random;
         fig_attention_form form = form_of(&random, 12, n);
         form.page_size = form.outside = 0;
@@ -165,7 +166,7 @@ static void eight_queries_of_sixteen_heads_of_256_fit(void **state) {
 static void a_soft_cap_bends_logits_after_the_scale(void **state) {
     (void)state;
     static const float caps[] = {1, 30, 50};
-    for (uint64_t n = 0; n < CASES; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(CASES); n++) {
         fig_random random;
         fig_attention_form form = form_of(&random, 5, n);
         form.soft_cap = caps[n % 3];
@@ -176,7 +177,7 @@ static void a_soft_cap_bends_logits_after_the_scale(void **state) {
 
 static void alibi_counts_tokens_back_from_each_query(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < CASES; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(CASES); n++) {
         fig_random random;
         fig_attention_form form = form_of(&random, 6, n);
         form.alibi = 1;
@@ -189,7 +190,7 @@ static void alibi_counts_tokens_back_from_each_query(void **state) {
 /* Whether a row is cut or not: a sink that joined every piece would be counted more than once. */
 static void a_sink_joins_each_vector_once(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < CASES; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(CASES); n++) {
         fig_random random;
         fig_attention_form form = form_of(&random, 7, n);
         form.sinks = 1;
@@ -219,7 +220,7 @@ static void a_sink_may_be_anything(void **state) {
 
 static void fp8_caches_are_stored_times_scale(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < 2 * CASES; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(2 * CASES); n++) {
         fig_random random;
         fig_attention_form form = form_of(&random, 9, n);
         form.dtype = n % 2 ? FIG_F16 : FIG_BF16;
@@ -231,7 +232,7 @@ static void fp8_caches_are_stored_times_scale(void **state) {
 
 static void all_features_together_are_float64_s(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < 100; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(100); n++) {
         fig_random random;
         fig_attention_form form = form_of(&random, 10, n);
         fig_attention_form_draw_features(&form, &random);
@@ -270,7 +271,7 @@ static void compare_with_unsplit(const fig_attention_case *c, const double *spli
 
 static void split_attention_is_unsplit_attention_within_2_ulp(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < 60; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(60); n++) {
         fig_random random;
         fig_attention_form form = form_of(&random, 11, n);
         if (n % 2) fig_attention_form_draw_features(&form, &random);

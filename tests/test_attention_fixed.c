@@ -13,6 +13,7 @@
 
 #include "kernels/numeric.h"
 #include "tests/support/attention_case.h"
+#include "tests/support/place.h"
 
 enum { KEPT_CONTENT = 99 };
 
@@ -95,7 +96,7 @@ static int compare(const fig_attention_form *form, fig_random random, fig_attent
 
 static void neighbours_change_no_bit_of_a_row(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < 100; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(100); n++) {
         fig_random random = fig_random_seed(seed + n);
         fig_attention_form form = draw_alone(&random);
         fig_attention_case among;
@@ -125,7 +126,7 @@ static void the_balanced_split_would_change_some(void **state) {
 
 static void fixed_attention_is_float64_s(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < 40; n++) {
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(40); n++) {
         fig_random random = fig_random_seed(seed + 1000 + n);
         fig_attention_form form = draw_alone(&random);
         fig_attention_case c;

@@ -10,6 +10,7 @@
 
 #include "tests/support/decode.h"
 #include "tests/support/gate.h"
+#include "tests/support/place.h"
 
 static void check_message(const char *sentence) {
     assert_string_equal(fig_message(), sentence);
@@ -28,7 +29,7 @@ static void an_unbound_tensor_is_named_before_anything_is_staged(void **state) {
     const fig_step step = {.size = sizeof step, .rows = 1, .kv_lengths = one};
     fig_random random = fig_random_seed(1);
     fig_decode_open(&decode, &small_decode);
-    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    assert_int_equal(fig_place_open(&engine, decode.graphs), FIG_OK);
     for (int kind = 0; kind < FIG_DECODE_K_SCALE; kind++) {
         char sentence[64];
         const fig_binding binding = fig_decode_binding(&decode, 0, (fig_decode_kind)kind);
@@ -59,22 +60,23 @@ static void a_wrong_binding_leaves_the_one_before_in_force(void **state) {
     (void)state;
     fig_decode decode;
     fig_engine *engine;
-    static _Alignas(16) float other[4 * 4 * 64 + 4];
+    const size_t other_bytes = (4 * 4 * 64 + 4) * sizeof(float);
+    uint8_t *other = fig_place_allocate(other_bytes);
     static const int32_t ones[] = {1, 1, 1, 1};
     const fig_step step = {.size = sizeof step, .rows = 4, .kv_lengths = ones};
     fig_random random = fig_random_seed(2);
     fig_decode_open(&decode, &small_decode);
-    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    assert_int_equal(fig_place_open(&engine, decode.graphs), FIG_OK);
     fig_decode_bind(&decode, engine);
     fig_binding wrong = {.size = sizeof wrong, .name = "q.0", .bytes = 4 * 4 * 64 * 4};
-    wrong.address = (uint8_t *)other + 4;
+    wrong.address = other + 4;
     assert_int_equal(fig_engine_bind(engine, &wrong), FIG_INVALID);
     assert_non_null(strstr(fig_message(), "tensor q.0: address 0x"));
     assert_non_null(strstr(fig_message(), "it must be a multiple of 16"));
     wrong.address = other;
     wrong.bytes = 4095;
     refuse(engine, &wrong, "tensor q.0: bytes is 4095, it must be 4096 or more");
-    wrong.bytes = sizeof other;
+    wrong.bytes = other_bytes;
     memcpy(wrong.strides, (int64_t[4]){256, 64, 2, 0}, sizeof wrong.strides);
     refuse(engine, &wrong, "tensor q.0: strides[2] is 2, the last must be 1");
     memcpy(wrong.strides, (int64_t[4]){256, 0, 1, 0}, sizeof wrong.strides);
@@ -108,6 +110,7 @@ static void a_wrong_binding_leaves_the_one_before_in_force(void **state) {
     fig_decode_check(&decode, &step);
     fig_engine_close(engine);
     fig_decode_close(&decode);
+    fig_place_free(other);
 }
 
 static void a_dense_cache_needs_a_page_for_each_sequence(void **state) {
@@ -117,7 +120,7 @@ static void a_dense_cache_needs_a_page_for_each_sequence(void **state) {
     fig_decode_options options = small_decode;
     options.page_size = 0;
     fig_decode_open(&decode, &options);
-    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    assert_int_equal(fig_place_open(&engine, decode.graphs), FIG_OK);
     fig_binding cache = fig_decode_binding(&decode, 0, FIG_DECODE_V_CACHE);
     cache.bytes -= 4;
     refuse(engine, &cache, "tensor v_cache.0: bytes is 458748, which holds 6 of 7 pages");
@@ -145,7 +148,7 @@ static void an_output_that_lies_on_another_tensor_is_refused(void **state) {
     fig_decode decode;
     fig_engine *engine;
     fig_decode_open(&decode, &small_decode);
-    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    assert_int_equal(fig_place_open(&engine, decode.graphs), FIG_OK);
     fig_decode_bind(&decode, engine);
     assert_int_equal(fig_engine_prepare(engine), FIG_OK);
     fig_binding v = fig_decode_binding(&decode, 0, FIG_DECODE_V);
@@ -195,9 +198,11 @@ static fig_engine *open_form(fig_graphs **graphs) {
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
     fig_program_decode_step(program);
     if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
-    if (fig_graphs_lower(graphs, program, NULL) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_graphs_lower(graphs, program,
+                         FIG_OPTIONS(fig_lower_options, .traits = fig_place_traits())) != FIG_OK)
+        fail_msg("%s", fig_message());
     fig_program_destroy(program);
-    assert_int_equal(fig_engine_open(&engine, *graphs, NULL), FIG_OK);
+    assert_int_equal(fig_place_open(&engine, *graphs), FIG_OK);
     return engine;
 }
 
@@ -205,11 +210,10 @@ static const fig_bound_place *place_of(fig_engine *engine, const char *name) {
     return &engine->bindings.tensors[fig_program_find(engine->graphs->program, name).id - 1].place;
 }
 
-static uint8_t memory[1 << 17];
+static uint8_t *memory; /* [1 << 17] of all that forms are bound to */
 
-/* 64-byte aligned, of the memory above. */
 static uint8_t *at(size_t offset) {
-    return memory + 64 - (uintptr_t)memory % 64 + offset;
+    return memory + offset;
 }
 
 static void rows_are_counted_with_all_their_queries(void **state) {
@@ -404,7 +408,7 @@ static void pages_are_checked_whole_before_any_is_written(void **state) {
     int32_t row[8];
     static const int32_t zeros[8];
     fig_decode_open(&decode, &small_decode);
-    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    assert_int_equal(fig_place_open(&engine, decode.graphs), FIG_OK);
     const int32_t huge[] = {1, 2, 1000000};
     assert_int_equal(set(engine, 0, 0, 3, huge),
                      FIG_OK); /* no cache is bound that says otherwise */
@@ -444,20 +448,23 @@ static void pages_of_a_strided_table_of_the_callers_go_to_their_row(void **state
     (void)state;
     fig_decode decode;
     fig_engine *engine;
-    static _Alignas(16) int32_t table[7][12];
+    enum { ROW = 12, BYTES = 7 * ROW * sizeof(int32_t) };
+    int32_t *table = fig_place_allocate(BYTES);
     static const int32_t pages[] = {5, 6};
-    memset(table, 0, sizeof table);
+    memset(table, 0, BYTES);
     fig_decode_open(&decode, &small_decode);
-    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    assert_int_equal(fig_place_open(&engine, decode.graphs), FIG_OK);
     assert_int_equal(
         fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = "page_table", .address = table,
-                                            .bytes = sizeof table, .strides = {12, 1})),
+                                            .bytes = BYTES, .strides = {ROW, 1})),
         FIG_OK);
     assert_int_equal(set(engine, 6, 6, 2, pages), FIG_OK);
-    assert_int_equal(table[6][6], 5);
-    assert_int_equal(table[6][7], 6);
+    assert_int_equal(fig_engine_wait(engine, FIG_GATE_BOUND_US), FIG_OK);
+    assert_int_equal(table[6 * ROW + 6], 5);
+    assert_int_equal(table[6 * ROW + 7], 6);
     fig_engine_close(engine);
     fig_decode_close(&decode);
+    fig_place_free(table);
 }
 
 static void pages_go_to_the_named_table_or_to_all(void **state) {
@@ -470,7 +477,7 @@ static void pages_go_to_the_named_table_or_to_all(void **state) {
     options.window = 16;
     options.window_layers = 2;
     fig_decode_open(&decode, &options);
-    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    assert_int_equal(fig_place_open(&engine, decode.graphs), FIG_OK);
     const fig_span span = {.size = sizeof span, .name = "page_table", .offset = 4, .bytes = 4};
     fig_span window_span = span;
     window_span.name = "page_table.window";
@@ -504,6 +511,18 @@ static void a_program_without_a_page_table_has_no_pages(void **state) {
     fig_gate_close(&g);
 }
 
+static int open_memory(void **state) {
+    (void)state;
+    memory = fig_place_allocate(1 << 17);
+    return memory == NULL;
+}
+
+static int close_memory(void **state) {
+    (void)state;
+    fig_place_free(memory);
+    return 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unbound_tensor_is_named_before_anything_is_staged),
@@ -523,5 +542,5 @@ int main(void) {
         cmocka_unit_test(pages_go_to_the_named_table_or_to_all),
         cmocka_unit_test(a_program_without_a_page_table_has_no_pages),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_memory, close_memory);
 }

@@ -159,6 +159,38 @@ static void a_step_larger_than_every_bucket_is_refused_by_name(void **state) {
     assert_int_equal(index, 2);
 }
 
+/* Whatever another would cost. */
+static void a_step_that_names_a_bucket_gets_it_or_hears_why_not(void **state) {
+    (void)state;
+    const fig_bucket_shape buckets[] = {shape_of((fig_bucket){2, 512}, 0),
+                                        shape_of((fig_bucket){8, 128}, 0),
+                                        shape_of((fig_bucket){8, 128}, 1)};
+    static const int32_t lengths[] = {512, 512, 1};
+    for (int32_t bucket = 1; bucket <= 3; bucket++) {
+        const fig_plan_step step = {.rows = 2, .lengths = lengths, .bucket = bucket};
+        int32_t index = -7;
+        assert_int_equal(fig_bucket_choose(buckets, 3, &step, &index), FIG_OK);
+        assert_int_equal(index, bucket - 1);
+    }
+    fig_plan_step step = {.rows = 3, .lengths = lengths, .bucket = 1};
+    int32_t index = 7;
+    assert_int_equal(fig_bucket_choose(buckets, 3, &step, &index), FIG_TOO_LARGE);
+    assert_string_equal(fig_message(), "step: rows is 3, bucket 1 takes 2");
+    assert_int_equal(index, -1);
+    step.bucket = 3;
+    assert_int_equal(fig_bucket_choose(buckets, 3, &step, &index), FIG_TOO_LARGE);
+    assert_string_equal(fig_message(), "step: kv_lengths sum to 1025 tokens, bucket 3 takes 1024");
+    step = (fig_plan_step){.rows = 3, .token_limit = 1025, .bucket = 2};
+    assert_int_equal(fig_bucket_choose(buckets, 3, &step, &index), FIG_TOO_LARGE);
+    assert_string_equal(fig_message(), "step: there may be 1025 tokens, bucket 2 takes 1024");
+    for (step.bucket = -1; step.bucket <= 4; step.bucket += 5) {
+        index = 7;
+        assert_int_equal(fig_bucket_choose(buckets, 3, &step, &index), FIG_INVALID);
+        assert_int_equal(index, -1);
+    }
+    assert_string_equal(fig_message(), "step: bucket is 4, limits 0 to 3");
+}
+
 /* Four times the rows that a spec may have, so that 32 bits would not do. */
 static void tokens_are_summed_past_32_bits(void **state) {
     (void)state;
@@ -374,6 +406,7 @@ int main(void) {
         cmocka_unit_test(a_bucket_past_the_limits_is_refused_by_index_and_field),
         cmocka_unit_test(the_first_bucket_that_holds_rows_and_tokens_serves),
         cmocka_unit_test(a_step_larger_than_every_bucket_is_refused_by_name),
+        cmocka_unit_test(a_step_that_names_a_bucket_gets_it_or_hears_why_not),
         cmocka_unit_test(tokens_are_summed_past_32_bits),
         cmocka_unit_test(a_larger_bucket_does_not_compete_with_its_variants),
         cmocka_unit_test(the_choice_is_the_cheapest_variant_of_the_smallest_bucket),

@@ -552,6 +552,7 @@ int main(int count, char **words) {
     }
     fig_cache swapped = {.k = cache.v, .v = cache.k, .page_table = table};
     fig_program_layer(p, 0);
+    fig_program_segment(p, "act.0");
     /* Whatever stands in place of the activation, there are as many nodes as there should be. */
     if (is(wrong, "act"))
         fig_append_kv(p, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
@@ -560,6 +561,7 @@ int main(int count, char **words) {
                                 .writes = &act, .write_count = 1));
     else
         fig_silu_and_mul(p, FIG_OPTIONS(fig_gated_op, .in = gate_up, .out = act));
+    fig_program_segment(p, "attn.0");
     fig_rope(p, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .rope = &rope, .q_norm = q_norm,
                             .k_norm = k_norm, .norm_epsilon = is(wrong, "norm") ? 0.5f : 0));
     fig_append_kv(p, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v,

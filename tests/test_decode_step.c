@@ -72,6 +72,54 @@ static void layers_carry_their_number_and_the_nodes_their_order(void **state) {
     fig_program_destroy(program);
 }
 
+static void assert_segment(const fig_program *program, const char *name, uint32_t node,
+                           uint32_t node_count) {
+    fig_segment segment;
+    if (!fig_program_find_segment(fig_program_view_of(program), name, &segment))
+        fail_msg("no segment %s", name);
+    assert_int_equal(segment.node, node);
+    assert_int_equal(segment.node_count, node_count);
+}
+
+static void a_layer_has_a_segment_for_its_activation_and_one_for_all_from_rope_on(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    assert_int_equal(fig_program_view_of(program)->segment_count, 4);
+    assert_segment(program, "act.0", 0, 1);
+    assert_segment(program, "attn.0", 1, 3);
+    assert_segment(program, "act.1", 4, 1);
+    assert_segment(program, "attn.1", 5, 3);
+    fig_program_destroy(program);
+    spec.ffn_width = 0;
+    program = fig_sample_step(&spec);
+    assert_int_equal(fig_program_view_of(program)->segment_count, 2);
+    assert_segment(program, "attn.0", 0, 3);
+    assert_segment(program, "attn.1", 3, 3);
+    fig_program_destroy(program);
+}
+
+/* What stands around it is the caller's: here a segment before, a node of none behind. */
+static void the_steps_segments_end_with_it(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    fig_program_segment(program, "mine");
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
+    fig_program_decode_step(program);
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_segment(program, "mine", 0, 1);
+    assert_segment(program, "act.0", 1, 1);
+    assert_segment(program, "attn.1", 6, 3);
+    fig_program_destroy(program);
+    program = fig_sample_program(&spec);
+    fig_program_segment(program, "attn.1");
+    fig_program_decode_step(program);
+    FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_INVALID, "segment attn.1: ");
+    fig_program_destroy(program);
+}
+
 static void without_width_and_pages_there_is_no_activation_and_no_table(void **state) {
     (void)state;
     fig_spec spec = fig_sample_spec();
@@ -204,6 +252,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sample_has_the_promised_tensors),
         cmocka_unit_test(layers_carry_their_number_and_the_nodes_their_order),
+        cmocka_unit_test(a_layer_has_a_segment_for_its_activation_and_one_for_all_from_rope_on),
+        cmocka_unit_test(the_steps_segments_end_with_it),
         cmocka_unit_test(without_width_and_pages_there_is_no_activation_and_no_table),
         cmocka_unit_test(the_spec_decides_the_form_of_rows_and_caches),
         cmocka_unit_test(one_scale_serves_a_tensor_unless_heads_have_their_own),

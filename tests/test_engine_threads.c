@@ -11,6 +11,7 @@
 
 typedef struct runner {
     const fig_graphs *graphs;
+    fig_engine_options options;
     unsigned wrong; /* statuses, joined */
     fig_gate_act act;
     _Alignas(16) fig_gate_x x;
@@ -23,7 +24,7 @@ static void *run_engine(void *user) {
     fig_engine *engine;
     const fig_span span = {.size = sizeof span, .name = "act", .bytes = sizeof r->act};
     fig_gate_init(&gate);
-    r->wrong = fig_engine_open(&engine, r->graphs, NULL);
+    r->wrong = fig_engine_open(&engine, r->graphs, &r->options);
     r->wrong |= fig_gate_bind(engine, "x", r->x, sizeof r->x);
     r->wrong |= fig_gate_bind(engine, "act", NULL, 0);
     r->wrong |= fig_engine_register(engine, "gemm", fig_gate_callback, &gate);
@@ -53,6 +54,7 @@ static void engines_on_several_threads_share_one_graphs(void **state) {
     fig_graphs *graphs = fig_gate_graphs();
     for (int i = 0; i < THREADS; i++) {
         runners[i].graphs = graphs;
+        runners[i].options = fig_gate_options();
         fig_gate_fill(runners[i].x, (float)(i + 1));
         assert_int_equal(pthread_create(&threads[i], NULL, run_engine, &runners[i]), 0);
     }

@@ -194,6 +194,43 @@ static void only_whole_layers_that_follow_each_other_repeat(void **state) {
     assert_int_equal(first_repeats((int32_t[]){-1, 0}, 2), 0);
 }
 
+/* Calls of no tensor, two in each of two layers, in the segments named: "" is none, "=" the one
+ * that is open. */
+static int segments_repeat(const char *const names[4]) {
+    fig_program *program = make_program(NULL, 0);
+    for (int i = 0; i < 4; i++) {
+        fig_program_layer(program, 1 + i / 2);
+        if (names[i][0] == '\0') fig_program_segment(program, NULL);
+        if (names[i][0] != '\0' && names[i][0] != '=') fig_program_segment(program, names[i]);
+        fig_call(program, FIG_OPTIONS(fig_call_op, .call = "work"));
+    }
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    const int repeated = fig_fold_repeats(fig_program_view_of(program), 0, 2);
+    fig_program_destroy(program);
+    return repeated;
+}
+
+static void layers_repeat_in_segments_of_their_own_or_in_one_of_both(void **state) {
+    (void)state;
+    static const struct {
+        const char *names[4];
+        int repeat;
+    } cases[] = {
+        {{"", "", "", ""}, 1},          {{"all", "=", "=", "="}, 1},
+        {{"a.1", "=", "a.2", "="}, 1},  {{"a.1", "b.1", "a.2", "b.2"}, 1},
+        {{"", "a.1", "", "a.2"}, 1},    {{"a.1", "", "a.2", ""}, 1},
+        {{"a.1", "=", "", ""}, 0},      {{"", "", "a.2", "="}, 0},
+        {{"a.1", "=", "b.2", "="}, 0},  {{"a.1", "=", "a.3", "="}, 0},
+        {{"a.1", "", "a.2", "="}, 0},   {{"a.1", "b.1", "a.2", "="}, 0},
+        {{"a.1", "=", "=", "="}, 0},    {{"a", "=", "b", "="}, 0},
+        {{"a.1", "=", "ab.2", "="}, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int repeated = segments_repeat(cases[i].names);
+        if (repeated != cases[i].repeat) fail_msg("case %zu: %d", i, repeated);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_splits_at_its_last_number),
@@ -202,6 +239,7 @@ int main(void) {
         cmocka_unit_test(grouping_survives_every_failed_allocation),
         cmocka_unit_test(layers_of_the_standard_step_are_all_alike),
         cmocka_unit_test(only_whole_layers_that_follow_each_other_repeat),
+        cmocka_unit_test(layers_repeat_in_segments_of_their_own_or_in_one_of_both),
         cmocka_unit_test(a_layer_that_differs_in_anything_is_not_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

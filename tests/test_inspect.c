@@ -102,6 +102,8 @@ static void the_summary_holds_all_that_the_graphs_do(void **state) {
     assert_string_equal(string(call, "tag"), "0xffffffffffffffff");
     assert_string_equal(string(call, "bytes"), "77656967687473");
     assert_int_equal(json_array_size(json_object_get(root, "buckets")), graphs->bucket_count);
+    assert_true(json_is_array(json_object_get(root, "segments")));
+    assert_int_equal(json_array_size(json_object_get(root, "segments")), 0);
     json_decref(root);
     fig_graphs_destroy(graphs);
 }
@@ -283,6 +285,67 @@ static void json_says_what_a_step_has_beyond_the_plainest(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+static void json_lists_the_segments(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_breadth();
+    json_t *root = show_json(graphs, 0);
+    const json_t *segments = json_object_get(root, "segments");
+    const json_t *last = json_array_get(segments, 3);
+    assert_int_equal(json_array_size(segments), 4);
+    assert_string_equal(string(json_array_get(segments, 0), "name"), "act.0");
+    assert_string_equal(string(last, "name"), "attn.1");
+    assert_int_equal(integer(last, "node"), 6);
+    assert_int_equal(integer(last, "node_count"), 3);
+    json_decref(root);
+    fig_graphs_destroy(graphs);
+}
+
+/* Of the tutorial's spec with six layers, calls alone. */
+static fig_graphs *capture_calls(const int32_t *layers, const char *const *segments, int count) {
+    fig_spec spec;
+    fig_program *program;
+    fig_graphs *graphs;
+    assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);
+    spec.layers = 6;
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    for (int i = 0; i < count; i++) {
+        fig_program_layer(program, layers[i]);
+        if (strcmp(segments[i], "=") != 0)
+            fig_program_segment(program, segments[i][0] != '\0' ? segments[i] : NULL);
+        fig_call(program, FIG_OPTIONS(fig_call_op, .call = "work"));
+    }
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_int_equal(fig_graphs_lower(&graphs, program, NULL), FIG_OK);
+    fig_program_destroy(program);
+    return graphs;
+}
+
+/* A segment is named where it begins and again in each layer; behind one comes "of no segment". */
+static void segments_stand_above_their_nodes(void **state) {
+    (void)state;
+    static const int32_t layers[] = {-1, -1, 0, 0, 0, 1, 2, 2, 3, 3, -1};
+    static const char *const segments[] = {"",  "in",  "a.0", "=",   "",   "long",
+                                           "=", "b.2", "c.3", "d.3", "out"};
+    fig_graphs *graphs = capture_calls(layers, segments, 11);
+    char *text = show(graphs, FIG_TEXT, 0);
+    assert_shows(text, "  of no layer\n    call work\n  segment in\n    call work\n"
+                       "  layer 0\n  segment a.0\n    call work\n    call work\n"
+                       "  of no segment\n    call work\n"
+                       "  layer 1\n  segment long\n    call work\n"
+                       "  layer 2\n  segment long\n    call work\n"
+                       "  segment b.2\n    call work\n"
+                       "  layer 3\n  segment c.3\n    call work\n"
+                       "  segment d.3\n    call work\n"
+                       "  of no layer\n  segment out\n    call work\n");
+    free(text);
+    text = show(graphs, FIG_TEXT, 1);
+    assert_lines("segments", text);
+    assert_shows(text, "\nof no segment\n    5  call work ");
+    assert_shows(text, "\nlayer 2\nsegment long\n    7  call work ");
+    free(text);
+    fig_graphs_destroy(graphs);
+}
+
 static void the_summary_shows_a_layer_once(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("llama-3.1-8b", 32, "h200");
@@ -290,8 +353,8 @@ static void the_summary_shows_a_layer_once(void **state) {
     assert_shows(text, "32 layers, bf16, at most 256 rows\n");
     assert_shows(text, "\n  q.0..31          bound  bf16  [batch, 32, 128]\n");
     assert_shows(text, "\n  k_cache.0..31    bound  bf16  [pages, 16, 8, 128]\n");
-    assert_shows(text, "\n  layer N = 0..31, x 32\n");
-    assert_shows(text, "\n    rope            q.N, k.N -> q.N, k.N\n");
+    assert_shows(text, "\n  layer N = 0..31, x 32\n  segment act.N\n    gated ");
+    assert_shows(text, "\n  segment attn.N\n    rope            q.N, k.N -> q.N, k.N\n");
     assert_shows(text, "llama3 factor 8, low 1, high 4, context 8192");
     assert_null(strstr(text, "q.7"));
     free(text);
@@ -306,7 +369,7 @@ static void a_bucket_shows_layers_until_they_repeat(void **state) {
     assert_shows(text, "\n       q_strides.row          stride 0 of q.0 ");
     assert_shows(text, "partials               workspace+0x");
     /* Layer 1 differs from layer 0: its attention waits for the workspace. */
-    assert_shows(text, "\nlayer 1\n");
+    assert_shows(text, "\nlayer 1\nsegment act.1\n");
     assert_shows(text, "after 4, 7\n");
     assert_shows(text, "\nlayers 2..31: the same in launches 9..128\n");
     assert_null(strstr(text, "\nlayer 2\n"));
@@ -484,6 +547,8 @@ int main(void) {
         cmocka_unit_test(text_keeps_to_a_hundred_columns),
         cmocka_unit_test(the_text_says_what_a_step_has_beyond_the_plainest),
         cmocka_unit_test(json_says_what_a_step_has_beyond_the_plainest),
+        cmocka_unit_test(json_lists_the_segments),
+        cmocka_unit_test(segments_stand_above_their_nodes),
         cmocka_unit_test(the_summary_shows_a_layer_once),
         cmocka_unit_test(a_bucket_shows_layers_until_they_repeat),
         cmocka_unit_test(layers_that_take_turns_are_shown_one_turn_of),

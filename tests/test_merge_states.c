@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/support/place.h"
 #include "tests/support/twin_step.h"
 #include "tools/figraph/truth.h"
 
@@ -63,7 +64,7 @@ static void open_case(merge_case *c, int number) {
     c->params = (fig_merge_states_params){.plan = c->step.plan,
                                           .rows = c->step.rows,
                                           .heads = fig_twin_step_draw(&c->step, 1, HEAD_LIMIT),
-                                          .head_dim = fig_twin_step_draw(&c->step, 1, 256),
+                                          .head_dim = fig_twin_step_width(&c->step, 256),
                                           .dtype = c->step.dtype};
     c->a = open_side(c, 1);
     c->b = open_side(c, 1);
@@ -118,18 +119,18 @@ static void check_head(const merge_case *c, int32_t row, int32_t head) {
     for (int32_t i = 0; i < p->head_dim; i++) {
         int64_t at = row * p->out_strides.row + head * p->out_strides.head + i;
         double lost = 0x1p-21 * want.magnitude[i];
-        fig_twin_step_expect(&c->step, "out", at, truth_load(p->out, dtype, at), want.out[i],
-                             fig_twin_step_tolerance(&c->step, want.out[i], lost));
+        fig_twin_step_expect(&c->step, "merge_states out", at, truth_load(p->out, dtype, at),
+                             want.out[i], fig_twin_step_tolerance(&c->step, want.out[i], lost));
     }
     if (p->lse == NULL) return;
     int64_t at = row * p->lse_stride + head;
-    fig_twin_step_expect(&c->step, "lse", at, p->lse[at], want.lse,
+    fig_twin_step_expect(&c->step, "merge_states:lse", at, p->lse[at], want.lse,
                          2 * truth_ulp(FIG_F32, fmax(fabs(want.lse), 1)));
 }
 
 static void joined_states_are_float64_s_within_their_rounding(void **state) {
     (void)state;
-    for (int n = 0; n < CASES; n++) {
+    for (int n = 0; n < fig_place_cases(CASES); n++) {
         merge_case c;
         open_case(&c, n);
         fig_twin_launch(FIG_OP_MERGE_STATES, &c.params, &c.step.random);
@@ -151,12 +152,20 @@ static float attend(const double *logits, const double *values, int first, int e
     return weights == 0 ? 0 : (float)(sum / weights);
 }
 
+/* One number of each side, and what became of them. */
+typedef struct joining {
+    fig_plan_head head;
+    float out_a, out_b, out, lse_a, lse_b, lse;
+} joining;
+
 /* Where the tokens are cut changes nothing, at either end too, where one side sees none. */
 static void two_parts_of_a_sequence_join_to_the_whole(void **state) {
     (void)state;
     enum { TOKENS = 50 };
-    fig_plan_head head = {.rows = 1};
     fig_twin_step step = {.seed = seed, .dtype = FIG_F32};
+    joining *j = fig_place_allocate(sizeof *j);
+    assert_non_null(j);
+    j->head = (fig_plan_head){.rows = 1};
     fig_random random = fig_random_seed(seed);
     double logits[TOKENS], values[TOKENS];
     for (int t = 0; t < TOKENS; t++) {
@@ -164,25 +173,25 @@ static void two_parts_of_a_sequence_join_to_the_whole(void **state) {
         values[t] = fig_random_normal(&random);
     }
     for (int cut = 0; cut <= TOKENS; cut++) {
-        float lse_a, lse_b, lse, whole_lse, out;
-        float out_a = attend(logits, values, 0, cut, &lse_a);
-        float out_b = attend(logits, values, cut, TOKENS, &lse_b);
-        float whole = attend(logits, values, 0, TOKENS, &whole_lse);
-        fig_merge_states_params params = {.out_a = &out_a,
-                                          .out_b = &out_b,
-                                          .lse_a = &lse_a,
-                                          .lse_b = &lse_b,
-                                          .out = &out,
-                                          .lse = &lse,
-                                          .plan = (const uint8_t *)&head,
+        float whole_lse, whole = attend(logits, values, 0, TOKENS, &whole_lse);
+        j->out_a = attend(logits, values, 0, cut, &j->lse_a);
+        j->out_b = attend(logits, values, cut, TOKENS, &j->lse_b);
+        fig_merge_states_params params = {.out_a = &j->out_a,
+                                          .out_b = &j->out_b,
+                                          .lse_a = &j->lse_a,
+                                          .lse_b = &j->lse_b,
+                                          .out = &j->out,
+                                          .lse = &j->lse,
+                                          .plan = (const uint8_t *)&j->head,
                                           .rows = {1, 1},
                                           .heads = 1,
                                           .head_dim = 1,
                                           .dtype = FIG_F32};
         fig_twin_launch(FIG_OP_MERGE_STATES, &params, NULL);
-        fig_twin_step_expect(&step, "out", cut, out, whole, 1e-5);
-        fig_twin_step_expect(&step, "lse", cut, lse, whole_lse, 1e-5);
+        fig_twin_step_expect(&step, "joined out", cut, j->out, whole, 1e-5);
+        fig_twin_step_expect(&step, "joined lse", cut, j->lse, whole_lse, 1e-5);
     }
+    fig_place_free(j);
 }
 
 int main(int argc, char **argv) {

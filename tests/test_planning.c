@@ -8,21 +8,33 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/support/place.h"
 #include "tests/support/twin.h"
 
 enum { ROW_CAPACITY = 64, CASES = 4000 };
 
 static uint64_t seed;
 
+/* What the device reads and writes beside the plan, in memory of place.h. */
+typedef struct planning_memory {
+    int32_t lengths[ROW_CAPACITY], positions[ROW_CAPACITY];
+    fig_fetch_words words;
+} planning_memory;
+
 typedef struct planning_case {
     fig_random random;
     int32_t rows, kv_limit, with_positions;
-    int32_t lengths[ROW_CAPACITY], positions[ROW_CAPACITY], sequences[ROW_CAPACITY];
+    int32_t *lengths, *positions, sequences[ROW_CAPACITY];
     fig_plan_shape shape;
-    fig_fetch_words words;
+    planning_memory *memory;
+    fig_fetch_words *words;
     uint8_t *plan; /* as it was fetched, then as the kernel left it */
     fig_plan_params params;
 } planning_case;
+
+static uint64_t cases(void) {
+    return (uint64_t)fig_place_cases(CASES);
+}
 
 static int32_t draw(planning_case *c, int32_t low, int32_t high) {
     return fig_random_range(&c->random, low, high);
@@ -62,6 +74,12 @@ static void draw_rows(planning_case *c) {
 /* The plan as a fetch brings it: rows and sequences known, lengths and positions zero. */
 static void open_case(planning_case *c, uint64_t number) {
     memset(c, 0, sizeof *c);
+    c->memory = fig_place_allocate(sizeof *c->memory);
+    assert_non_null(c->memory);
+    memset(c->memory, 0, sizeof *c->memory);
+    c->lengths = c->memory->lengths;
+    c->positions = c->memory->positions;
+    c->words = &c->memory->words;
     c->random = fig_random_seed(seed + number);
     c->kv_limit = draw(c, 8, 400);
     c->shape.bucket = (uint32_t)draw(c, 0, 4000);
@@ -77,13 +95,18 @@ static void open_case(planning_case *c, uint64_t number) {
     fig_plan_step step = {.rows = c->rows, .lengths = zeros, .sequences = c->sequences};
     c->plan = fig_twin_plan(&c->shape, &step);
     c->with_positions = draw(c, 0, 1);
-    c->words.missed = 7;
+    c->words->missed = 7;
     c->params = (fig_plan_params){.lengths = c->lengths,
                                   .positions = c->with_positions ? c->positions : NULL,
                                   .plan = c->plan,
-                                  .words = &c->words,
+                                  .words = c->words,
                                   .shape = c->shape,
                                   .kv_limit = c->kv_limit};
+}
+
+static void close_case(planning_case *c) {
+    fig_place_free(c->plan);
+    fig_place_free(c->memory);
 }
 
 /* The plan is what the host makes of these lengths, and so many replays were missed. */
@@ -98,25 +121,25 @@ static void expect_host_s(const planning_case *c, const int32_t *lengths, uint64
         if (c->plan[i] != expected[i])
             fail_msg("byte %u: %u, the host's is %u; seed 0x%llx", i, c->plan[i], expected[i],
                      (unsigned long long)seed);
-    free(expected);
-    assert_true(c->words.missed == missed && c->words.consumed == 0);
+    fig_place_free(expected);
+    assert_true(c->words->missed == missed && c->words->consumed == 0);
 }
 
 static void a_plan_made_on_the_device_is_the_host_s(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < CASES; n++) {
+    for (uint64_t n = 0; n < cases(); n++) {
         planning_case c;
         open_case(&c, n);
         fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
         expect_host_s(&c, c.lengths, 7);
-        free(c.plan);
+        close_case(&c);
     }
 }
 
 /* Below 0, past the limit, or too few for the queries of a row. */
 static void a_length_that_no_row_can_have_makes_it_idle(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < CASES; n++) {
+    for (uint64_t n = 0; n < cases(); n++) {
         planning_case c;
         open_case(&c, n);
         int32_t idle[ROW_CAPACITY], wrong[] = {-1, INT32_MIN, INT32_MAX, c.kv_limit + 1, 0};
@@ -132,7 +155,7 @@ static void a_length_that_no_row_can_have_makes_it_idle(void **state) {
         }
         fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
         expect_host_s(&c, idle, 7);
-        free(c.plan);
+        close_case(&c);
     }
 }
 
@@ -140,7 +163,7 @@ static void a_length_that_no_row_can_have_makes_it_idle(void **state) {
 static void a_line_past_its_bound_makes_the_step_one_of_no_rows(void **state) {
     (void)state;
     int tried = 0;
-    for (uint64_t n = 0; n < CASES; n++) {
+    for (uint64_t n = 0; n < cases(); n++) {
         planning_case c;
         open_case(&c, n);
         int32_t class_index = draw(&c, 0, FIG_CLASS_LIMIT - 1);
@@ -148,7 +171,7 @@ static void a_line_past_its_bound_makes_the_step_one_of_no_rows(void **state) {
             c.params.shape.splits[class_index].tile_limit--;
             fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
             assert_int_equal(((const fig_plan_head *)(void *)c.plan)->rows, 0);
-            assert_true(c.words.missed == 8);
+            assert_true(c.words->missed == 8);
             for (int32_t i = 0; i < c.shape.class_count; i++) {
                 const uint8_t *starts = c.plan + c.shape.layout.starts[i];
                 for (int32_t w = 0; w < c.shape.splits[i].workers; w++)
@@ -157,9 +180,9 @@ static void a_line_past_its_bound_makes_the_step_one_of_no_rows(void **state) {
             }
             tried++;
         }
-        free(c.plan);
+        close_case(&c);
     }
-    assert_true(tried > CASES / 10);
+    assert_true(tried > (int)cases() / 10);
 }
 
 /* 64 rows of 2^26 one-token tiles and 8 groups: 2^35 tiles, which 32 bits would call none. */
@@ -167,7 +190,7 @@ static void a_line_that_32_bits_cannot_count_is_past_its_bound(void **state) {
     (void)state;
     planning_case c;
     open_case(&c, 0);
-    free(c.plan);
+    fig_place_free(c.plan);
     c.shape = (fig_plan_shape){.row_limit = ROW_CAPACITY, .class_count = 1};
     c.shape.splits[0] = (fig_split_shape){.row_limit = ROW_CAPACITY,
                                           .groups = 8,
@@ -184,8 +207,8 @@ static void a_line_that_32_bits_cannot_count_is_past_its_bound(void **state) {
     c.params.kv_limit = 1 << 26;
     fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
     assert_int_equal(((const fig_plan_head *)(void *)c.plan)->rows, 0);
-    assert_true(c.words.missed == 8);
-    free(c.plan);
+    assert_true(c.words->missed == 8);
+    close_case(&c);
 }
 
 int main(int argc, char **argv) {

@@ -262,6 +262,150 @@ static void nodes_carry_their_layer(void **state) {
     FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "layer is -2, limits -1 to 1");
 }
 
+/* ---- Segments -------------------------------------------------------------------------------- */
+
+static void assert_segment(const fig_program *program, const char *name, uint32_t node,
+                           uint32_t node_count) {
+    const fig_program_view *view = fig_program_view_of(program);
+    fig_segment segment;
+    if (!fig_program_find_segment(view, name, &segment)) fail_msg("no segment %s", name);
+    assert_string_equal(view->strings + segment.name, name);
+    assert_int_equal(segment.node, node);
+    assert_int_equal(segment.node_count, node_count);
+}
+
+/* Beside tensors and calls of the same names. */
+static void a_segment_holds_the_nodes_recorded_under_it(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    fig_segment segment = {1, 2, 3};
+    const fig_tensor a = fig_sample_rows(program, "a", 1, 8);
+    assert_int_equal(fig_program_find_segment(fig_program_view_of(program), "a", &segment), 0);
+    touch(program, a);
+    fig_program_segment(program, "a");
+    touch(program, a);
+    touch(program, a);
+    fig_program_segment(program, "touch");
+    touch(program, a);
+    fig_program_segment(program, NULL);
+    touch(program, a);
+    fig_program_segment(program, "last");
+    touch(program, a);
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_int_equal(fig_program_view_of(program)->segment_count, 3);
+    assert_segment(program, "a", 1, 2);
+    assert_segment(program, "touch", 3, 1);
+    assert_segment(program, "last", 5, 1);
+    assert_int_equal(fig_program_find_segment(fig_program_view_of(program), "b", &segment), 0);
+    assert_int_equal(segment.name + segment.node + segment.node_count, 0);
+    assert_int_equal(fig_program_find(program, "last").id, 0);
+    assert_int_equal(fig_program_find(program, "a").id, a.id);
+    fig_program_destroy(program);
+}
+
+/* Its name, not even among the strings: it would be part of the content id. */
+static void a_segment_that_no_node_follows_is_not_there(void **state) {
+    (void)state;
+    uint32_t string_bytes[2];
+    for (int named = 0; named < 2; named++) {
+        fig_program *program = begin();
+        const fig_tensor a = fig_sample_rows(program, "a", 1, 8);
+        if (named) fig_program_segment(program, "none");
+        if (named) fig_program_segment(program, NULL);
+        touch(program, a);
+        if (named) fig_program_segment(program, "before");
+        fig_program_segment(program, "some");
+        touch(program, a);
+        if (named) fig_program_segment(program, "behind");
+        assert_int_equal(fig_program_finish(program), FIG_OK);
+        assert_segment(program, "some", 1, 1);
+        assert_int_equal(fig_program_view_of(program)->segment_count, 1);
+        string_bytes[named] = fig_program_view_of(program)->string_bytes;
+        fig_program_destroy(program);
+    }
+    assert_int_equal(string_bytes[0], string_bytes[1]);
+}
+
+/* Up to three names in turn, a node behind each but the first. */
+static fig_status give_names(const char *first, const char *second, const char *third) {
+    fig_program *program = begin();
+    const fig_tensor a = fig_sample_rows(program, "a", 1, 8);
+    fig_program_segment(program, first);
+    fig_program_segment(program, second);
+    touch(program, a);
+    fig_program_segment(program, third);
+    touch(program, a);
+    return end(program);
+}
+
+static void a_segments_name_is_sound_and_given_once(void **state) {
+    (void)state;
+    assert_int_equal(give_names("a", "b", "c"), FIG_OK);
+    assert_int_equal(give_names(NULL, NULL, NULL), FIG_OK);
+    FIG_SAMPLE_REFUSES(give_names("a", "b", "b"), FIG_INVALID,
+                       "segment b: the name was given before");
+    FIG_SAMPLE_REFUSES(give_names("a", "b", "a"), FIG_INVALID,
+                       "segment a: the name was given before");
+    FIG_SAMPLE_REFUSES(give_names("a", "a", NULL), FIG_INVALID,
+                       "segment a: the name was given before");
+    FIG_SAMPLE_REFUSES(give_names("", NULL, NULL), FIG_INVALID, "segment: name \"\" is not");
+    FIG_SAMPLE_REFUSES(give_names("fetch", NULL, NULL), FIG_INVALID, "segment fetch: ");
+    FIG_SAMPLE_REFUSES(give_names("a/b", NULL, NULL), FIG_INVALID, "segment: name \"a/b\"");
+}
+
+static void a_segment_is_recorded_as_all_else_is(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    const fig_tensor a = fig_sample_rows(program, "a", 1, 8);
+    fig_program_segment(program, "fetch");
+    fig_program_segment(program, "b c");
+    touch(program, a);
+    assert_int_equal(fig_program_view_of(program)->node_count, 0);
+    FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "segment fetch: ");
+    program = begin();
+    touch(program, fig_sample_rows(program, "a", 1, 8));
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    fig_program_segment(program, NULL);
+    FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_INVALID, "recorded into after finish");
+    fig_program_destroy(program);
+}
+
+static void the_node_that_makes_plans_is_of_no_segment(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    const fig_tensor lengths = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_BOUND,
+                             .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
+    fig_program_segment(program, "all");
+    fig_program_read_lengths(program, lengths, (fig_tensor){0});
+    touch(program, fig_sample_rows(program, "a", 1, 8));
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_segment(program, "all", 1, 1);
+    fig_program_destroy(program);
+}
+
+static void every_node_may_be_a_segment(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    const fig_tensor a = fig_sample_rows(program, "a", 1, 8);
+    for (int i = 0; i < FIG_SEGMENT_LIMIT; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "s.%d", i);
+        fig_program_segment(program, name);
+        touch(program, a);
+    }
+    fig_program *clone;
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_int_equal(fig_program_clone(&clone, program), FIG_OK);
+    assert_int_equal(fig_program_view_of(clone)->segment_count, FIG_NODE_LIMIT);
+    assert_segment(clone, "s.0", 0, 1);
+    assert_segment(clone, "s.8191", 8191, 1);
+    fig_program_destroy(clone);
+    fig_program_destroy(program);
+}
+
+/* ---- The standard step ----------------------------------------------------------------------- */
+
 /* rope writes q and k in place, append reads k and v, attention reads q and the caches: a layer is
  * a chain of three, and silu_and_mul stands alone. */
 static void the_standard_step_has_the_edges_of_its_data(void **state) {
@@ -286,18 +430,21 @@ static void assert_same(const fig_program_view *a, const fig_program_view *b) {
     assert_int_equal(a->attribute_bytes, b->attribute_bytes);
     assert_int_equal(a->string_bytes, b->string_bytes);
     assert_int_equal(a->edge_count, b->edge_count);
+    assert_int_equal(a->segment_count, b->segment_count);
     assert_memory_equal(a->tensors, b->tensors, a->tensor_count * sizeof *a->tensors);
     assert_memory_equal(a->nodes, b->nodes, a->node_count * sizeof *a->nodes);
     assert_memory_equal(a->operands, b->operands, a->operand_count * sizeof *a->operands);
     assert_memory_equal(a->attributes, b->attributes, a->attribute_bytes);
     assert_memory_equal(a->strings, b->strings, a->string_bytes);
     assert_memory_equal(a->edges, b->edges, a->edge_count * sizeof *a->edges);
+    assert_memory_equal(a->segments, b->segments, a->segment_count * sizeof *a->segments);
 }
 
 static void copies_are_equal_and_find_the_same_tensors(void **state) {
     (void)state;
     fig_program *copies[2], *program = fig_sample_mixture();
     const fig_program_view *view = fig_program_view_of(program);
+    assert_int_equal(view->segment_count, 4);
     assert_int_equal(fig_program_clone(&copies[0], program), FIG_OK);
     assert_int_equal(fig_program_restore(&copies[1], view), FIG_OK);
     for (int i = 0; i < 2; i++) {
@@ -360,6 +507,12 @@ int main(void) {
         cmocka_unit_test(an_unsound_spec_makes_no_program),
         cmocka_unit_test(tensors_and_nodes_end_at_their_limits),
         cmocka_unit_test(nodes_carry_their_layer),
+        cmocka_unit_test(a_segment_holds_the_nodes_recorded_under_it),
+        cmocka_unit_test(a_segment_that_no_node_follows_is_not_there),
+        cmocka_unit_test(a_segments_name_is_sound_and_given_once),
+        cmocka_unit_test(a_segment_is_recorded_as_all_else_is),
+        cmocka_unit_test(the_node_that_makes_plans_is_of_no_segment),
+        cmocka_unit_test(every_node_may_be_a_segment),
         cmocka_unit_test(the_standard_step_has_the_edges_of_its_data),
         cmocka_unit_test(copies_are_equal_and_find_the_same_tensors),
         cmocka_unit_test(each_allocation_that_fails_is_reported),

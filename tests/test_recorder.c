@@ -363,6 +363,7 @@ static void nothing_is_recorded_into_no_program(void **state) {
     fig_attention(NULL, NULL);
     fig_call(NULL, NULL);
     fig_program_layer(NULL, 0);
+    fig_program_segment(NULL, "a");
     assert_int_equal(fig_program_string(NULL, "c"), 0);
 }
 

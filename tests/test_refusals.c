@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "tests/support/decode.h"
+#include "tests/support/place.h"
 
 enum { ROWS = 4, KV = 128, PAGE = 16 };
 
@@ -352,7 +353,7 @@ static void every_mistake_is_named_and_changes_nothing(void **state) {
     fig_engine *engine;
     int64_t steps = 0;
     fig_decode_open(&decode, &options);
-    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    assert_int_equal(fig_place_open(&engine, decode.graphs), FIG_OK);
     fig_decode_bind(&decode, engine);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const mistake *m = &table[i];
@@ -386,7 +387,7 @@ static void null_is_refused_wherever_a_struct_is_needed(void **state) {
     fig_engine *engine;
     fig_program *program;
     fig_decode_open(&decode, &options);
-    assert_int_equal(fig_engine_open(&engine, decode.graphs, NULL), FIG_OK);
+    assert_int_equal(fig_place_open(&engine, decode.graphs), FIG_OK);
     fig_decode_bind(&decode, engine);
     fig_program_create(&program, NULL);
     assert_null(program);

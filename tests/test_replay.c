@@ -7,12 +7,17 @@
 #include <cmocka.h>
 
 #include "tests/support/decode.h"
+#include "tests/support/place.h"
 
 enum { ROW_LIMIT = 8, KV_LIMIT = 200, SEQUENCE_LIMIT = ROW_LIMIT + 3, BUCKET_LIMIT = 64 };
 
-static fig_engine *open_engine(const fig_decode *decode, const fig_engine_options *options) {
+/* The order that is shuffled is the host's; a GPU takes one of its own. */
+static fig_engine *open_engine(const fig_decode *decode, uint64_t shuffle) {
+    fig_engine_options options = fig_place_options();
     fig_engine *engine;
-    if (fig_engine_open(&engine, decode->graphs, options) != FIG_OK) fail_msg("%s", fig_message());
+    options.slots = 8;
+    if (options.device == FIG_DEVICE_HOST) options.shuffle = shuffle;
+    if (fig_engine_open(&engine, decode->graphs, &options) != FIG_OK) fail_msg("%s", fig_message());
     return engine;
 }
 
@@ -61,7 +66,7 @@ static void replay_and_compare(const fig_decode_options *options, int steps, uin
     fig_random random = fig_random_seed((uint64_t)options->dtype * 1000 + 1);
     int served[BUCKET_LIMIT] = {0}, buckets = 0;
     fig_decode_open(&decode, options);
-    fig_engine *engine = open_engine(&decode, FIG_OPTIONS(fig_engine_options, .shuffle = shuffle));
+    fig_engine *engine = open_engine(&decode, shuffle);
     fig_decode_bind(&decode, engine);
     traffic_begin(&t, &decode, &random);
     for (int i = 0; i < steps; i++) {
@@ -188,7 +193,7 @@ static void pages_behind_the_window_may_be_given_away(void **state) {
                                                    .window_layers = 1,
                                                    .batch_limit = ROW_LIMIT,
                                                    .kv_limit = KV_LIMIT});
-    fig_engine *engine = open_engine(&decode, NULL);
+    fig_engine *engine = open_engine(&decode, 0);
     fig_decode_bind(&decode, engine);
     traffic_begin(&t, &decode, &random);
     for (int32_t s = 0; s < SEQUENCE_LIMIT; s++) /* none begins anew, on pages given away */
@@ -228,8 +233,7 @@ static void replay_ahead(fig_decode *decode, uint64_t shuffle, int ahead) {
     traffic t;
     fig_random random = fig_random_seed(5);
     fig_decode_open(decode, &options);
-    fig_engine *engine =
-        open_engine(decode, FIG_OPTIONS(fig_engine_options, .shuffle = shuffle, .slots = 8));
+    fig_engine *engine = open_engine(decode, shuffle);
     fig_decode_bind(decode, engine);
     traffic_begin(&t, decode, &random);
     fig_decode_fill(decode, &random);

@@ -23,6 +23,7 @@ typedef struct hostile {
     uint32_t *operands;
     uint8_t *attributes;
     char *strings;
+    fig_segment *segments;
 } hostile;
 
 static void *duplicate(const void *from, size_t bytes) {
@@ -41,11 +42,13 @@ static hostile hostile_of(fig_program *program) {
     h.operands = duplicate(h.view.operands, h.view.operand_count * sizeof *h.operands);
     h.attributes = duplicate(h.view.attributes, h.view.attribute_bytes);
     h.strings = duplicate(h.view.strings, h.view.string_bytes);
+    h.segments = duplicate(h.view.segments, h.view.segment_count * sizeof *h.segments);
     h.view.tensors = h.tensors;
     h.view.nodes = h.nodes;
     h.view.operands = h.operands;
     h.view.attributes = h.attributes;
     h.view.strings = h.strings;
+    h.view.segments = h.segments;
     fig_program_destroy(program);
     return h;
 }
@@ -60,6 +63,7 @@ static void hostile_finish(hostile *h) {
     free(h->operands);
     free(h->attributes);
     free(h->strings);
+    free(h->segments);
 }
 
 /* What passes lowers: asserts in lowering hold for it. */
@@ -118,6 +122,7 @@ static void change_every_byte(hostile h) {
     sound += try_bytes(&h, h.operands, h.view.operand_count * sizeof *h.operands, &refused);
     sound += try_bytes(&h, h.attributes, h.view.attribute_bytes, &refused);
     sound += try_bytes(&h, h.strings, h.view.string_bytes, &refused);
+    sound += try_bytes(&h, h.segments, h.view.segment_count * sizeof *h.segments, &refused);
     sound += try_bytes(&h, &h.view.spec, sizeof h.view.spec, &refused);
     assert_true(sound > 100 && refused > 5000);
     hostile_finish(&h);
@@ -135,12 +140,15 @@ static void random_damage_is_refused_or_harmless(void **state) {
     fig_random random = fig_random_seed(21);
     for (int round = 0; round < 3000; round++) {
         hostile h = round % 2 == 0 ? hostile_make() : hostile_of(fig_sample_breadth());
-        void *arrays[] = {h.tensors, h.nodes, h.operands, h.attributes, h.strings};
-        const size_t sizes[] = {
-            h.view.tensor_count * sizeof *h.tensors, h.view.node_count * sizeof *h.nodes,
-            h.view.operand_count * sizeof *h.operands, h.view.attribute_bytes, h.view.string_bytes};
+        void *arrays[] = {h.tensors, h.nodes, h.operands, h.attributes, h.strings, h.segments};
+        const size_t sizes[] = {h.view.tensor_count * sizeof *h.tensors,
+                                h.view.node_count * sizeof *h.nodes,
+                                h.view.operand_count * sizeof *h.operands,
+                                h.view.attribute_bytes,
+                                h.view.string_bytes,
+                                h.view.segment_count * sizeof *h.segments};
         for (int i = fig_random_range(&random, 1, 6); i > 0; i--) {
-            const int array = fig_random_range(&random, 0, 4);
+            const int array = fig_random_range(&random, 0, 5);
             const int32_t at = fig_random_range(&random, 0, (int32_t)sizes[array] - 1);
             ((uint8_t *)arrays[array])[at] = (uint8_t)fig_random_bits(&random);
         }
@@ -243,6 +251,45 @@ static void damage_is_named(void **state) {
     hostile_finish(&h);
 }
 
+/* Segments act.0, attn.0, act.1 and attn.1 of the nodes 0, 1 to 3, 4 and 5 to 7. */
+static void damaged_segments_are_named(void **state) {
+    (void)state;
+    hostile h = hostile_make();
+    h.segments[1].name++;
+    REFUSE_DAMAGE("segment 1: no name begins at byte");
+    h.segments[1].name = 0;
+    REFUSE_DAMAGE("segment 1: no name begins at byte 0 of");
+    h.segments[1].name = UINT32_MAX;
+    REFUSE_DAMAGE("segment 1: no name begins at byte 4294967295");
+    h.segments[3].name = h.segments[0].name;
+    REFUSE_DAMAGE("segment 3: name act.0 is taken by segment 0");
+    memcpy(h.strings + h.segments[0].name, "fetch", sizeof "fetch");
+    REFUSE_DAMAGE("segment fetch: the name is the engine's own");
+    h.segments[1].node_count = 0;
+    REFUSE_DAMAGE("segment attn.0: 0 nodes from 1, the program has 9");
+    h.segments[3].node = 9;
+    REFUSE_DAMAGE("segment attn.1: 3 nodes from 9, the program has 9");
+    h.segments[3].node = UINT32_MAX;
+    REFUSE_DAMAGE("segment attn.1: 3 nodes from 4294967295");
+    h.segments[3].node_count = 5;
+    REFUSE_DAMAGE("segment attn.1: 5 nodes from 5, the program has 9");
+    h.segments[3].node_count = UINT32_MAX;
+    REFUSE_DAMAGE("segment attn.1: 4294967295 nodes from 5");
+    h.segments[0].node_count = 2;
+    REFUSE_DAMAGE("segment attn.0: begins at node 1, the one before ends at 2");
+    h.segments[2].node = 0;
+    REFUSE_DAMAGE("segment act.1: begins at node 0, the one before ends at 4");
+    h.view.segment_count = FIG_SEGMENT_LIMIT + 1;
+    REFUSE_DAMAGE("program: 8193 segments, limits 0 to 8192");
+    hostile_finish(&h);
+    h = hostile_of(fig_sample_breadth());
+    h.segments[0].node--;
+    REFUSE_DAMAGE("segment act.0: node 0 makes the plans");
+    h.segments[3].node_count++; /* the call's name is no tensor's, and its node no segment's */
+    assert_true(restore(&h));
+    hostile_finish(&h);
+}
+
 static void set_call(hostile *h, size_t offset, uint32_t value) {
     memcpy(h->attributes + h->nodes[CALL_NODE].attribute + offset, &value, sizeof value);
 }
@@ -297,6 +344,7 @@ int main(void) {
         cmocka_unit_test(random_damage_is_refused_or_harmless),
         cmocka_unit_test(counts_that_do_not_fit_are_refused),
         cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(damaged_segments_are_named),
         cmocka_unit_test(damaged_attributes_are_named),
         cmocka_unit_test(edges_that_point_back_do_not_pass),
     };

@@ -12,7 +12,8 @@
 
 #include <cmocka.h>
 
-#include "kernels/table.h"
+#include "tests/support/place.h"
+#include "tests/support/twin.h"
 
 enum { BOUND_US = 20000000 }; /* longer than any wait that ends */
 enum { SLOT_LIMIT = 64, SLOT_BYTES = 256, PAYLOAD_WORDS = (SLOT_BYTES - 64) / 8 };
@@ -35,8 +36,9 @@ typedef struct bench {
 } bench;
 
 static bench *bench_open(uint32_t slot_count) {
-    bench *b = calloc(1, sizeof *b);
+    bench *b = fig_place_allocate(sizeof *b);
     assert_non_null(b);
+    memset(b, 0, sizeof *b);
     fig_ring_init(&b->ring, (uint8_t *)b->slots, &b->words, slot_count, SLOT_BYTES);
     b->fetch = (fig_fetch_params){.ring = (uint8_t *)b->slots,
                                   .plan = (uint8_t *)&b->plan,
@@ -49,7 +51,7 @@ static bench *bench_open(uint32_t slot_count) {
 }
 
 static void replay(bench *b) {
-    fig_kernel_table[FIG_OP_FETCH].twin(&b->fetch, (uint32_t[3]){0, 0, 0});
+    fig_twin_launch(FIG_OP_FETCH, &b->fetch, NULL);
 }
 
 /* Writes all of a plan but its number, as fig_plan_write does. */
@@ -110,7 +112,7 @@ static void a_full_ring_refuses_a_claim(void **state) {
         replay(b);
         assert_int_equal(fig_ring_claim(&b->ring, 0, &slot), FIG_OK);
         assert_ptr_equal(slot, &b->slots[0]);
-        free(b);
+        fig_place_free(b);
     }
 }
 
@@ -125,7 +127,7 @@ static void a_plan_in_flight_is_never_overwritten(void **state) {
     check_fetched(b, 1);
     replay(b);
     check_fetched(b, 2);
-    free(b);
+    fig_place_free(b);
 }
 
 static void a_claimed_slot_stays_the_next_until_it_is_published(void **state) {
@@ -141,7 +143,7 @@ static void a_claimed_slot_stays_the_next_until_it_is_published(void **state) {
     fig_ring_publish(&b->ring, first);
     assert_int_equal(fig_ring_claim(&b->ring, 0, &again), FIG_OK);
     assert_ptr_equal(again, &b->slots[1]);
-    free(b);
+    fig_place_free(b);
 }
 
 static void a_replay_without_a_new_plan_runs_no_rows(void **state) {
@@ -157,7 +159,7 @@ static void a_replay_without_a_new_plan_runs_no_rows(void **state) {
         assert_int_equal(fig_ring_missed(&b->ring), number);
         assert_int_equal(fig_ring_consumed(&b->ring), number);
     }
-    free(b);
+    fig_place_free(b);
 }
 
 static void a_plan_taken_back_is_never_found(void **state) {
@@ -178,7 +180,7 @@ static void a_plan_taken_back_is_never_found(void **state) {
         replay(b);
         check_fetched(b, number);
     }
-    free(b);
+    fig_place_free(b);
 }
 
 static void a_plan_taken_back_leaves_those_before_it(void **state) {
@@ -194,7 +196,7 @@ static void a_plan_taken_back_leaves_those_before_it(void **state) {
     check_fetched(b, 1);
     replay(b);
     check_fetched(b, 2);
-    free(b);
+    fig_place_free(b);
 }
 
 static void *replay_after_a_while(void *user) {
@@ -214,7 +216,7 @@ static void a_bounded_wait_ends_when_a_slot_is_free(void **state) {
     assert_int_equal(fig_ring_consumed(&b->ring), 1);
     pthread_join(thread, NULL);
     check_fetched(b, 1);
-    free(b);
+    fig_place_free(b);
 }
 
 static void a_bounded_wait_ends_at_its_bound(void **state) {
@@ -227,7 +229,7 @@ static void a_bounded_wait_ends_at_its_bound(void **state) {
     assert_int_equal(fig_ring_claim(&b->ring, 30000, &slot), FIG_BUSY);
     assert_true(now_us() - start >= 30000);
     assert_null(slot);
-    free(b);
+    fig_place_free(b);
 }
 
 enum { PASSED = 20000 };
@@ -259,7 +261,7 @@ static void plans_pass_whole_and_in_order_between_threads(void **state) {
         pthread_join(thread, NULL);
         assert_int_equal(b->torn, 0);
         assert_int_equal(fig_ring_consumed(&b->ring), PASSED);
-        free(b);
+        fig_place_free(b);
     }
 }
 

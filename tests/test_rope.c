@@ -12,10 +12,13 @@
 #include <cmocka.h>
 
 #include "kernels/numeric.h"
+#include "tests/support/place.h"
 #include "tests/support/twin_step.h"
 #include "tools/figraph/truth.h"
 
-enum { CASES = 500, HEAD_LIMIT = 5, TOKEN_LIMIT = 8 * FIG_TWIN_STEP_LIMIT, SEGMENT_LIMIT = 9 };
+/* Some cases have many heads: more than a block of a GPU has in flight at once. */
+enum { CASES = 500, FEW_HEADS = 5, HEAD_LIMIT = 72 };
+enum { TOKEN_LIMIT = 8 * FIG_TWIN_STEP_LIMIT, SEGMENT_LIMIT = 9 };
 enum { NOWHERE = -1 };
 
 static uint64_t seed;
@@ -35,7 +38,7 @@ typedef struct rope_case {
     rope_form form;
     int64_t places[TOKEN_LIMIT]; /* of each token; NOWHERE: it stays as it is */
     fig_twin_array positions, cos_sin;
-    int32_t indptr[SEGMENT_LIMIT + 1], offsets[SEGMENT_LIMIT];
+    int32_t *indptr, *offsets; /* [SEGMENT_LIMIT + 1], [SEGMENT_LIMIT]; NULL: not packed */
     rope_side q, k;
     fig_rope_params params;
 } rope_case;
@@ -47,7 +50,7 @@ static fig_rope_spec draw_rope(fig_twin_step *step, int32_t head_dim) {
                           .theta = thetas[fig_twin_step_draw(step, 0, 2)],
                           .scale = fig_twin_step_draw(step, 0, 1) ? 1.0f : 4.0f};
     if (fig_twin_step_draw(step, 0, 1))
-        rope.rotary_dim = 2 * fig_twin_step_draw(step, 1, head_dim / 2);
+        rope.rotary_dim = 2 * fig_twin_step_width(step, head_dim / 2);
     if (fig_twin_step_draw(step, 0, 1)) return rope;
     rope.llama3_factor = 8;
     rope.llama3_low = 1;
@@ -81,6 +84,9 @@ static void place_by_tensor(rope_case *c, int32_t dtype) {
  * it. */
 static void place_by_segment(rope_case *c) {
     int32_t segments = fig_twin_step_draw(&c->step, 1, SEGMENT_LIMIT);
+    c->indptr = fig_place_allocate(((size_t)segments + 1) * sizeof *c->indptr);
+    c->offsets = fig_place_allocate((size_t)segments * sizeof *c->offsets);
+    assert_true(c->indptr != NULL && c->offsets != NULL);
     for (int32_t token = 0; token < TOKEN_LIMIT; token++)
         c->places[token] = NOWHERE;
     c->indptr[0] = fig_twin_step_draw(&c->step, 0, 2);
@@ -129,7 +135,7 @@ static const float *turns_at(const rope_case *c, int64_t place) {
 static void open_side(rope_case *c, rope_side *side) {
     fig_twin_step *step = &c->step;
     int32_t head_dim = c->params.head_dim;
-    side->heads = fig_twin_step_draw(step, 1, HEAD_LIMIT);
+    side->heads = fig_twin_step_draw(step, 1, step->number % 10 == 0 ? HEAD_LIMIT : FEW_HEADS);
     side->in_place = fig_twin_step_draw(step, 0, 1);
     side->in_strides = fig_twin_step_strides(step, side->heads, head_dim);
     side->out_strides = fig_twin_step_strides(step, side->heads, head_dim);
@@ -239,12 +245,14 @@ static void close_case(rope_case *c) {
     if (c->cos_sin.data != NULL) fig_twin_array_check(&c->cos_sin, "cos_sin");
     fig_twin_array_free(&c->cos_sin);
     fig_twin_array_free(&c->positions);
+    fig_place_free(c->indptr);
+    fig_place_free(c->offsets);
     fig_twin_step_close(&c->step);
 }
 
 static void rope_is_float64_s_within_its_rounding_up_to_position_1m(void **state) {
     (void)state;
-    for (int n = 0; n < CASES; n++) {
+    for (int n = 0; n < fig_place_cases(CASES); n++) {
         rope_case c;
         open_case(&c, n);
         fig_twin_launch(FIG_OP_ROPE, &c.params, &c.step.random);
@@ -258,14 +266,20 @@ static void rope_is_float64_s_within_its_rounding_up_to_position_1m(void **state
 
 enum { HEAD_DIM = 8 };
 
+/* In memory of place.h, which frees it. */
 typedef struct rope_bench {
     fig_plan_head head;
+    int32_t positions[4]; /* of a plan */
     float x[HEAD_DIM], q_out[HEAD_DIM], k_out[HEAD_DIM];
+    uint16_t half[HEAD_DIM], half_out[HEAD_DIM];
+    float table[3][4], pairs[6][2], pairs_out[6][2];
     int64_t position;
     fig_rope_params params;
 } rope_bench;
 
-static void open_bench(rope_bench *bench) {
+static rope_bench *open_bench(void) {
+    rope_bench *bench = fig_place_allocate(sizeof *bench);
+    assert_non_null(bench);
     *bench = (rope_bench){.head = {.rows = 1}, .x = {1, 2, 3, 4, 5, 6, 7, 8}};
     fig_row_strides strides = {HEAD_DIM, HEAD_DIM};
     bench->params = (fig_rope_params){.q = bench->x,
@@ -285,61 +299,64 @@ static void open_bench(rope_bench *bench) {
                                       .head_dim = HEAD_DIM,
                                       .dtype = FIG_F32,
                                       .positions_dtype = FIG_I64};
+    return bench;
 }
 
 static void a_position_past_32_bits_is_not_cut(void **state) {
     (void)state;
-    rope_bench bench;
+    rope_bench *bench = open_bench();
     fig_twin_step step = {.seed = seed, .dtype = FIG_F32};
     double want[HEAD_DIM];
-    open_bench(&bench);
-    bench.position = (1ll << 32) + 5;
-    fig_twin_launch(FIG_OP_ROPE, &bench.params, NULL);
-    truth_rope_args args = {.x = {bench.x, FIG_F32, HEAD_DIM, HEAD_DIM},
-                            .rope = bench.params.rope,
-                            .position = bench.position,
+    bench->position = (1ll << 32) + 5;
+    fig_twin_launch(FIG_OP_ROPE, &bench->params, NULL);
+    truth_rope_args args = {.x = {bench->x, FIG_F32, HEAD_DIM, HEAD_DIM},
+                            .rope = bench->params.rope,
+                            .position = bench->position,
                             .head_dim = HEAD_DIM};
     truth_rope(&args, want);
     for (int i = 0; i < HEAD_DIM; i++)
-        fig_twin_step_expect(&step, "rope", i, bench.q_out[i], want[i], 4e-6);
+        fig_twin_step_expect(&step, "rope", i, bench->q_out[i], want[i], 4e-6);
+    fig_place_free(bench);
 }
 
 /* Signalling NaNs, which arithmetic would make quiet; in place and not. */
 static void what_does_not_turn_keeps_its_bits(void **state) {
     (void)state;
-    uint16_t x[HEAD_DIM] = {0, 0, 0, 0, 0x7c01, 0x8000, 0xfd00, 1}, out[HEAD_DIM], kept[4];
-    rope_bench bench;
-    open_bench(&bench);
-    memcpy(kept, x + 4, sizeof kept);
-    bench.params.dtype = FIG_F16;
-    bench.params.rope.rotary_dim = 4;
-    bench.params.q = bench.params.k = bench.params.k_out = x;
-    bench.params.q_out = out;
-    fig_twin_launch(FIG_OP_ROPE, &bench.params, NULL);
-    assert_memory_equal(out + 4, kept, sizeof kept);
-    assert_memory_equal(x + 4, kept, sizeof kept);
+    static const uint16_t x[HEAD_DIM] = {0, 0, 0, 0, 0x7c01, 0x8000, 0xfd00, 1};
+    rope_bench *bench = open_bench();
+    memcpy(bench->half, x, sizeof x);
+    bench->params.dtype = FIG_F16;
+    bench->params.rope.rotary_dim = 4;
+    bench->params.q = bench->params.k = bench->params.k_out = bench->half;
+    bench->params.q_out = bench->half_out;
+    fig_twin_launch(FIG_OP_ROPE, &bench->params, NULL);
+    assert_memory_equal(bench->half_out + 4, x + 4, 4 * sizeof *x);
+    assert_memory_equal(bench->half + 4, x + 4, 4 * sizeof *x);
+    fig_place_free(bench);
 }
 
-/* The table says how far to turn: by nothing in its first row, by a quarter in its last. */
+/* The table says how far to turn: by nothing in its first row, by a quarter in its last. Bits are
+ * compared, since products with 0 and 1 are exact, fused with their sum or not. */
 static void a_position_outside_the_table_reads_as_the_nearest_in_it(void **state) {
     (void)state;
     static const struct {
         int64_t position;
         int quarter;
     } cases[] = {{0, 0}, {-1, 0}, {INT64_MIN, 0}, {2, 1}, {3, 1}, {INT64_MAX, 1}};
-    float table[3][4] = {{1, 1, 0, 0}, {NAN, NAN, NAN, NAN}, {0, 0, 1, 1}};
+    static const float table[3][4] = {{1, 1, 0, 0}, {NAN, NAN, NAN, NAN}, {0, 0, 1, 1}};
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
-        rope_bench bench;
-        open_bench(&bench);
-        bench.params.rope.rotary_dim = 4;
-        bench.params.cos_sin = table[0];
-        bench.params.cos_sin_rows = 3;
-        bench.params.cos_sin_stride = 4;
-        bench.position = cases[n].position;
-        fig_twin_launch(FIG_OP_ROPE, &bench.params, NULL);
+        rope_bench *bench = open_bench();
+        memcpy(bench->table, table, sizeof table);
+        bench->params.rope.rotary_dim = 4;
+        bench->params.cos_sin = bench->table[0];
+        bench->params.cos_sin_rows = 3;
+        bench->params.cos_sin_stride = 4;
+        bench->position = cases[n].position;
+        fig_twin_launch(FIG_OP_ROPE, &bench->params, NULL);
         float kept[HEAD_DIM] = {1, 2, 3, 4, 5, 6, 7, 8},
               turned[HEAD_DIM] = {-3, -4, 1, 2, 5, 6, 7, 8};
-        assert_memory_equal(bench.q_out, cases[n].quarter ? turned : kept, sizeof kept);
+        assert_memory_equal(bench->q_out, cases[n].quarter ? turned : kept, sizeof kept);
+        fig_place_free(bench);
     }
 }
 
@@ -347,28 +364,24 @@ static void a_position_outside_the_table_reads_as_the_nearest_in_it(void **state
 static void no_query_token_stands_below_0(void **state) {
     (void)state;
     static const double places[] = {0, 0, 1, 0, 0, 0};
-    struct {
-        fig_plan_head head;
-        int32_t positions[4];
-    } plan = {.head = {.rows = 2}, .positions = {1, 0}};
     fig_twin_step step = {.seed = seed, .dtype = FIG_F32};
-    float x[6][2], out[6][2];
+    rope_bench *bench = open_bench();
+    bench->head.rows = 2;
+    bench->positions[0] = 1;
     for (int i = 0; i < 6; i++)
-        x[i][0] = 1, x[i][1] = 0;
-    rope_bench bench;
-    open_bench(&bench);
-    fig_rope_params *p = &bench.params;
-    p->q = p->k = x;
-    p->q_out = p->k_out = out;
+        bench->pairs[i][0] = 1;
+    fig_rope_params *p = &bench->params;
+    p->q = p->k = bench->pairs;
+    p->q_out = p->k_out = bench->pairs_out;
     p->q_strides = p->k_strides = p->q_out_strides = p->k_out_strides = (fig_row_strides){2, 2};
     p->positions = NULL;
-    p->plan = (const uint8_t *)&plan;
-    p->positions_offset = sizeof plan.head;
+    p->positions_offset = offsetof(rope_bench, positions);
     p->rows = (fig_rows){.row_limit = 6, .multiple = 3};
     p->head_dim = p->rope.rotary_dim = 2;
     fig_twin_launch(FIG_OP_ROPE, p, NULL);
     for (int i = 0; i < 6; i++)
-        fig_twin_step_expect(&step, "rope", i, out[i][0], cos(places[i]), 1e-7);
+        fig_twin_step_expect(&step, "rope", i, bench->pairs_out[i][0], cos(places[i]), 1e-7);
+    fig_place_free(bench);
 }
 
 int main(int argc, char **argv) {

@@ -65,5 +65,29 @@ case $said in
 *'skipped: no such thing here'*) ;;
 *) failures=$((failures + 1)) && echo 'what was skipped is not shown' ;;
 esac
+case $said in
+*'host only: it is about the host'*) failures=$((failures + 1)) && echo 'shown of nobody' ;;
+*) ;;
+esac
+echo 'echo "host only: it is about the host"' | program tests/test_hosting.sh
+expect 0 '1 passed, 0 failed' tests/test_hosting.sh
+case $said in
+*'host only: it is about the host'*) ;;
+*) failures=$((failures + 1)) && echo 'what ran on the host alone is not shown' ;;
+esac
+
+# What another device asks for: skips fail, logs have a label, programs run under a tool.
+echo 'echo "[  PASSED  ] 2 test(s)."; echo "[  SKIPPED ] 3 test(s), listed below:"' |
+    program $tests/test_half
+echo 'echo under "$1"; exec "$2"' | program tool
+expect 0 '2 passed, 0 failed' $tests/test_half
+export TEST_SKIPS=fail TEST_LABEL=gpu TEST_TOOL='./tool well'
+expect 1 '2 passed, 3 failed' $tests/test_half
+expect 1 '1 passed, 1 failed' tests/test_skipping.sh
+expect 0 '7 passed, 0 failed' $tests/test_good
+grep -q 'under well' $tests/test_good.gpu.log || {
+    failures=$((failures + 1))
+    echo 'no log has the label, or no tool ran'
+}
 
 exit $((failures > 0))

@@ -265,14 +265,14 @@ static void the_second_writer_writes_files_that_are_read(void **state) {
     (void)state;
     fig_image image;
     fig_image_open(&image, sound, sound_count);
-    assert_int_equal(image.count, FIG_SECTION_COUNT);
+    assert_int_equal(image.count, FIG_SECTION_SEGM); /* all but that one */
     assert_image("as it was", &image, FIG_OK, "");
     fig_image_close(&image);
 }
 
 static void sections_missing_twice_or_out_of_order_are_refused(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < FIG_SECTION_COUNT; i++) {
+    for (uint32_t i = 0; i < FIG_SECTION_SEGM; i++) {
         fig_image image;
         fig_image_open(&image, sound, sound_count);
         fig_image_insert(&image, i, &image.sections[i]);
@@ -286,15 +286,90 @@ static void sections_missing_twice_or_out_of_order_are_refused(void **state) {
         fig_image_open(&image, sound, sound_count);
         fig_image_remove(&image, i);
         assert_image("missing", &image, FIG_FORMAT,
-                     i + 1 < FIG_SECTION_COUNT ? "stands where" : "section DIGS is missing");
+                     i + 1 < FIG_SECTION_SEGM ? "stands where" : "section DIGS is missing");
         fig_image_close(&image);
     }
+}
+
+/* ---- The section that may be absent */
+
+/* A file whose program has segments, taken apart. */
+static void open_segments(fig_image *image) {
+    fig_graphs *graphs = fig_capture_breadth();
+    uint8_t *bytes;
+    size_t count;
+    assert_int_equal(fig_codec_write(graphs, &bytes, &count), FIG_OK);
+    fig_image_open(image, bytes, count);
+    assert_int_equal(image->count, FIG_SECTION_COUNT);
+    assert_memory_equal(image->sections[FIG_SECTION_SEGM].entry.name, "SEGM", 4);
+    assert_int_equal(image->sections[FIG_SECTION_SEGM].raw_bytes, 4 * 12);
+    free(bytes);
+    fig_graphs_destroy(graphs);
+}
+
+static void segments_stand_last_and_once(void **state) {
+    (void)state;
+    fig_image image;
+    open_segments(&image);
+    fig_image_section *section = &image.sections[FIG_SECTION_SEGM];
+    fig_image_insert(&image, FIG_SECTION_SEGM, section);
+    assert_image("twice", &image, FIG_FORMAT, "section SEGM stands where the table's end must");
+    fig_image_remove(&image, FIG_SECTION_SEGM);
+    fig_image_insert(&image, FIG_SECTION_DIGS, section);
+    fig_image_remove(&image, FIG_SECTION_COUNT);
+    assert_image("moved", &image, FIG_FORMAT, "section SEGM stands where DIGS must");
+    fig_image_remove(&image, FIG_SECTION_SEGM);
+    assert_image("in its place", &image, FIG_FORMAT, "section SEGM stands where DIGS must");
+    fig_image_remove(&image, FIG_SECTION_SEGM - 1);
+    assert_image("both gone", &image, FIG_FORMAT, "section DIGS is missing");
+    fig_image_close(&image);
+}
+
+static void segments_are_as_their_rule_has_them(void **state) {
+    (void)state;
+    fig_image image;
+    open_segments(&image);
+    fig_image_section *section = &image.sections[FIG_SECTION_SEGM];
+    section->entry.flags = FIG_FILE_ANCILLARY;
+    assert_image("flags", &image, FIG_FORMAT, "section SEGM: flags are 0x1");
+    section->entry.flags = 0;
+    section->entry.item_bytes = 16;
+    assert_image("item bytes", &image, FIG_STALE, "section SEGM: item_bytes is 16");
+    section->entry.item_bytes = 12;
+    fig_image_resize(&image, FIG_SECTION_SEGM, 4 * 12 + 4);
+    assert_image("a part of one", &image, FIG_FORMAT, "section SEGM: raw_bytes is 52, not a");
+    fig_image_resize(&image, FIG_SECTION_SEGM, 0);
+    assert_image("none", &image, FIG_FORMAT, "section SEGM: raw_bytes is 0, 0 items, limits 1 to");
+    fig_image_resize(&image, FIG_SECTION_SEGM, (FIG_SEGMENT_LIMIT + 1) * (size_t)12);
+    assert_image("too many", &image, FIG_FORMAT, "8193 items, limits 1 to 8192");
+    fig_image_close(&image);
+}
+
+/* Without the section the file is sound and other graphs; under the old id it is neither. */
+static void the_content_id_is_of_the_segments_too(void **state) {
+    (void)state;
+    fig_image image;
+    fig_graphs *named = fig_capture_breadth(), *bare;
+    size_t count;
+    open_segments(&image);
+    fig_image_remove(&image, FIG_SECTION_SEGM);
+    uint8_t *bytes = fig_image_write(&image, 3, &count);
+    assert_int_equal(fig_graphs_parse(&bare, bytes, count), FIG_OK);
+    assert_memory_not_equal(bare->content_id, named->content_id, 32);
+    assert_int_equal(fig_program_view_of(bare->program)->segment_count, 0);
+    memcpy(bytes + offsetof(fig_file_header, content_id), named->content_id, 32);
+    fig_image_seal(bytes, count);
+    assert_parses("old id", bytes, count, FIG_FORMAT, "content_id does not agree");
+    free(bytes);
+    fig_graphs_destroy(bare);
+    fig_graphs_destroy(named);
+    fig_image_close(&image);
 }
 
 static void an_unknown_section_is_skipped_where_it_says_that_it_may_be(void **state) {
     (void)state;
     uint8_t note[] = "made on a Tuesday";
-    for (uint32_t i = 0; i <= FIG_SECTION_COUNT; i++) {
+    for (uint32_t i = 0; i <= FIG_SECTION_SEGM; i++) {
         fig_image image;
         fig_image_section section = {.entry = {.name = {'N', 'O', 'T', 'E'}, .item_bytes = 1},
                                      .raw = note,
@@ -430,6 +505,9 @@ int main(void) {
         cmocka_unit_test(damage_by_a_transfer_as_text_is_called_that),
         cmocka_unit_test(the_second_writer_writes_files_that_are_read),
         cmocka_unit_test(sections_missing_twice_or_out_of_order_are_refused),
+        cmocka_unit_test(segments_stand_last_and_once),
+        cmocka_unit_test(segments_are_as_their_rule_has_them),
+        cmocka_unit_test(the_content_id_is_of_the_segments_too),
         cmocka_unit_test(an_unknown_section_is_skipped_where_it_says_that_it_may_be),
         cmocka_unit_test(a_section_that_would_swell_is_refused_by_its_claim),
         cmocka_unit_test(a_section_is_one_frame_that_says_its_size),

@@ -2,9 +2,11 @@
  *
  * Cases are done in blocks by as many threads as there are processors. Each block that has ended is
  * a line of the results file, so a run that was stopped goes on where it was; a block with a
- * failure is done again. Invariant: RESULTS.md is written only where every case has passed.
+ * failure is done again. FIG_DEVICE=cuda runs it there, by few threads, with results of its own.
+ * Invariant: the summary is written only where every case of the share has passed.
  *
- * Usage: grid [--restart] [--jobs N] [--section NAME] [--case N] [--list] */
+ * Usage: grid [--restart] [--jobs N] [--share N] [--section NAME] [--case N] [--list]
+ *        --share N: every N-th block alone */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,16 +18,17 @@
 
 #include "tests/grid/grid.h"
 #include "tests/grid/ledger.h"
+#include "tests/support/place.h"
 
-enum { JOB_LIMIT = 64 };
+enum { JOB_LIMIT = 64, CUDA_JOBS = 4, PATH_LIMIT = 128 };
 static const double truth_s = 0.1; /* that comparing a case may take, about */
-static const char results_path[] = "build/grid/results.txt";
-static const char summary_path[] = "tests/grid/RESULTS.md";
 
 typedef struct options {
     int restart, list;
     int32_t jobs, section; /* -1: all */
     int64_t one;           /* case of the section; -1: all */
+    int64_t share;
+    char results[PATH_LIMIT], summary[PATH_LIMIT];
 } options;
 
 /* What the threads share. */
@@ -63,7 +66,7 @@ static int take_block(race *r, ledger_block *block) {
             *block = (ledger_block){.section = r->section, .first = r->next};
             block->count = left < BLOCK_CASES ? left : BLOCK_CASES;
             r->next += block->count;
-            if (!ledger_has(&r->ledger, block)) return 1;
+            if (ledger_wants(&r->ledger, block) && !ledger_has(&r->ledger, block)) return 1;
         }
     }
     return 0;
@@ -124,8 +127,23 @@ static int32_t find_section(const char *name) {
     exit(2);
 }
 
+/* What each device has of its own. */
+static options default_options(void) {
+    options o = {.section = -1, .one = -1, .share = 1};
+    if (fig_place_device() == FIG_DEVICE_HOST) {
+        o.jobs = (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
+        snprintf(o.results, sizeof o.results, "build/grid/results.txt");
+        snprintf(o.summary, sizeof o.summary, "tests/grid/RESULTS.md");
+        return o;
+    }
+    o.jobs = CUDA_JOBS;
+    snprintf(o.results, sizeof o.results, "build/grid/results.%s.txt", fig_place_name());
+    snprintf(o.summary, sizeof o.summary, "tests/gpu/GRID.%s.md", fig_place_name());
+    return o;
+}
+
 static options read_options(int argc, char **argv) {
-    options o = {.jobs = (int32_t)sysconf(_SC_NPROCESSORS_ONLN), .section = -1, .one = -1};
+    options o = default_options();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--restart") == 0) {
             o.restart = 1;
@@ -133,6 +151,8 @@ static options read_options(int argc, char **argv) {
             o.list = 1;
         } else if (strcmp(argv[i], "--jobs") == 0 && i + 1 < argc) {
             o.jobs = (int32_t)strtol(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--share") == 0 && i + 1 < argc) {
+            o.share = strtoll(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--section") == 0 && i + 1 < argc) {
             o.section = find_section(argv[++i]);
         } else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) {
@@ -184,7 +204,8 @@ static void add_up_work(race *r) {
         for (int64_t first = 0; first < cases; first += BLOCK_CASES) {
             int64_t count = cases - first < BLOCK_CASES ? cases - first : BLOCK_CASES;
             const ledger_block block = {.section = i, .first = first, .count = count};
-            if (!ledger_has(&r->ledger, &block)) r->all_work += block_work(section, first, count);
+            if (ledger_wants(&r->ledger, &block) && !ledger_has(&r->ledger, &block))
+                r->all_work += block_work(section, first, count);
         }
     }
 }
@@ -214,12 +235,12 @@ int main(int argc, char **argv) {
     r.last_section = o.section >= 0 ? o.section : grid_section_count() - 1;
     mkdir("build", 0777);
     mkdir("build/grid", 0777);
-    if (o.restart) remove(results_path);
-    if (ledger_open(&r.ledger, results_path) != 0) return 2;
+    if (o.restart) remove(o.results);
+    if (ledger_open(&r.ledger, o.results, o.share) != 0) return 2;
     run_all(&r, o.jobs);
     const int complete = ledger_print(&r.ledger, stdout);
-    if (complete && r.failures == 0 && ledger_save(&r.ledger, summary_path) == 0)
-        printf("every case has passed: %s\n", summary_path);
+    if (complete && r.failures == 0 && ledger_save(&r.ledger, o.summary) == 0)
+        printf("every case has passed: %s\n", o.summary);
     ledger_close(&r.ledger);
     return r.failures > 0;
 }

@@ -1,5 +1,5 @@
-/* grid.h: grids of shapes, each case run through the public API on the host device and compared
- * with float64.
+/* grid.h: grids of shapes, each case run through the public API on the device of place.h and
+ * compared with float64.
  *
  * A section is a product of lists, or so many cases drawn at random; a case follows from its index
  * alone, so that any may be run again by itself. Sections are in section_*.c, their table in
@@ -66,7 +66,8 @@ int32_t grid_pick(grid_cursor *cursor, const int32_t *values, int32_t count);
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
-/* Every byte is 0xff at first: a NaN in every float type, so a read of what nobody wrote shows. */
+/* Of place.h: every byte is 0xff at first, a NaN in every float type, so a read of what nobody
+ * wrote shows. */
 typedef struct grid_array {
     uint8_t *bytes;
     size_t count;
@@ -105,7 +106,7 @@ typedef struct grid_place {
 } grid_place;
 fig_tensor grid_bench_tensor(grid_bench *bench, const fig_tensor_info *info,
                              const grid_place *place);
-/* Finishes the program, lowers it, opens a host engine and binds all tensors. */
+/* Finishes the program, lowers it, opens an engine and binds all tensors. */
 void grid_bench_ready(grid_bench *bench, const fig_lower_options *options);
 void grid_bench_step(grid_bench *bench, const fig_step *step);
 

@@ -7,6 +7,7 @@
 
 #include "kernels/numeric.h"
 #include "tests/grid/grid.h"
+#include "tests/support/place.h"
 
 /* ---- Lists --------------------------------------------------------------------------------- */
 
@@ -38,16 +39,12 @@ static void make_noise(void) {
 void grid_array_make(grid_report *report, grid_array *array, int64_t elements, fig_dtype dtype) {
     *array = (grid_array){.count = (size_t)(elements * fig_numeric_bytes(dtype))};
     if (grid_failed(report)) return;
-    array->bytes = aligned_alloc(64, (array->count + 64) / 64 * 64);
-    if (array->bytes == NULL) {
-        grid_fail(report, "no memory for %zu bytes", array->count);
-        return;
-    }
-    memset(array->bytes, 0xff, array->count);
+    array->bytes = fig_place_allocate(array->count);
+    if (array->bytes == NULL) grid_fail(report, "no memory for %zu bytes", array->count);
 }
 
 void grid_array_free(grid_array *array) {
-    free(array->bytes);
+    fig_place_free(array->bytes);
     *array = (grid_array){0};
 }
 
@@ -119,15 +116,15 @@ fig_tensor grid_bench_tensor(grid_bench *bench, const fig_tensor_info *info,
 }
 
 void grid_bench_ready(grid_bench *bench, const fig_lower_options *options) {
+    fig_lower_options ours = {.size = sizeof ours};
     if (grid_failed(bench->report)) return;
+    if (options != NULL) ours = *options;
+    ours.traits = fig_place_traits();
     take(bench, fig_program_finish(bench->program), "finish");
     if (grid_failed(bench->report)) return;
-    take(bench, fig_graphs_lower(&bench->graphs, bench->program, options), "lower");
+    take(bench, fig_graphs_lower(&bench->graphs, bench->program, &ours), "lower");
     if (grid_failed(bench->report)) return;
-    take(bench,
-         fig_engine_open(&bench->engine, bench->graphs,
-                         FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_HOST)),
-         "open");
+    take(bench, fig_place_open(&bench->engine, bench->graphs), "open");
     for (int32_t i = 0; i < bench->binding_count && !grid_failed(bench->report); i++)
         take(bench, fig_engine_bind(bench->engine, &bench->bindings[i]), "bind");
 }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/place.h"
+
 enum { LINE_LIMIT = 4096 };
 
 /* Changes where a section's name or count does, or the size of a block. */
@@ -49,6 +51,14 @@ int ledger_has(const ledger *l, const ledger_block *block) {
             return 1;
     }
     return 0;
+}
+
+/* Of a share, blocks at equal distances on the line of all sections' blocks. */
+int ledger_wants(const ledger *l, const ledger_block *block) {
+    int64_t before = block->first / BLOCK_CASES;
+    for (int32_t i = 0; l->share > 1 && i < block->section; i++)
+        before += (grid_section_cases(grid_section_at(i)) + BLOCK_CASES - 1) / BLOCK_CASES;
+    return l->share <= 1 || before % l->share == 0;
 }
 
 static void keep(ledger *l, const ledger_block *block) {
@@ -110,7 +120,7 @@ static int read_file(ledger *l, FILE *file) {
     return 1;
 }
 
-int ledger_open(ledger *l, const char *path) {
+int ledger_open(ledger *l, const char *path, int64_t share) {
     *l = (ledger){0};
     FILE *old = fopen(path, "r");
     if (old != NULL) {
@@ -124,7 +134,7 @@ int ledger_open(ledger *l, const char *path) {
     }
     const int64_t held = l->block_count;
     ledger_block *blocks = l->blocks;
-    *l = (ledger){.file = l->file};
+    *l = (ledger){.file = l->file, .share = share};
     fprintf(l->file, "grid %016" PRIx64 "\n", grid_id());
     for (int64_t i = 0; i < held; i++)
         if (blocks[i].failed == 0 && !ledger_has(l, &blocks[i])) ledger_add(l, &blocks[i]);
@@ -145,7 +155,7 @@ static ledger_block add_up(const ledger *l, int32_t section) {
     ledger_block sum = {.section = section};
     for (int64_t i = 0; i < l->block_count; i++) {
         const ledger_block *block = &l->blocks[i];
-        if (block->section != section) continue;
+        if (block->section != section || !ledger_wants(l, block)) continue;
         sum.failed += block->failed;
         sum.seconds += block->seconds;
         if (block->failed == 0) sum.count += block->count;
@@ -155,13 +165,25 @@ static ledger_block add_up(const ledger *l, int32_t section) {
     return sum;
 }
 
+/* Cases of a section that the share has. */
+static int64_t cases_of(const ledger *l, int32_t section) {
+    const int64_t all = grid_section_cases(grid_section_at(section));
+    int64_t cases = 0;
+    for (int64_t first = 0; first < all; first += BLOCK_CASES) {
+        const ledger_block block = {.section = section, .first = first};
+        const int64_t left = all - first;
+        if (ledger_wants(l, &block)) cases += left < BLOCK_CASES ? left : BLOCK_CASES;
+    }
+    return cases;
+}
+
 static void print_sections(const ledger *l, FILE *to, int64_t *cases, double *seconds) {
     fprintf(to, "| section | cases | passed | seconds | what it covers |\n|---|--:|--:|--:|---|\n");
     for (int32_t i = 0; i < grid_section_count(); i++) {
         const grid_section *section = grid_section_at(i);
         const ledger_block sum = add_up(l, i);
         fprintf(to, "| %s | %" PRId64 " | %" PRId64 " | %.0f | %s |\n", section->name,
-                grid_section_cases(section), sum.count, sum.seconds, section->covers);
+                cases_of(l, i), sum.count, sum.seconds, section->covers);
         *cases += sum.count;
         *seconds += sum.seconds;
     }
@@ -194,7 +216,7 @@ int ledger_print(const ledger *l, FILE *to) {
     double seconds = 0;
     print_sections(l, to, &cases, &seconds);
     for (int32_t i = 0; i < grid_section_count(); i++)
-        all += grid_section_cases(grid_section_at(i));
+        all += cases_of(l, i);
     fprintf(to, "\n%" PRId64 " of %" PRId64 " cases passed, %.0f s of one processor.\n\n", cases,
             all, seconds);
     print_measures(l, to);
@@ -207,18 +229,21 @@ int ledger_save(const ledger *l, const char *path) {
         fprintf(stderr, "grid: %s cannot be written\n", path);
         return 1;
     }
-    fprintf(to, "# What the grid found\n\n"
-                "Written by `make test-grid`: every case through the public API on the host\n"
-                "device, against float64. Tolerated is the lesser of what the peer's own tests\n"
-                "allow (1e-3 absolute and relative in f16, 1e-2 in bf16) and one unit in the last\n"
-                "place at the magnitude of what was summed (fp8 appended: half a unit); 1 is all\n"
-                "of that. Of a large step the first row, the last and some drawn at random are\n"
-                "compared, and all of its output must be finite; every case runs.\n\n"
-                "Of the peer's grids not here, since this library does not do it: head_dim 512,\n"
-                "nvfp4, fp8 outputs and norms, RoPE inside attention, draft masks that are not\n"
-                "causal, prefill, gated widths that are no multiple of 8, merging under a mask.\n"
-                "Larger than a decode step may be, and cut to it: RoPE of more than 8192 tokens.\n"
-                "\n");
+    fprintf(to,
+            "# What the grid found on %s\n\n"
+            "Written by tests/grid: every case, or the share said below, through the public\n"
+            "API against float64. Tolerated is the lesser of what the peer's own tests\n"
+            "allow (1e-3 absolute and relative in f16, 1e-2 in bf16) and one unit in the last\n"
+            "place at the magnitude of what was summed (fp8 appended: half a unit); 1 is all\n"
+            "of that. Of a large step the first row, the last and some drawn at random are\n"
+            "compared, and all of its output must be finite; every case runs.\n\n"
+            "Of the peer's grids not here, since this library does not do it: head_dim 512,\n"
+            "nvfp4, fp8 outputs and norms, RoPE inside attention, draft masks that are not\n"
+            "causal, prefill, gated widths that are no multiple of 8, merging under a mask.\n"
+            "Larger than a decode step may be, and cut to it: RoPE of more than 8192 tokens.\n"
+            "\n",
+            fig_place_name());
+    if (l->share > 1) fprintf(to, "One block of %" PRId64 " in turn.\n\n", l->share);
     ledger_print(l, to);
     return fclose(to) != 0;
 }

@@ -24,18 +24,21 @@ typedef struct ledger {
     FILE *file;
     ledger_block *blocks;
     int64_t block_count, block_capacity;
+    int64_t share; /* of how many blocks one is done; 1: all are */
 } ledger;
 
 /* Not 0, with a line on stderr: the file cannot be read or written. */
-int ledger_open(ledger *l, const char *path);
+int ledger_open(ledger *l, const char *path, int64_t share);
 void ledger_close(ledger *l);
 /* 1: it was done, and nothing in it failed. */
 int ledger_has(const ledger *l, const ledger_block *block);
 void ledger_add(ledger *l, const ledger_block *block);
+/* 1: it is of the share that is done; blocks are counted through all sections. */
+int ledger_wants(const ledger *l, const ledger_block *block);
 /* Takes over what a case found. */
 void ledger_merge(ledger_block *block, const grid_report *report);
 
-/* Sections and measures as tables. Returns 1 where every case of every section has passed. */
+/* Sections and measures as tables. Returns 1 where every case of the share has passed. */
 int ledger_print(const ledger *l, FILE *to);
 int ledger_save(const ledger *l, const char *path);
 

@@ -11,6 +11,8 @@
 #include <cmocka.h>
 
 #include "kernels/numeric.h"
+#include "tests/support/place.h"
+#include "tests/support/worst.h"
 
 static const int32_t page_numbers_outside[] = {-1, INT32_MIN, INT32_MAX};
 
@@ -78,22 +80,25 @@ static fig_random content_of(const fig_attention_case *c, int32_t kind, int32_t 
     return random;
 }
 
+static int64_t stride_of(fig_attention_case *c, int64_t width) {
+    return fig_twin_stride(&c->random, c->unit, width);
+}
+
 static fig_row_strides row_strides(fig_attention_case *c, int32_t heads) {
-    int64_t head = c->form.head_dim + draw(&c->random, 0, 3);
-    return (fig_row_strides){.row = heads * head + draw(&c->random, 0, 3), .head = head};
+    int64_t head = stride_of(c, c->form.head_dim);
+    return (fig_row_strides){.row = stride_of(c, heads * head), .head = head};
 }
 
 static fig_cache_strides cache_strides(fig_attention_case *c) {
     fig_cache_strides strides;
-    int64_t inner = c->form.head_dim + draw(&c->random, 0, 3);
     if (c->form.layout == FIG_NHD) {
-        strides.head = inner;
-        strides.token = c->form.kv_heads * inner + draw(&c->random, 0, 3);
-        strides.page = c->params.page_size * strides.token + draw(&c->random, 0, 3);
+        strides.head = stride_of(c, c->form.head_dim);
+        strides.token = stride_of(c, c->form.kv_heads * strides.head);
+        strides.page = stride_of(c, c->params.page_size * strides.token);
     } else {
-        strides.token = inner;
-        strides.head = c->params.page_size * inner + draw(&c->random, 0, 3);
-        strides.page = c->form.kv_heads * strides.head + draw(&c->random, 0, 3);
+        strides.token = stride_of(c, c->form.head_dim);
+        strides.head = stride_of(c, c->params.page_size * strides.token);
+        strides.page = stride_of(c, c->form.kv_heads * strides.head);
     }
     return strides;
 }
@@ -307,7 +312,7 @@ static void close_split(fig_attention_case *c) {
     fig_twin_array_free(&c->partials);
     fig_twin_array_free(&c->sums);
     fig_twin_array_free(&c->counters);
-    free(c->plan);
+    fig_place_free(c->plan);
 }
 
 void fig_attention_case_split(fig_attention_case *c, int32_t workers) {
@@ -322,6 +327,7 @@ void fig_attention_case_open(fig_attention_case *c, const fig_attention_form *fo
     memset(c, 0, sizeof *c);
     c->form = *form;
     c->random = random;
+    c->unit = fig_twin_unit(&c->random, form->kv_dtype);
     assert_in_range(form->row_limit, 1, FIG_CASE_ROW_LIMIT);
     for (int32_t r = 0; r < form->rows; r++) {
         assert_in_range(form->lengths[r], 0, form->length_limit);
@@ -407,6 +413,15 @@ void fig_attention_case_truth(const fig_attention_case *c, int32_t row, int32_t 
     truth_attention(&args, result);
 }
 
+/* Under the type of out, and of the cache where that is another. */
+static void note(const fig_attention_case *c, double error, double tolerance) {
+    static const char *const names[] = {
+        [FIG_E4M3] = "attention:e4m3", [FIG_E5M2] = "attention:e5m2"};
+    const int is_same = c->form.kv_dtype == c->form.dtype;
+    fig_worst_note(is_same ? "attention" : names[c->form.kv_dtype], (fig_dtype)c->form.dtype, error,
+                   tolerance);
+}
+
 void fig_attention_case_check_vector(const fig_attention_case *c, int32_t row, int32_t query,
                                      int32_t q_head) {
     fig_dtype dtype = (fig_dtype)c->params.dtype;
@@ -417,6 +432,7 @@ void fig_attention_case_check_vector(const fig_attention_case *c, int32_t row, i
         double got = truth_load(c->params.out, dtype, at + i), m = want.magnitude[i];
         double tolerance = dtype == FIG_F32 ? 2e-5 * m : truth_ulp(dtype, m);
         if (c->form.lengths[row] == 0) tolerance = 0;
+        note(c, fabs(got - want.out[i]), tolerance);
         if (!(fabs(got - want.out[i]) <= tolerance))
             fig_attention_case_fail(c, "out", at + i, got, want.out[i], tolerance);
     }

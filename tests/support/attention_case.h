@@ -44,6 +44,7 @@ typedef struct fig_attention_form {
 typedef struct fig_attention_case {
     fig_attention_form form;
     fig_random random; /* of strides, pages and sequences; what rows hold is not drawn from it */
+    int64_t unit;      /* fig_twin_unit */
     int32_t sequences[FIG_CASE_ROW_LIMIT];
     fig_plan_shape shape;
     uint8_t *plan;

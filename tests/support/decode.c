@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "kernels/numeric.h"
+#include "tests/support/place.h"
 
 enum {
     Q_HEADS = FIG_DECODE_Q_HEADS,
@@ -63,6 +64,7 @@ static fig_graphs *lower(const fig_decode_options *options) {
     fig_graphs *graphs;
     const fig_spec spec = spec_of(options);
     fig_lower_options how = {.size = sizeof how,
+                             .traits = fig_place_traits(),
                              .buckets = options->buckets,
                              .bucket_count = options->bucket_count,
                              .deterministic = options->deterministic};
@@ -178,13 +180,11 @@ void fig_decode_open(fig_decode *d, const fig_decode_options *options) {
     for (int32_t layer = 0; layer < d->spec.layers; layer++)
         lay_out_layer(d, layer, offsets[layer], &end);
     d->memory_bytes = end;
-    d->memory = aligned_alloc(64, (end + 63) / 64 * 64);
+    d->memory = fig_place_allocate(end);
     d->before = malloc(end);
-    d->lengths = aligned_alloc(64, 2 * 64 * (size_t)d->spec.batch_limit);
+    d->lengths = fig_place_allocate(2 * 64 * (size_t)d->spec.batch_limit);
     assert_true(d->memory != NULL && d->before != NULL && d->lengths != NULL);
     d->positions = d->lengths + 16 * d->spec.batch_limit;
-    /* All ones is NaN in every type: what nobody wrote shows in whatever reads it. */
-    memset(d->memory, 0xff, end);
     for (int32_t layer = 0; layer < d->spec.layers; layer++)
         for (int kind = 0; kind < FIG_DECODE_KIND_COUNT; kind++)
             if (d->tensors[layer][kind].rank > 0)
@@ -193,9 +193,9 @@ void fig_decode_open(fig_decode *d, const fig_decode_options *options) {
 
 void fig_decode_close(fig_decode *d) {
     fig_graphs_destroy(d->graphs);
-    free(d->memory);
+    fig_place_free(d->memory);
     free(d->before);
-    free(d->lengths);
+    fig_place_free(d->lengths);
     free(d->page_table);
     free(d->window_table);
     memset(d, 0, sizeof *d);
@@ -214,28 +214,43 @@ fig_binding fig_decode_binding(const fig_decode *d, int32_t layer, fig_decode_ki
     return binding;
 }
 
-static int32_t *set_pages(fig_decode *d, fig_engine *engine, const char *name, uint64_t seed) {
+static void send_pages(const fig_decode *d, fig_engine *engine, int32_t sequence,
+                       const int32_t *table) {
+    const fig_pages pages = {.size = sizeof pages,
+                             .sequence = sequence,
+                             .count = d->sequence_pages,
+                             .pages = table + sequence * d->sequence_pages,
+                             .table =
+                                 table == d->window_table ? "page_table.window" : "page_table"};
+    if (fig_engine_set_pages(engine, &pages) != FIG_OK) fail_msg("%s", fig_message());
+}
+
+static void set_pages(fig_decode *d, fig_engine *engine, int32_t **table, uint64_t seed) {
     const int32_t entries = d->spec.sequence_limit * d->sequence_pages;
     fig_random random = fig_random_seed(seed);
     int32_t *order = malloc((size_t)d->pages * sizeof *order);
-    int32_t *table = malloc((size_t)entries * sizeof *table);
-    assert_true(order != NULL && table != NULL);
+    *table = realloc(*table, (size_t)entries * sizeof **table);
+    assert_true(order != NULL && *table != NULL);
     for (int32_t i = 0; i < d->pages; i++) { /* shuffles as it fills */
         int32_t j = fig_random_range(&random, 0, i);
         order[i] = order[j];
         order[j] = i;
     }
-    memcpy(table, order, (size_t)entries * sizeof *order);
+    memcpy(*table, order, (size_t)entries * sizeof *order);
     free(order);
-    for (int32_t s = 0; s < d->spec.sequence_limit; s++) {
-        const fig_pages pages = {.size = sizeof pages,
-                                 .sequence = s,
-                                 .count = d->sequence_pages,
-                                 .pages = table + s * d->sequence_pages,
-                                 .table = name};
-        if (fig_engine_set_pages(engine, &pages) != FIG_OK) fail_msg("%s", fig_message());
+    for (int32_t s = 0; s < d->spec.sequence_limit; s++)
+        send_pages(d, engine, s, *table);
+}
+
+void fig_decode_move_pages(fig_decode *d, fig_engine *engine, int32_t sequence,
+                           fig_random *random) {
+    int32_t *row = d->page_table + sequence * d->sequence_pages;
+    for (int32_t i = d->sequence_pages - 1; i > 0; i--) {
+        int32_t j = fig_random_range(random, 0, i), page = row[i];
+        row[i] = row[j];
+        row[j] = page;
     }
-    return table;
+    send_pages(d, engine, sequence, d->page_table);
 }
 
 /* 1: some layers have a window and others see all. */
@@ -264,11 +279,8 @@ void fig_decode_bind(fig_decode *d, fig_engine *engine) {
         bind_rows(d, engine, "lengths", d->lengths);
         bind_rows(d, engine, "positions", d->positions);
     }
-    free(d->page_table);
-    free(d->window_table);
-    d->page_table = d->window_table = NULL;
-    if (d->spec.page_size > 0) d->page_table = set_pages(d, engine, NULL, 17);
-    if (has_window_table(d)) d->window_table = set_pages(d, engine, "page_table.window", 18);
+    if (d->spec.page_size > 0) set_pages(d, engine, &d->page_table, 17);
+    if (has_window_table(d)) set_pages(d, engine, &d->window_table, 18);
 }
 
 /* ---- Fill ---------------------------------------------------------------------------------- */
@@ -298,6 +310,21 @@ static void fill_tensor(const fig_decode_tensor *tensor, float mean, float devia
                               mean + deviation * fig_random_normal(random));
 }
 
+void fig_decode_forget(fig_decode *d, int32_t sequence) {
+    for (int32_t layer = 0; layer < d->spec.layers; layer++)
+        for (int kind = FIG_DECODE_K_CACHE; kind <= FIG_DECODE_V_CACHE; kind++) {
+            const fig_decode_tensor *tensor = &d->tensors[layer][kind];
+            const truth_cache cache = fig_decode_cache(d, tensor);
+            const size_t item = (size_t)fig_numeric_bytes((int32_t)tensor->dtype);
+            for (int32_t token = 0; token < d->spec.kv_limit; token++) {
+                int64_t at = truth_cache_offset(&cache, sequence, token);
+                for (int32_t head = 0; head < KV_HEADS; head++)
+                    memset(tensor->address + (size_t)(at + head * tensor->strides[2]) * item, 0xff,
+                           HEAD_DIM * item);
+            }
+        }
+}
+
 void fig_decode_prefill(fig_decode *d, int32_t sequence, int32_t length, fig_random *random) {
     for (int32_t layer = 0; layer < d->spec.layers; layer++)
         for (int kind = FIG_DECODE_K_CACHE; kind <= FIG_DECODE_V_CACHE; kind++) {
@@ -313,7 +340,7 @@ void fig_decode_prefill(fig_decode *d, int32_t sequence, int32_t length, fig_ran
         }
 }
 
-void fig_decode_fill(fig_decode *d, fig_random *random) {
+static void fill_inputs(fig_decode *d, fig_random *random) {
     static const fig_decode_kind inputs[] = {FIG_DECODE_GATE_UP, FIG_DECODE_Q, FIG_DECODE_K,
                                              FIG_DECODE_V};
     for (int32_t layer = 0; layer < d->spec.layers; layer++) {
@@ -323,7 +350,24 @@ void fig_decode_fill(fig_decode *d, fig_random *random) {
         for (int kind = FIG_DECODE_K_SCALE; kind <= FIG_DECODE_K_NORM; kind++)
             fill_tensor(&tensors[kind], 1.0f, 0.1f, random);
     }
+}
+
+void fig_decode_fill(fig_decode *d, fig_random *random) {
+    fill_inputs(d, random);
     memcpy(d->before, d->memory, d->memory_bytes);
+}
+
+void fig_decode_fill_rows(fig_decode *d, fig_random *random) {
+    fill_inputs(d, random);
+    for (int32_t layer = 0; layer < d->spec.layers; layer++)
+        for (int kind = 0; kind < FIG_DECODE_KIND_COUNT; kind++) {
+            const fig_decode_tensor *tensor = &d->tensors[layer][kind];
+            const int is_cache = kind == FIG_DECODE_K_CACHE || kind == FIG_DECODE_V_CACHE;
+            if (tensor->address == NULL || is_cache) continue;
+            if (kind == FIG_DECODE_ACT || kind == FIG_DECODE_OUT)
+                memset(tensor->address, 0xff, tensor->bytes);
+            memcpy(d->before + (tensor->address - d->memory), tensor->address, tensor->bytes);
+        }
 }
 
 fig_step fig_decode_step(fig_decode *d, const fig_step *step) {

@@ -1,9 +1,9 @@
 /* decode.h: a standard decode step in the test's own memory, and the float64 truth of it.
  *
  * Opens graphs, binds every tensor of an engine to memory of its own, fills a step's inputs, and
- * compares what the engine made of them with tools/figraph/truth.h. Works on the host device alone,
- * where the engine's addresses are the test's. Invariant: each check accounts for every byte of all
- * tensors: right within its type's precision, unspecified, or as it was. */
+ * compares what the engine made of them with tools/figraph/truth.h. All of it is memory of place.h,
+ * so that the engine's addresses are the test's. Invariant: a check of a step accounts for every
+ * byte of all tensors: right within its type's precision, unspecified, or as it was. */
 #ifndef FIG_TESTS_SUPPORT_DECODE_H
 #define FIG_TESTS_SUPPORT_DECODE_H
 
@@ -88,16 +88,26 @@ void fig_decode_close(fig_decode *decode);
 void fig_decode_bind(fig_decode *decode, fig_engine *engine);
 fig_binding fig_decode_binding(const fig_decode *decode, int32_t layer, fig_decode_kind kind);
 
+/* NaN in every token of a sequence in every cache, as where nobody wrote. Nothing runs. */
+void fig_decode_forget(fig_decode *decode, int32_t sequence);
+/* Gives a sequence its pages in another order; the engine's table follows. Nothing runs. */
+void fig_decode_move_pages(fig_decode *decode, fig_engine *engine, int32_t sequence,
+                           fig_random *random);
 /* Numbers for tokens [0, length) of a sequence in every cache, as if they had been appended; those
  * of no sequence are NaN. Bound by then; nothing runs. */
 void fig_decode_prefill(fig_decode *decode, int32_t sequence, int32_t length, fig_random *random);
 /* New numbers in every row of every input. Nothing runs. */
 void fig_decode_fill(fig_decode *decode, fig_random *random);
+/* The same, and NaN in every output, for a step of which some rows are checked and no other byte is
+ * looked at: caches, which are most of the memory, are not copied. */
+void fig_decode_fill_rows(fig_decode *decode, fig_random *random);
 /* The step as the program takes it: lengths and positions go to the device where it reads them. */
 fig_step fig_decode_step(fig_decode *decode, const fig_step *step);
 /* Where a sequence's tokens lie in a layer's K or V. */
 truth_cache fig_decode_cache(const fig_decode *decode, const fig_decode_tensor *cache);
 /* Compares all that a step did since fill with the truth; nothing else has changed. */
 void fig_decode_check(fig_decode *decode, const fig_step *step);
+/* One row of it in all layers, after fig_decode_fill_rows. */
+void fig_decode_check_row(fig_decode *decode, const fig_step *step, int32_t row);
 
 #endif

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "tests/support/place.h"
+
 void fig_gate_init(fig_gate *gate) {
     memset(gate, 0, sizeof *gate);
     assert_int_equal(sem_init(&gate->entered, 0, 0), 0);
@@ -89,11 +91,18 @@ fig_status fig_gate_bind(fig_engine *engine, const char *name, void *address, si
         engine, FIG_OPTIONS(fig_binding, .name = name, .address = address, .bytes = bytes));
 }
 
+fig_engine_options fig_gate_options(void) {
+    return fig_place_host_only("a call does its work in the step, and can be held up there");
+}
+
 void fig_gate_open(fig_gate *gate, const fig_engine_options *options) {
+    fig_engine_options ours = fig_gate_options();
+    if (options != NULL) ours = *options;
+    ours.device = FIG_DEVICE_HOST;
     fig_gate_init(gate);
     gate->graphs = fig_gate_graphs();
     fig_gate_fill(gate->x, 0.5f);
-    assert_int_equal(fig_engine_open(&gate->engine, gate->graphs, options), FIG_OK);
+    assert_int_equal(fig_engine_open(&gate->engine, gate->graphs, &ours), FIG_OK);
     assert_int_equal(fig_gate_bind(gate->engine, "x", gate->x, sizeof gate->x), FIG_OK);
     assert_int_equal(fig_gate_bind(gate->engine, "act", gate->act, sizeof gate->act), FIG_OK);
     assert_int_equal(fig_engine_register(gate->engine, "gemm", fig_gate_callback, gate), FIG_OK);

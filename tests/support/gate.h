@@ -46,7 +46,10 @@ int fig_gate_callback(void *user, const fig_call_args *args);
 /* Buckets {2, 256} and {4, 256}. */
 fig_graphs *fig_gate_graphs(void);
 
-/* Opens an engine and binds x and act to the gate's own, and the call to the gate. */
+/* The host, wherever other tests run: on cuda a call enqueues work once and does none in a step. */
+fig_engine_options fig_gate_options(void);
+/* Opens an engine on the host, whatever the options' device, and binds x and act to the gate's own,
+ * and the call to the gate. */
 void fig_gate_open(fig_gate *gate, const fig_engine_options *options);
 void fig_gate_close(fig_gate *gate);
 fig_status fig_gate_bind(fig_engine *engine, const char *name, void *address, size_t bytes);

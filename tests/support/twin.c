@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "kernels/numeric.h"
+#include "tests/support/place.h"
 
 enum { BLOCK_LIMIT = 4096 };
 
@@ -28,17 +29,17 @@ uint64_t fig_twin_seed(int argc, char **argv) {
 fig_twin_array fig_twin_array_make(int32_t dtype, int64_t count) {
     size_t bytes = (size_t)count * (size_t)fig_numeric_bytes(dtype);
     fig_twin_array array = {.count = count, .dtype = dtype};
-    array.data = malloc(bytes);
+    array.data = fig_place_allocate(bytes);
     array.before = malloc(bytes);
     array.free = calloc((size_t)count, 1);
     assert_true(array.data != NULL && array.before != NULL && array.free != NULL);
-    memset(array.data, dtype == FIG_I32 || dtype == FIG_I64 ? 0x7f : 0xff, bytes);
+    if (dtype == FIG_I32 || dtype == FIG_I64) memset(array.data, 0x7f, bytes);
     fig_twin_array_keep(&array);
     return array;
 }
 
 void fig_twin_array_free(fig_twin_array *array) {
-    free(array->data);
+    fig_place_free(array->data);
     free(array->before);
     free(array->free);
     memset(array, 0, sizeof *array);
@@ -83,9 +84,17 @@ void fig_twin_array_check(const fig_twin_array *array, const char *name) {
     }
 }
 
+int64_t fig_twin_unit(fig_random *random, int32_t dtype) {
+    return fig_random_range(random, 0, 1) ? 1 : 16 / fig_numeric_bytes(dtype);
+}
+
+int64_t fig_twin_stride(fig_random *random, int64_t unit, int64_t width) {
+    return (width + unit - 1) / unit * unit + unit * fig_random_range(random, 0, 3);
+}
+
 uint8_t *fig_twin_plan(fig_plan_shape *shape, const fig_plan_step *step) {
     fig_plan_lay_out(shape);
-    uint8_t *plan = aligned_alloc(16, shape->layout.bytes);
+    uint8_t *plan = fig_place_allocate(shape->layout.bytes);
     assert_non_null(plan);
     memset(plan, 0x7f, shape->layout.bytes);
     fig_plan_write(shape, step, plan);
@@ -100,7 +109,7 @@ static void shuffle(uint32_t *order, uint32_t count, fig_random *random) {
     }
 }
 
-void fig_twin_launch(fig_op op, const void *params, fig_random *random) {
+static void run_twin(fig_op op, const void *params, fig_random *random) {
     const fig_kernel *kernel = &fig_kernel_table[op];
     uint32_t order[BLOCK_LIMIT];
     fig_launch_shape shape;
@@ -112,4 +121,12 @@ void fig_twin_launch(fig_op op, const void *params, fig_random *random) {
     if (random != NULL) shuffle(order, shape.grid[0], random);
     for (uint32_t i = 0; i < shape.grid[0]; i++)
         kernel->twin(params, (uint32_t[3]){order[i], 0, 0});
+}
+
+void fig_twin_launch(fig_op op, const void *params, fig_random *random) {
+    if (fig_place_device() == FIG_DEVICE_HOST) {
+        run_twin(op, params, random);
+    } else if (fig_place_launch(op, params) != FIG_OK) {
+        fail_msg("%s: %s", fig_kernel_table[op].name, fig_message());
+    }
 }

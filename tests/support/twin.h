@@ -1,8 +1,9 @@
-/* twin.h: memory that notices stray writes, and launches of twins in any order of blocks.
+/* twin.h: memory that notices stray writes, and launches of kernels: of twins, in any order of
+ * blocks, or on cuda of what they are the twins of.
  *
  * An array is made full of poison. A test fills its inputs, says which elements a kernel may write,
- * runs it, and asks whether any other changed. Invariant: an array's size is exact, so that asan
- * sees the first byte past it. */
+ * runs it, and asks whether any other changed. Invariant: whatever a kernel is given an address of
+ * comes from place.h. */
 #ifndef FIG_TESTS_SUPPORT_TWIN_H
 #define FIG_TESTS_SUPPORT_TWIN_H
 
@@ -13,7 +14,7 @@
 uint64_t fig_twin_seed(int argc, char **argv);
 
 typedef struct fig_twin_array {
-    void *data;      /* [count] of dtype */
+    void *data;      /* [count] of dtype, from place.h */
     uint8_t *before; /* the bytes as fig_twin_array_keep saw them */
     uint8_t *free;   /* [count] 1: may be written */
     int64_t count;
@@ -34,11 +35,18 @@ void fig_twin_array_keep(fig_twin_array *array);
 /* Fails at the first element that was not allowed and is not as it was kept. */
 void fig_twin_array_check(const fig_twin_array *array, const char *name);
 
-/* Lays out shape and writes the step's plan into memory of layout.bytes, poisoned first; the
- * caller's to free. */
+/* What all strides of a case are whole ones of: 1 element or, as often, those of the dtype that 16
+ * bytes hold, which a kernel may then move at once. */
+int64_t fig_twin_unit(fig_random *random, int32_t dtype);
+/* Elements from one thing of `width` to the next: it and up to three units more. */
+int64_t fig_twin_stride(fig_random *random, int64_t unit, int64_t width);
+
+/* Lays out shape and writes the step's plan into memory of layout.bytes, poisoned first;
+ * fig_place_free is the caller's. */
 uint8_t *fig_twin_plan(fig_plan_shape *shape, const fig_plan_step *step);
 
-/* Every block of the launch once: in order, or in random order where random is given. */
+/* Every block of the launch once, to its end: in order, in random order where random is given, or
+ * as the GPU takes them. */
 void fig_twin_launch(fig_op op, const void *params, fig_random *random);
 
 #endif

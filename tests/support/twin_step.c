@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "tests/support/place.h"
+#include "tests/support/worst.h"
 #include "tools/figraph/truth.h"
 
 int32_t fig_twin_step_draw(fig_twin_step *step, int32_t low, int32_t high) {
@@ -32,6 +34,7 @@ void fig_twin_step_open(fig_twin_step *step, uint64_t seed, int number) {
     step->number = number;
     step->random = fig_random_seed(seed + (uint64_t)number);
     step->dtype = dtypes[fig_twin_step_draw(step, 0, 2)];
+    step->unit = fig_twin_unit(&step->random, step->dtype);
     int32_t batch = fig_twin_step_draw(step, 1, FIG_TWIN_STEP_LIMIT);
     int32_t rows = fig_twin_step_draw(step, 0, batch);
     step->rows.multiple = fig_twin_step_draw(step, 0, 1) ? 1 : fig_twin_step_draw(step, 1, 8);
@@ -49,15 +52,20 @@ void fig_twin_step_open(fig_twin_step *step, uint64_t seed, int number) {
 }
 
 void fig_twin_step_close(fig_twin_step *step) {
-    free(step->plan);
+    fig_place_free(step->plan);
+}
+
+int32_t fig_twin_step_width(fig_twin_step *step, int32_t limit) {
+    int32_t unit = limit < step->unit ? 1 : (int32_t)step->unit;
+    return unit * fig_twin_step_draw(step, 1, limit / unit);
 }
 
 int64_t fig_twin_step_stride(fig_twin_step *step, int64_t width) {
-    return width + fig_twin_step_draw(step, 0, 9);
+    return fig_twin_stride(&step->random, step->unit, width);
 }
 
 fig_row_strides fig_twin_step_strides(fig_twin_step *step, int32_t heads, int32_t head_dim) {
-    int64_t head = head_dim + fig_twin_step_draw(step, 0, 5);
+    int64_t head = fig_twin_step_stride(step, head_dim);
     return (fig_row_strides){.row = fig_twin_step_stride(step, heads * head), .head = head};
 }
 
@@ -81,7 +89,9 @@ double fig_twin_step_tolerance(const fig_twin_step *step, double want, double lo
 
 void fig_twin_step_expect(const fig_twin_step *step, const char *name, int64_t index, double got,
                           double want, double tolerance) {
-    if (fabs(got - want) <= tolerance || got == want || (isnan(got) && isnan(want))) return;
+    if (got == want || (isnan(got) && isnan(want))) return;
+    fig_worst_note(name, (fig_dtype)step->dtype, fabs(got - want), tolerance);
+    if (fabs(got - want) <= tolerance) return;
     fail_msg("%s, element %lld: got %.9g, want %.9g within %.3g; step %d of seed 0x%llx", name,
              (long long)index, got, want, tolerance, step->number, (unsigned long long)step->seed);
 }

@@ -14,6 +14,7 @@ typedef struct fig_twin_step {
     int number;
     fig_random random;
     int32_t dtype;  /* FIG_F32, FIG_F16 or FIG_BF16 */
+    int64_t unit;   /* fig_twin_unit */
     fig_rows rows;  /* multiple: 1 to 8 */
     int32_t tokens; /* what a kernel does of row_limit: rows of the plan, times multiple */
     int32_t lengths[FIG_TWIN_STEP_LIMIT], sequences[FIG_TWIN_STEP_LIMIT];
@@ -28,7 +29,9 @@ void fig_twin_step_open(fig_twin_step *step, uint64_t seed, int number);
 void fig_twin_step_close(fig_twin_step *step);
 
 int32_t fig_twin_step_draw(fig_twin_step *step, int32_t low, int32_t high);
-/* Elements from row to row, a few more than `width`. */
+/* 1 to limit and, where it reaches one, whole units. */
+int32_t fig_twin_step_width(fig_twin_step *step, int32_t limit);
+/* Elements from row to row. */
 int64_t fig_twin_step_stride(fig_twin_step *step, int64_t width);
 fig_row_strides fig_twin_step_strides(fig_twin_step *step, int32_t heads, int32_t head_dim);
 /* Of row_limit rows, full of normal numbers and kept; of poison where deviation is 0. */
@@ -39,7 +42,7 @@ void fig_twin_step_allow(const fig_twin_step *step, fig_twin_array *array, fig_r
 
 /* Half a unit of the dtype, on top of what f32 may have lost before it was rounded. */
 double fig_twin_step_tolerance(const fig_twin_step *step, double want, double lost);
-/* Two NaNs are equal. */
+/* Two NaNs are equal. `name` begins with the kernel's, under which the worst error is noted. */
 void fig_twin_step_expect(const fig_twin_step *step, const char *name, int64_t index, double got,
                           double want, double tolerance);
 

@@ -14,7 +14,7 @@
 
 /* Opens the device on the smallest of steps: a device that is not there is refused before work is
  * done for it. */
-static int check_device(fig_device device) {
+static int read_traits(fig_device device, fig_traits *traits) {
     fig_source tutorial = {.name = "tutorial"};
     fig_graphs *graphs;
     fig_engine *engine;
@@ -24,9 +24,9 @@ static int check_device(fig_device device) {
     if (fig_engine_open(&engine, graphs, FIG_OPTIONS(fig_engine_options, .device = device)) !=
         FIG_OK) {
         code = fig_report_status("capture: --device");
-    } else if (fig_engine_device(engine) != FIG_DEVICE_HOST) {
-        code = fig_report_refuse("capture: --traits: name those of the %s device",
-                                 fig_source_device_name(fig_engine_device(engine)));
+    } else {
+        *traits = (fig_traits){.size = sizeof *traits};
+        fig_engine_read_traits(engine, traits);
     }
     fig_engine_close(engine);
     fig_graphs_destroy(graphs);
@@ -87,11 +87,10 @@ static int run(const fig_arguments *arguments) {
     if (code == FIG_EXIT_FINE) code = fig_source_read_device(arguments, &device);
     range.fallback = source.spec.layers;
     if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &range, &layers);
-    if (code == FIG_EXIT_FINE && !traits_given) code = check_device(device);
+    if (code == FIG_EXIT_FINE && !traits_given) code = read_traits(device, &traits);
     if (code != FIG_EXIT_FINE) return code;
     code = fig_source_keep_layers(arguments, &source, (int32_t)layers);
-    if (code == FIG_EXIT_FINE)
-        code = fig_source_lower(&source, traits_given ? &traits : NULL, &graphs);
+    if (code == FIG_EXIT_FINE) code = fig_source_lower(&source, &traits, &graphs);
     if (code != FIG_EXIT_FINE) return code;
     code = save(graphs, path, fig_arguments_text(arguments, "--json") != NULL);
     fig_graphs_destroy(graphs);

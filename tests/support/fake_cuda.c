@@ -1,0 +1,361 @@
+/* fake_cuda.c: see fake_cuda.h for what it is for. Device, contexts, memory and streams are here,
+ * what graphs are made of is in fake_graph.c.
+ *
+ * Invariant: every entry begins with BEGIN, which counts it and lets it fail. */
+#include "tests/support/fake_graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH_LIMIT = 16 };
+
+fig_fake_cuda fig_fake_cuda_state;
+struct CUctx_st fig_fake_cuda_primary;
+static struct CUctx_st foreign;
+static fig_cuda_api before; /* the table as it was */
+static fig_cu_context stack[DEPTH_LIMIT];
+static int depth;
+
+/* ---- Every call ---------------------------------------------------------------------------- */
+
+/* A call that looks at no work, so that no error of work is told by it. */
+static int keeps_still(const char *name) {
+    return strcmp(name, "cuThreadExchangeStreamCaptureMode") == 0;
+}
+
+fig_cu_result fig_fake_cuda_begin(const char *name) {
+    fake.calls++;
+    fake.last = name;
+    if (fake.calls == fake.fail_at) {
+        fake.failed = name;
+        return fake.fail_with;
+    }
+    if (fake.fail_name != NULL && strcmp(name, fake.fail_name) == 0) return fake.fail_with;
+    if (fake.launches > 0 && !keeps_still(name)) return fake.work_ends;
+    return FIG_CU_SUCCESS;
+}
+
+fig_cu_result fig_fake_cuda_unsafe(void) {
+    fake.unsafe++;
+    return FIG_CU_INVALID_HANDLE;
+}
+
+int fig_fake_cuda_breaks(void) {
+    if (fake.captures == 0 || fake.mode == FIG_CU_CAPTURE_RELAXED) return 0;
+    fake.unsafe++;
+    return 1;
+}
+
+/* What gives a mode back does so even where it is told to fail. */
+static fig_cu_result thread_exchange_mode(unsigned int *mode) {
+    const unsigned int given = *mode, had = fake.mode;
+    if (given != FIG_CU_CAPTURE_RELAXED) fake.mode = given;
+    BEGIN("cuThreadExchangeStreamCaptureMode");
+    fake.mode = given;
+    *mode = had;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result get_error_name(fig_cu_result result, const char **text) {
+    *text = result == FIG_CU_OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : result == FIG_CU_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+            : result == FIG_CU_NO_DEVICE       ? "CUDA_ERROR_NO_DEVICE"
+                                               : NULL;
+    return *text != NULL ? FIG_CU_SUCCESS : FIG_CU_INVALID_VALUE;
+}
+
+static fig_cu_result get_error_string(fig_cu_result result, const char **text) {
+    *text = result == FIG_CU_OUT_OF_MEMORY     ? "out of memory"
+            : result == FIG_CU_ILLEGAL_ADDRESS ? "an illegal memory access was encountered"
+            : result == FIG_CU_NO_DEVICE       ? "no CUDA-capable device is detected"
+                                               : NULL;
+    return *text != NULL ? FIG_CU_SUCCESS : FIG_CU_INVALID_VALUE;
+}
+
+/* ---- Device and context -------------------------------------------------------------------- */
+
+static fig_cu_result init(unsigned int flags) {
+    BEGIN("cuInit");
+    return flags == 0 ? fake.init : FIG_CU_INVALID_VALUE;
+}
+
+static fig_cu_result device_get_count(int *count) {
+    BEGIN("cuDeviceGetCount");
+    *count = fake.device_count;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result device_get(fig_cu_device *device, int ordinal) {
+    BEGIN("cuDeviceGet");
+    *device = ordinal + FIG_FAKE_DEVICE; /* so that a number taken for the other is seen */
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result device_get_attribute(int *value, unsigned int attribute,
+                                          fig_cu_device device) {
+    BEGIN("cuDeviceGetAttribute");
+    if (device < FIG_FAKE_DEVICE) return fig_fake_cuda_unsafe();
+    switch (attribute) {
+    case FIG_CU_DEVICE_CAPABILITY_MAJOR: *value = fake.capability / 10; return FIG_CU_SUCCESS;
+    case FIG_CU_DEVICE_CAPABILITY_MINOR: *value = fake.capability % 10; return FIG_CU_SUCCESS;
+    case FIG_CU_DEVICE_SM_COUNT: *value = 132; return FIG_CU_SUCCESS;
+    case FIG_CU_DEVICE_SHARED_BYTES: *value = fake.shared_bytes; return FIG_CU_SUCCESS;
+    default: return FIG_CU_INVALID_VALUE;
+    }
+}
+
+static fig_cu_result device_get_name(char *name, int bytes, fig_cu_device device) {
+    BEGIN("cuDeviceGetName");
+    if (device < FIG_FAKE_DEVICE) return fig_fake_cuda_unsafe();
+    snprintf(name, (size_t)bytes, "%s", fake.name);
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result retain(fig_cu_context *context, fig_cu_device device) {
+    BEGIN("cuDevicePrimaryCtxRetain");
+    if (device < FIG_FAKE_DEVICE) return fig_fake_cuda_unsafe();
+    *context = &fig_fake_cuda_primary;
+    fake.held++;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result release(fig_cu_device device) {
+    if (device < FIG_FAKE_DEVICE) return fig_fake_cuda_unsafe();
+    fake.held--;
+    BEGIN("cuDevicePrimaryCtxRelease");
+    return FIG_CU_SUCCESS;
+}
+
+void fig_fake_cuda_push(fig_cu_context context) {
+    stack[depth++] = context;
+    fake.current = context;
+}
+
+void fig_fake_cuda_pop(void) {
+    if (--depth < 0) abort();
+    fake.current = depth > 0 ? stack[depth - 1] : NULL;
+}
+
+static fig_cu_result ctx_push(fig_cu_context context) {
+    BEGIN("cuCtxPushCurrent");
+    if (depth == DEPTH_LIMIT) return fig_fake_cuda_unsafe();
+    fig_fake_cuda_push(context);
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result ctx_pop(fig_cu_context *context) {
+    *context = fake.current;
+    fig_fake_cuda_pop();
+    BEGIN("cuCtxPopCurrent");
+    return FIG_CU_SUCCESS;
+}
+
+fig_cu_context fig_fake_cuda_foreign(void) {
+    return &foreign;
+}
+
+/* ---- Memory: [bytes, padded to 256][block] ------------------------------------------------- */
+
+/* NULL where the test's own memory was told to end. */
+static void *allocate(size_t bytes) {
+    void *block;
+    if (posix_memalign(&block, 256, 256 + bytes) != 0) return NULL;
+    uint8_t *memory = block;
+    memcpy(memory, &bytes, sizeof bytes);
+    memset(memory + 256, 0xee, bytes);
+    fake.held++;
+    return memory + 256;
+}
+
+static size_t deallocate(void *block) {
+    size_t bytes;
+    memcpy(&bytes, (uint8_t *)block - 256, sizeof bytes);
+    free((uint8_t *)block - 256);
+    fake.held--;
+    return bytes;
+}
+
+static fig_cu_result mem_alloc(fig_cu_address *address, size_t bytes) {
+    BEGIN_INSIDE("cuMemAlloc");
+    if (fig_fake_cuda_breaks()) return FIG_CU_CAPTURE_INVALIDATED;
+    if (bytes == 0) return FIG_CU_INVALID_VALUE;
+    if (bytes > fake.memory_bytes - fake.memory_used) return FIG_CU_OUT_OF_MEMORY;
+    void *block = allocate(bytes);
+    if (block == NULL) return FIG_CU_OUT_OF_MEMORY;
+    fake.memory_used += bytes;
+    *address = (fig_cu_address)(uintptr_t)block;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result mem_free(fig_cu_address address) {
+    fake.memory_used -= deallocate((void *)(uintptr_t)address);
+    BEGIN_UNSAFE("cuMemFree");
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result mem_get_info(size_t *free_bytes, size_t *total_bytes) {
+    BEGIN_INSIDE("cuMemGetInfo");
+    *free_bytes = fake.memory_bytes - fake.memory_used;
+    *total_bytes = fake.memory_bytes;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result mem_host_alloc(void **host, size_t bytes, unsigned int flags) {
+    BEGIN_INSIDE("cuMemHostAlloc");
+    if (fig_fake_cuda_breaks()) return FIG_CU_CAPTURE_INVALIDATED;
+    if (bytes == 0 || flags != (FIG_CU_HOST_PORTABLE | FIG_CU_HOST_MAPPED))
+        return fig_fake_cuda_unsafe();
+    *host = allocate(bytes);
+    return *host != NULL ? FIG_CU_SUCCESS : FIG_CU_OUT_OF_MEMORY;
+}
+
+static fig_cu_result mem_free_host(void *host) {
+    deallocate(host);
+    BEGIN_UNSAFE("cuMemFreeHost");
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result mem_host_get_device_pointer(fig_cu_address *address, void *host,
+                                                 unsigned int flags) {
+    BEGIN_INSIDE("cuMemHostGetDevicePointer");
+    *address = (fig_cu_address)(uintptr_t)host;
+    return flags == 0 ? FIG_CU_SUCCESS : FIG_CU_INVALID_VALUE;
+}
+
+static fig_cu_result memset_d8_async(fig_cu_address to, unsigned char byte, size_t bytes,
+                                     fig_cu_stream stream) {
+    BEGIN_INSIDE("cuMemsetD8Async");
+    if (stream == NULL) return fig_fake_cuda_unsafe();
+    memset((void *)(uintptr_t)to, byte, bytes);
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result memcpy_async(fig_cu_address to, fig_cu_address from, size_t bytes,
+                                  fig_cu_stream stream) {
+    BEGIN_INSIDE("cuMemcpyAsync");
+    if (stream == NULL || stream->capturing != NULL) return fig_fake_cuda_unsafe();
+    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    return FIG_CU_SUCCESS;
+}
+
+/* ---- Streams ------------------------------------------------------------------------------- */
+
+fig_cu_stream fig_fake_cuda_stream_create(fig_cu_context context) {
+    fig_cu_stream stream = calloc(1, sizeof *stream);
+    if (stream == NULL) return NULL;
+    stream->context = context;
+    fake.held++;
+    return stream;
+}
+
+void fig_fake_cuda_stream_destroy(fig_cu_stream stream) {
+    fake.unsafe += stream->capturing != NULL;
+    free(stream);
+    fake.held--;
+}
+
+static fig_cu_result stream_create(fig_cu_stream *stream, unsigned int flags) {
+    BEGIN_INSIDE("cuStreamCreate");
+    if (fig_fake_cuda_breaks()) return FIG_CU_CAPTURE_INVALIDATED;
+    if (flags != FIG_CU_STREAM_NON_BLOCKING) return fig_fake_cuda_unsafe();
+    *stream = fig_fake_cuda_stream_create(fake.current);
+    return *stream != NULL ? FIG_CU_SUCCESS : FIG_CU_OUT_OF_MEMORY;
+}
+
+static fig_cu_result stream_destroy(fig_cu_stream stream) {
+    fig_fake_cuda_stream_destroy(stream);
+    BEGIN_UNSAFE("cuStreamDestroy");
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result stream_get_ctx(fig_cu_stream stream, fig_cu_context *context) {
+    BEGIN("cuStreamGetCtx");
+    *context = stream->context;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result stream_query(fig_cu_stream stream) {
+    BEGIN_UNSAFE("cuStreamQuery");
+    if (stream->capturing != NULL) return fig_fake_cuda_unsafe();
+    if (stream->busy_looks == 0) return FIG_CU_SUCCESS;
+    stream->busy_looks -= stream->busy_looks > 0;
+    return FIG_CU_NOT_READY;
+}
+
+/* Of a stream that is busy for ever it hangs, and that no test may do. */
+static fig_cu_result stream_synchronize(fig_cu_stream stream) {
+    BEGIN_UNSAFE("cuStreamSynchronize");
+    if (stream == NULL || stream->busy_looks < 0 || stream->capturing != NULL)
+        return fig_fake_cuda_unsafe();
+    stream->busy_looks = 0;
+    return FIG_CU_SUCCESS;
+}
+
+/* ---- The table ----------------------------------------------------------------------------- */
+
+static fig_cuda_api entries = {
+    .version = 13000,
+    .GetErrorName = get_error_name,
+    .GetErrorString = get_error_string,
+    .Init = init,
+    .DeviceGetCount = device_get_count,
+    .DeviceGet = device_get,
+    .DeviceGetAttribute = device_get_attribute,
+    .DeviceGetName = device_get_name,
+    .DevicePrimaryCtxRetain = retain,
+    .DevicePrimaryCtxRelease = release,
+    .CtxPushCurrent = ctx_push,
+    .CtxPopCurrent = ctx_pop,
+    .MemAlloc = mem_alloc,
+    .MemFree = mem_free,
+    .MemGetInfo = mem_get_info,
+    .MemHostAlloc = mem_host_alloc,
+    .MemFreeHost = mem_free_host,
+    .MemHostGetDevicePointer = mem_host_get_device_pointer,
+    .MemsetD8Async = memset_d8_async,
+    .MemcpyAsync = memcpy_async,
+    .StreamCreate = stream_create,
+    .StreamDestroy = stream_destroy,
+    .StreamGetCtx = stream_get_ctx,
+    .StreamQuery = stream_query,
+    .StreamSynchronize = stream_synchronize,
+    .ThreadExchangeStreamCaptureMode = thread_exchange_mode,
+};
+
+/* Opens the real driver first, if there is one, so that remove gives back what stays. */
+fig_fake_cuda *fig_fake_cuda_install(void) {
+    fig_cuda_api_open();
+    before = *fig_cuda_api_table();
+    fig_fake_graph_fill(&entries);
+    fig_fake_capture_fill(&entries);
+    *fig_cuda_api_table() = entries;
+    depth = 0;
+    fake = (fig_fake_cuda){.device_count = 1,
+                           .capability = 90,
+                           .name = "NVIDIA H200",
+                           .shared_bytes = 232448,
+                           .memory_bytes = 1 << 30,
+                           .params_count = 1};
+    return &fake;
+}
+
+void fig_fake_cuda_remove(void) {
+    *fig_cuda_api_table() = before;
+}
+
+fig_cu_result fig_fake_cuda_lookup(const char *name, void **entry, int version, uint64_t flags,
+                                   unsigned int *status) {
+    *entry = NULL;
+    *status = 1;
+    fig_fake_graph_fill(&entries);
+    fig_fake_capture_fill(&entries);
+#define FIND(member, since, parameters)                                                            \
+    if (strcmp(name, "cu" #member) == 0 && version == (since)) {                                   \
+        memcpy(entry, &entries.member, sizeof *entry);                                             \
+        *status = 0;                                                                               \
+    }
+    FIG_CUDA_API_ENTRIES(FIND)
+#undef FIND
+    return flags == FIG_CU_LEGACY_STREAM ? FIG_CU_SUCCESS : FIG_CU_INVALID_VALUE;
+}

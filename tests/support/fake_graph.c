@@ -1,0 +1,366 @@
+/* fake_graph.c: the fake driver's graphs, kernels and execs; captures are fake_capture.c's.
+ *
+ * An exec is a copy of its graph's nodes, run in the order in which they were added. Invariant: an
+ * edge leads from a node to a later one of the same graph. */
+#include "tests/support/fake_graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FREE_SHARED_BYTES = 48 * 1024, NOT_FOUND = 500 };
+
+struct CUlib_st {
+    fig_op op;
+    fig_cu_kernel kernel;
+};
+
+struct CUkern_st {
+    fig_op op;
+    uint32_t dynamic_bytes;
+};
+
+static uint8_t images[FIG_OP_KERNEL_COUNT][FIG_IMAGE_PATH_COUNT];
+
+/* ---- Graphs -------------------------------------------------------------------------------- */
+
+static fig_cu_result graph_create(fig_cu_graph *graph, unsigned int flags) {
+    BEGIN("cuGraphCreate");
+    *graph = calloc(1, sizeof **graph);
+    if (*graph == NULL || flags != 0) return FIG_CU_OUT_OF_MEMORY;
+    fake.held++;
+    return FIG_CU_SUCCESS;
+}
+
+static void free_clone(fig_cu_graph clone) {
+    for (size_t i = 0; clone != NULL && i < clone->node_count; i++)
+        free(clone->nodes[i]);
+    free(clone);
+}
+
+/* A child is of its node, and a child has none itself. */
+void fig_fake_graph_destroy(fig_cu_graph graph) {
+    for (size_t i = 0; i < graph->node_count; i++) {
+        free_clone(graph->nodes[i]->child);
+        free(graph->nodes[i]);
+    }
+    fig_fake_capture_let_go(&graph->objects);
+    free(graph);
+    fake.held--;
+}
+
+static fig_cu_result graph_destroy(fig_cu_graph graph) {
+    fig_fake_graph_destroy(graph);
+    BEGIN("cuGraphDestroy");
+    return FIG_CU_SUCCESS;
+}
+
+fig_cu_node fig_fake_graph_node(fig_cu_graph graph) {
+    if (graph->node_count == FIG_FAKE_NODE_LIMIT) return NULL;
+    fig_cu_node node = calloc(1, sizeof *node);
+    if (node == NULL) return NULL;
+    node->graph = graph;
+    return graph->nodes[graph->node_count++] = node;
+}
+
+static fig_cu_result graph_destroy_node(fig_cu_node node) {
+    fig_cu_graph graph = node->graph;
+    size_t count = 0;
+    for (size_t i = 0; i < graph->edge_count; i++)
+        if (graph->edges[i].from != node && graph->edges[i].to != node)
+            graph->edges[count++] = graph->edges[i];
+    graph->edge_count = count;
+    count = 0;
+    for (size_t i = 0; i < graph->node_count; i++)
+        if (graph->nodes[i] != node) graph->nodes[count++] = graph->nodes[i];
+    graph->node_count = count;
+    free(node);
+    BEGIN("cuGraphDestroyNode");
+    return FIG_CU_SUCCESS;
+}
+
+/* The first edge's data for all: some drivers do. */
+fig_cu_result fig_fake_graph_edges(fig_cu_graph graph, const fig_cu_node *from,
+                                   const fig_cu_node *to, const fig_cu_edge *data, size_t count) {
+    static const fig_cu_edge full;
+    for (size_t i = 0; i < count; i++) {
+        fig_cu_edge kind = data != NULL ? data[0] : full;
+        int programmatic = kind.type == FIG_CU_EDGE_PROGRAMMATIC;
+        if (from[i]->graph != graph || to[i]->graph != graph ||
+            graph->edge_count == FIG_FAKE_EDGE_LIMIT)
+            return fig_fake_cuda_unsafe();
+        if (programmatic != (kind.from_port == FIG_CU_EDGE_PROGRAMMATIC) || kind.to_port != 0)
+            return FIG_CU_INVALID_VALUE;
+        if (programmatic && (from[i]->kernel == NULL || to[i]->kernel == NULL))
+            return FIG_CU_INVALID_VALUE;
+        if (fake.loses_edges) kind = full;
+        graph->edges[graph->edge_count++] = (fig_fake_edge){from[i], to[i], kind};
+        fake.edges++;
+        fake.programmatic_edges += programmatic;
+    }
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result graph_add_kernel_node(fig_cu_node *node, fig_cu_graph graph,
+                                           const fig_cu_node *from, size_t count,
+                                           const fig_cu_kernel_params *params) {
+    BEGIN_INSIDE("cuGraphAddKernelNode");
+    fig_cu_kernel kernel = params->kernel;
+    if (params->function != NULL || kernel == NULL || params->context != &fig_fake_cuda_primary)
+        return fig_fake_cuda_unsafe();
+    if (params->extra != NULL || from != NULL || count != 0) return fig_fake_cuda_unsafe();
+    if (params->shared_bytes > kernel->dynamic_bytes) return FIG_CU_INVALID_VALUE;
+    *node = fig_fake_graph_node(graph);
+    if (*node == NULL) return FIG_CU_OUT_OF_MEMORY;
+    (*node)->kernel = kernel;
+    memcpy((*node)->grid, params->grid, sizeof params->grid);
+    memcpy((*node)->params, params->params[0], fig_kernel_table[kernel->op].params_bytes);
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result graph_add_empty_node(fig_cu_node *node, fig_cu_graph graph,
+                                          const fig_cu_node *from, size_t count) {
+    fig_cu_node to[FIG_FAKE_NODE_LIMIT];
+    BEGIN_INSIDE("cuGraphAddEmptyNode");
+    *node = fig_fake_graph_node(graph);
+    if (*node == NULL) return FIG_CU_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        to[i] = *node;
+    fake.empty_nodes++;
+    return fig_fake_graph_edges(graph, from, to, NULL, count);
+}
+
+static fig_cu_result graph_add_dependencies(fig_cu_graph graph, const fig_cu_node *from,
+                                            const fig_cu_node *to, const fig_cu_edge *data,
+                                            size_t count) {
+    BEGIN_INSIDE("cuGraphAddDependencies");
+    return fig_fake_graph_edges(graph, from, to, data, count);
+}
+
+/* Its nodes are its own; NULL: no memory. */
+static fig_cu_graph make_clone(fig_cu_graph graph) {
+    fig_cu_graph clone = calloc(1, sizeof *clone);
+    for (size_t i = 0; clone != NULL && i < graph->node_count; i++) {
+        fig_cu_node node = fig_fake_graph_node(clone);
+        if (node == NULL) {
+            free_clone(clone);
+            return NULL;
+        }
+        *node = *graph->nodes[i];
+        node->graph = clone;
+    }
+    return clone;
+}
+
+static fig_cu_result graph_add_child(fig_cu_node *node, fig_cu_graph graph, const fig_cu_node *from,
+                                     size_t count, fig_cu_graph child) {
+    fig_cu_node to[FIG_FAKE_NODE_LIMIT];
+    BEGIN("cuGraphAddChildGraphNode");
+    *node = fig_fake_graph_node(graph);
+    if (*node == NULL) return FIG_CU_OUT_OF_MEMORY;
+    (*node)->child = make_clone(child);
+    if ((*node)->child == NULL) return FIG_CU_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        to[i] = *node;
+    fake.children++;
+    return fig_fake_graph_edges(graph, from, to, NULL, count);
+}
+
+static fig_cu_result graph_get_edges(fig_cu_graph graph, fig_cu_node *from, fig_cu_node *to,
+                                     fig_cu_edge *data, size_t *count) {
+    BEGIN("cuGraphGetEdges");
+    size_t most = from == NULL ? 0 : *count;
+    *count = graph->edge_count;
+    for (size_t i = 0; i < most && i < graph->edge_count; i++) {
+        from[i] = graph->edges[i].from;
+        to[i] = graph->edges[i].to;
+        data[i] = graph->edges[i].data;
+    }
+    return FIG_CU_SUCCESS;
+}
+
+/* ---- Kernels ------------------------------------------------------------------------------- */
+
+static fig_image image(fig_op op, fig_image_path path) {
+    fake.path = path;
+    if (fake.no_images) return (fig_image){NULL, 0};
+    return (fig_image){&images[op][path], 1};
+}
+
+static fig_cu_result library_load_data(fig_cu_library *library, const void *code,
+                                       unsigned int *options, void **values, unsigned int count,
+                                       unsigned int *library_options, void **library_values,
+                                       unsigned int library_count) {
+    BEGIN_UNSAFE("cuLibraryLoadData");
+    if (options != NULL || values != NULL || library_options != NULL || library_values != NULL ||
+        count + library_count != 0)
+        return fig_fake_cuda_unsafe();
+    *library = calloc(1, sizeof **library);
+    if (*library == NULL) return FIG_CU_OUT_OF_MEMORY;
+    (*library)->op = (fig_op)(((const uint8_t *)code - images[0]) / FIG_IMAGE_PATH_COUNT);
+    fake.held++;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result library_unload(fig_cu_library library) {
+    free(library->kernel);
+    free(library);
+    fake.held--;
+    BEGIN_UNSAFE("cuLibraryUnload");
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result library_get_kernel(fig_cu_kernel *kernel, fig_cu_library library,
+                                        const char *name) {
+    char ours[64];
+    BEGIN("cuLibraryGetKernel");
+    snprintf(ours, sizeof ours, "fig_kernel_%s", fig_kernel_table[library->op].name);
+    if (strcmp(name, ours) != 0) return NOT_FOUND;
+    library->kernel = calloc(1, sizeof *library->kernel);
+    if (library->kernel == NULL) return FIG_CU_OUT_OF_MEMORY;
+    library->kernel->op = library->op;
+    library->kernel->dynamic_bytes = (uint32_t)(FREE_SHARED_BYTES - fake.static_bytes);
+    *kernel = library->kernel;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result kernel_get_param_info(fig_cu_kernel kernel, size_t index, size_t *offset,
+                                           size_t *bytes) {
+    BEGIN("cuKernelGetParamInfo");
+    if (index >= (size_t)fake.params_count) return FIG_CU_INVALID_VALUE;
+    *offset = index * fig_kernel_table[kernel->op].params_bytes;
+    *bytes = fig_kernel_table[kernel->op].params_bytes + fake.params_excess;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result kernel_get_attribute(int *value, unsigned int attribute, fig_cu_kernel kernel,
+                                          fig_cu_device device) {
+    BEGIN("cuKernelGetAttribute");
+    if (attribute != FIG_CU_KERNEL_STATIC_SHARED_BYTES || kernel == NULL ||
+        device < FIG_FAKE_DEVICE)
+        return fig_fake_cuda_unsafe();
+    *value = fake.static_bytes;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result kernel_set_attribute(unsigned int attribute, int value, fig_cu_kernel kernel,
+                                          fig_cu_device device) {
+    BEGIN("cuKernelSetAttribute");
+    if (attribute != FIG_CU_KERNEL_DYNAMIC_SHARED_BYTES || device < FIG_FAKE_DEVICE)
+        return fig_fake_cuda_unsafe();
+    if (value + fake.static_bytes > fake.shared_bytes) return FIG_CU_INVALID_VALUE;
+    kernel->dynamic_bytes = (uint32_t)value;
+    fake.attributes_set++;
+    return FIG_CU_SUCCESS;
+}
+
+/* ---- Execs --------------------------------------------------------------------------------- */
+
+static void add_to_exec(fig_cu_exec exec, const fig_cu_node *nodes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (exec->node_count == FIG_FAKE_NODE_LIMIT) abort();
+        exec->nodes[exec->node_count] = *nodes[i];
+        exec->origins[exec->node_count++] = nodes[i];
+    }
+}
+
+/* What children hold comes in their place. */
+fig_cu_exec fig_fake_graph_exec(fig_cu_graph graph) {
+    fig_cu_exec exec = calloc(1, sizeof *exec);
+    if (exec == NULL) return NULL;
+    for (size_t i = 0; i < graph->node_count; i++) {
+        const fig_cu_graph child = graph->nodes[i]->child;
+        if (child != NULL) add_to_exec(exec, child->nodes, child->node_count);
+        if (child == NULL) add_to_exec(exec, &graph->nodes[i], 1);
+    }
+    exec->objects = graph->objects;
+    for (size_t i = 0; i < exec->objects.count; i++)
+        exec->objects.of[i]->references++;
+    fake.held++;
+    fake.instantiated++;
+    return exec;
+}
+
+static fig_cu_result graph_instantiate(fig_cu_exec *exec, fig_cu_graph graph,
+                                       fig_cu_instantiate_params *params) {
+    BEGIN_INSIDE("cuGraphInstantiateWithParams");
+    if (fig_fake_cuda_breaks()) return FIG_CU_CAPTURE_INVALIDATED;
+    if (params->flags != 0 || params->upload != NULL) return fig_fake_cuda_unsafe();
+    *exec = fig_fake_graph_exec(graph);
+    return *exec != NULL ? FIG_CU_SUCCESS : FIG_CU_OUT_OF_MEMORY;
+}
+
+static fig_cu_result graph_exec_destroy(fig_cu_exec exec) {
+    fig_fake_capture_let_go(&exec->objects);
+    free(exec);
+    fake.held--;
+    BEGIN_UNSAFE("cuGraphExecDestroy");
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result graph_exec_kernel_node_set_params(fig_cu_exec exec, fig_cu_node node,
+                                                       const fig_cu_kernel_params *params) {
+    BEGIN_INSIDE("cuGraphExecKernelNodeSetParams");
+    if (node->graph == NULL || node->kernel != params->kernel) return fig_fake_cuda_unsafe();
+    for (size_t i = 0; i < exec->node_count; i++) {
+        struct CUgraphNode_st *held = &exec->nodes[i];
+        if (exec->origins[i] != node) continue;
+        if (memcmp(held->grid, params->grid, sizeof held->grid) != 0) return FIG_CU_INVALID_VALUE;
+        memcpy(held->params, params->params[0], fig_kernel_table[held->kernel->op].params_bytes);
+        return FIG_CU_SUCCESS;
+    }
+    return fig_fake_cuda_unsafe();
+}
+
+static void run_kernel(const struct CUgraphNode_st *node) {
+    uint32_t block[3];
+    for (block[2] = 0; block[2] < node->grid[2]; block[2]++)
+        for (block[1] = 0; block[1] < node->grid[1]; block[1]++)
+            for (block[0] = 0; block[0] < node->grid[0]; block[0]++)
+                fig_kernel_table[node->kernel->op].twin(node->params, block);
+}
+
+void fig_fake_cuda_launch(fig_cu_exec exec, fig_cu_stream stream) {
+    for (size_t i = 0; i < exec->node_count; i++) {
+        if (exec->nodes[i].kernel != NULL) run_kernel(&exec->nodes[i]);
+        if (exec->nodes[i].work != NULL) exec->nodes[i].work(exec->nodes[i].user);
+    }
+    stream->busy_looks = fake.busy_looks;
+}
+
+/* Edges lead from nodes to later ones. No context need be current: a stream has one. */
+static fig_cu_result graph_launch(fig_cu_exec exec, fig_cu_stream stream) {
+    BEGIN("cuGraphLaunch");
+    if (stream->capturing != NULL) {
+        stream->broken = 1;
+        return FIG_FAKE_CAPTURE_UNSUPPORTED;
+    }
+    if (stream->context != &fig_fake_cuda_primary) return fig_fake_cuda_unsafe();
+    fig_fake_cuda_launch(exec, stream);
+    fake.launches++;
+    return FIG_CU_SUCCESS;
+}
+
+/* ---- The table ----------------------------------------------------------------------------- */
+
+void fig_fake_graph_fill(fig_cuda_api *table) {
+    table->image = image;
+    table->GraphAddChildGraphNode = graph_add_child;
+    table->LibraryLoadData = library_load_data;
+    table->LibraryUnload = library_unload;
+    table->LibraryGetKernel = library_get_kernel;
+    table->KernelGetParamInfo = kernel_get_param_info;
+    table->KernelGetAttribute = kernel_get_attribute;
+    table->KernelSetAttribute = kernel_set_attribute;
+    table->GraphCreate = graph_create;
+    table->GraphDestroy = graph_destroy;
+    table->GraphDestroyNode = graph_destroy_node;
+    table->GraphAddKernelNode = graph_add_kernel_node;
+    table->GraphAddEmptyNode = graph_add_empty_node;
+    table->GraphAddDependencies = graph_add_dependencies;
+    table->GraphGetEdges = graph_get_edges;
+    table->GraphInstantiateWithParams = graph_instantiate;
+    table->GraphExecDestroy = graph_exec_destroy;
+    table->GraphExecKernelNodeSetParams = graph_exec_kernel_node_set_params;
+    table->GraphLaunch = graph_launch;
+}

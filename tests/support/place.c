@@ -1,0 +1,247 @@
+/* place.c: see place.h for what it is for.
+ *
+ * A pinned block costs the driver far more than a test's use of it, so freed ones are kept by the
+ * size that they were rounded up to. FIG_PLACE=exact keeps none and rounds nothing, so that
+ * compute-sanitizer sees each block's own end. Invariant: `held` guards the blocks and the one
+ * device, which takes one thread at a time. */
+#include "tests/support/place.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/device.h"
+
+enum {
+    ALIGNMENT = 64,
+    CLASS_COUNT = 48, /* powers of two */
+    CLASS_LEAST = 12, /* a page: a smaller block takes no less */
+    GUARD = 64,       /* bytes behind a block at least, and watched at most */
+    GUARD_BYTE = 0xa5,
+    POISON_BYTE = 0xff,
+    CASES_LEAST = 24
+};
+static const int64_t launch_limit_us = 60000000;
+
+typedef struct place_block {
+    struct place_block *next;
+    fig_block memory;
+    size_t bytes;     /* asked for */
+    int32_t of_class; /* -1: exact, never kept */
+} place_block;
+
+static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+static fig_dev *dev; /* opened when first needed, never closed: it ends with the program */
+static fig_dev_stream *stream;
+static place_block *used, *kept[CLASS_COUNT];
+
+/* ---- What the environment says ------------------------------------------------------------- */
+
+static int says(const char *name, const char *value) {
+    const char *said = getenv(name);
+    return said != NULL && strcmp(said, value) == 0;
+}
+
+static void refuse(const char *name, const char *values) {
+    fprintf(stderr, "%s is \"%s\", it must be %s\n", name, getenv(name), values);
+    exit(2);
+}
+
+fig_device fig_place_device(void) {
+    if (says("FIG_DEVICE", "cuda")) return FIG_DEVICE_CUDA;
+    if (getenv("FIG_DEVICE") != NULL && !says("FIG_DEVICE", "") && !says("FIG_DEVICE", "host"))
+        refuse("FIG_DEVICE", "host or cuda");
+    return FIG_DEVICE_HOST;
+}
+
+static int is_plain(void) {
+    if (says("FIG_IMAGE", "plain")) return 1;
+    if (getenv("FIG_IMAGE") != NULL && !says("FIG_IMAGE", "") && !says("FIG_IMAGE", "hopper"))
+        refuse("FIG_IMAGE", "hopper or plain");
+    return 0;
+}
+
+const char *fig_place_name(void) {
+    if (fig_place_device() == FIG_DEVICE_HOST) return "host";
+    return is_plain() ? "cuda.plain" : "cuda.hopper";
+}
+
+fig_engine_options fig_place_options(void) {
+    fig_engine_options options = {.size = sizeof options, .device = fig_place_device()};
+    if (options.device == FIG_DEVICE_CUDA) options.plain = is_plain();
+    return options;
+}
+
+fig_status fig_place_open(fig_engine **engine, const fig_graphs *graphs) {
+    const fig_engine_options options = fig_place_options();
+    return fig_engine_open(engine, graphs, &options);
+}
+
+/* Said once by each test that says it, however many engines it opens. */
+fig_engine_options fig_place_host_only(const char *why) {
+    static const char *last;
+    if (fig_place_device() != FIG_DEVICE_HOST && why != last) printf("host only: %s\n", why);
+    last = why;
+    return (fig_engine_options){.size = sizeof(fig_engine_options), .device = FIG_DEVICE_HOST};
+}
+
+const fig_traits *fig_place_traits(void) {
+    static _Thread_local fig_traits hopper;
+    if (fig_place_device() == FIG_DEVICE_HOST) return NULL;
+    return fig_traits_named(&hopper, "h200") == FIG_OK ? &hopper : NULL;
+}
+
+int fig_place_cases(int all) {
+    const char *share = getenv("FIG_CASE_SHARE");
+    const long of = share != NULL ? strtol(share, NULL, 10) : 1;
+    const int some = of > 1 ? (int)(all / of) : all;
+    return some >= CASES_LEAST || some == all ? some : all < CASES_LEAST ? all : CASES_LEAST;
+}
+
+/* ---- The device ---------------------------------------------------------------------------- */
+
+static fig_status open_device(void) {
+    const fig_engine_options options = fig_place_options();
+    if (stream != NULL) return FIG_OK;
+    fig_status status = dev == NULL ? fig_device_cuda.open(&dev, &options) : FIG_OK;
+    if (status == FIG_OK) status = fig_device_cuda.stream_open(dev, &stream);
+    return status;
+}
+
+/* A launch that does not end is left to the program's end, with all that it holds. */
+static fig_status run_graph(const fig_dev_graph *graph) {
+    fig_dev_exec *exec;
+    fig_status status = fig_device_cuda.exec_create(dev, &exec, graph);
+    if (status != FIG_OK) return status;
+    status = fig_device_cuda.exec_launch(dev, exec, stream);
+    if (status == FIG_OK) status = fig_device_cuda.stream_wait(dev, stream, launch_limit_us);
+    if (status == FIG_OK) status = fig_device_cuda.stream_take_fault(dev, stream);
+    if (status != FIG_TIMEOUT) fig_device_cuda.exec_destroy(dev, exec);
+    return status;
+}
+
+static fig_status launch(fig_op op, const void *params) {
+    const fig_kernel *kernel = &fig_kernel_table[op];
+    fig_dev_graph *graph;
+    fig_launch_shape shape;
+    fig_dev_launch one = {.op = op, .params = params, .params_bytes = kernel->params_bytes};
+    kernel->shape(params, &shape);
+    memcpy(one.grid, shape.grid, sizeof one.grid);
+    memcpy(one.block, shape.block, sizeof one.block);
+    one.shared_bytes = shape.shared_bytes;
+    fig_status status = open_device();
+    if (status != FIG_OK) return status;
+    status = fig_device_cuda.graph_create(dev, &graph);
+    if (status != FIG_OK) return status;
+    status = fig_device_cuda.graph_kernel(dev, graph, &one, (fig_dev_after){NULL, 0});
+    if (status == FIG_OK) status = run_graph(graph);
+    fig_device_cuda.graph_destroy(dev, graph);
+    return status;
+}
+
+fig_status fig_place_launch(fig_op op, const void *params) {
+    pthread_mutex_lock(&held);
+    fig_status status = launch(op, params);
+    pthread_mutex_unlock(&held);
+    return status;
+}
+
+/* ---- Memory -------------------------------------------------------------------------------- */
+
+static int32_t class_of(size_t bytes) {
+    int32_t of_class = CLASS_LEAST;
+    while (of_class < CLASS_COUNT - 1 && ((size_t)1 << of_class) < bytes + GUARD)
+        of_class++;
+    return of_class;
+}
+
+static place_block *make_block(int32_t of_class, size_t bytes) {
+    place_block *block = calloc(1, sizeof *block);
+    if (block == NULL) return NULL;
+    block->of_class = of_class;
+    if (of_class >= 0) bytes = (size_t)1 << of_class;
+    if (open_device() == FIG_OK && fig_device_cuda.allocate(dev, &block->memory, FIG_MEMORY_PINNED,
+                                                            bytes > 0 ? bytes : 1) == FIG_OK) {
+        assert(block->memory.host == block->memory.device);
+        return block;
+    }
+    free(block);
+    return NULL;
+}
+
+static size_t guard_of(const place_block *block) {
+    const size_t behind = block->memory.bytes - block->bytes;
+    return block->of_class < 0 ? 0 : behind < GUARD ? behind : GUARD;
+}
+
+static void *take_pinned(size_t bytes) {
+    const int32_t of_class = says("FIG_PLACE", "exact") ? -1 : class_of(bytes);
+    place_block *block = of_class >= 0 ? kept[of_class] : NULL;
+    if (block != NULL) {
+        kept[of_class] = block->next;
+    } else {
+        block = make_block(of_class, bytes);
+        if (block == NULL) return NULL;
+    }
+    block->bytes = bytes;
+    block->next = used;
+    used = block;
+    memset((uint8_t *)block->memory.host + bytes, GUARD_BYTE, guard_of(block));
+    return block->memory.host;
+}
+
+static void check_guard(const place_block *block) {
+    const uint8_t *behind = (const uint8_t *)block->memory.host + block->bytes;
+    for (size_t i = 0; i < guard_of(block); i++) {
+        if (behind[i] == GUARD_BYTE) continue;
+        fprintf(stderr, "byte %zu behind a block of %zu was written\n", i, block->bytes);
+        abort();
+    }
+}
+
+static void give_pinned(void *address) {
+    place_block **at = &used;
+    while (*at != NULL && (*at)->memory.host != address)
+        at = &(*at)->next;
+    assert(*at != NULL);
+    place_block *block = *at;
+    *at = block->next;
+    check_guard(block);
+    if (block->of_class >= 0) {
+        block->next = kept[block->of_class];
+        kept[block->of_class] = block;
+        return;
+    }
+    fig_device_cuda.release(dev, &block->memory);
+    free(block);
+}
+
+void *fig_place_allocate(size_t bytes) {
+    void *address = NULL;
+    if (fig_place_device() == FIG_DEVICE_HOST) {
+        if (posix_memalign(&address, ALIGNMENT, bytes > 0 ? bytes : 1) != 0) address = NULL;
+    } else {
+        pthread_mutex_lock(&held);
+        address = take_pinned(bytes);
+        pthread_mutex_unlock(&held);
+    }
+    if (address == NULL) {
+        fprintf(stderr, "%s: no block of %zu bytes: %s\n", fig_place_name(), bytes, fig_message());
+        return NULL;
+    }
+    return memset(address, POISON_BYTE, bytes);
+}
+
+void fig_place_free(void *address) {
+    if (address == NULL) return;
+    if (fig_place_device() == FIG_DEVICE_HOST) {
+        free(address);
+        return;
+    }
+    pthread_mutex_lock(&held);
+    give_pinned(address);
+    pthread_mutex_unlock(&held);
+}

@@ -1,0 +1,390 @@
+/* test_cuda_work.c: kernels, edges, calls and execs on the cuda device, over a driver that needs no
+ * GPU: what it is asked for, and every way it can refuse. */
+#include "engine/device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "planner/status.h"
+#include "tests/support/cuda_bench.h"
+#include "tests/support/fault.h"
+
+static const fig_device_api *const api = &fig_device_cuda;
+static const fig_dev_after none = {NULL, 0};
+
+#define fake fig_cuda_bench_fake
+
+static void check_message(const char *sentence) {
+    assert_string_equal(fig_message(), sentence);
+}
+
+/* ---- Kernels ------------------------------------------------------------------------------- */
+
+static void a_kernel_with_other_params_is_refused(void **state) {
+    (void)state;
+    fake->params_excess = 8;
+    assert_int_equal(fig_cuda_bench_try(0, 0), FIG_NO_DEVICE);
+    assert_non_null(
+        strstr(fig_message(), "fig_kernel_fetch takes 56 bytes at 0, its params are 48"));
+    fake->params_excess = 0;
+    fake->params_count = 2;
+    assert_int_equal(fig_cuda_bench_try(0, 0), FIG_NO_DEVICE);
+    assert_non_null(strstr(fig_message(), "fig_kernel_fetch takes more than its params"));
+}
+
+static void a_kernel_without_an_image_is_refused_by_name(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    const fig_gated_params params = {.width = 2};
+    const fig_dev_launch launch = {.op = FIG_OP_GATED,
+                                   .grid = {1, 1, 1},
+                                   .block = {32, 1, 1},
+                                   .params = &params,
+                                   .params_bytes = sizeof params};
+    fig_cuda_bench_open(&b, NULL);
+    fake->no_images = 1;
+    assert_int_equal(api->graph_kernel(b.dev, b.graph, &launch, none), FIG_UNSUPPORTED);
+    check_message("cuda device: this library has no image of gated");
+    fig_cuda_bench_close(&b);
+}
+
+static void shared_memory_is_asked_for_once_and_within_the_chip(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fake->static_bytes = 1024;
+    fake->shared_bytes = 100000;
+    fig_cuda_bench_open(&b, NULL);
+    fig_dev_launch launch = fig_cuda_scene_launch(&b.s);
+    launch.shared_bytes = 47 * 1024;
+    assert_int_equal(api->graph_kernel(b.dev, b.graph, &launch, none), FIG_OK);
+    assert_int_equal(fake->attributes_set, 0);
+    for (int i = 0; i < 3; i++) {
+        launch.shared_bytes = 98976;
+        assert_int_equal(api->graph_kernel(b.dev, b.graph, &launch, none), FIG_OK);
+        assert_int_equal(fake->attributes_set, 1);
+    }
+    launch.shared_bytes = 98977;
+    assert_int_equal(api->graph_kernel(b.dev, b.graph, &launch, none), FIG_UNSUPPORTED);
+    check_message("cuda device: fetch needs 98977 + 1024 bytes of shared memory in a block, GPU 0 "
+                  "of compute capability 9.0 has 100000");
+    fig_cuda_bench_close(&b);
+}
+
+/* ---- Graphs -------------------------------------------------------------------------------- */
+
+/* 0 fetch; 1 fetch after 0; 2 call after 1; 3 fetch after 2 and 0. */
+static fig_status add_four(fig_cuda_bench *b) {
+    const uint32_t nodes[] = {0, 1, 2, 0};
+    FIG_TRY(fig_cuda_bench_kernel(b, none));
+    FIG_TRY(fig_cuda_bench_kernel(b, (fig_dev_after){nodes, 1}));
+    FIG_TRY(fig_cuda_bench_call(b, (fig_dev_after){nodes + 1, 1}));
+    return fig_cuda_bench_kernel(b, (fig_dev_after){nodes + 2, 2});
+}
+
+static void edges_between_kernels_alone_are_programmatic(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fig_cuda_bench_open(&b, NULL);
+    assert_int_equal(add_four(&b), FIG_OK);
+    assert_int_equal(fake->programmatic_edges, 2); /* 0 to 1 and 0 to 3 */
+    assert_int_equal(fake->edges, 6); /* of the call: in, between its two, to its end */
+    assert_int_equal(fake->empty_nodes, 1);
+    assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_OK);
+    fig_cuda_bench_close(&b);
+    fake->programmatic_edges = 0;
+    const fig_engine_options plain = {.plain = 1};
+    fig_cuda_bench_open(&b, &plain);
+    assert_int_equal(add_four(&b), FIG_OK);
+    assert_int_equal(fake->programmatic_edges, 0);
+    fig_cuda_bench_close(&b);
+}
+
+static void a_driver_that_loses_programmatic_edges_is_found_out(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fake->loses_edges = 1;
+    fig_cuda_bench_open(&b, NULL);
+    assert_int_equal(add_four(&b), FIG_OK);
+    assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_DRIVER);
+    check_message("cuda device: the driver, of CUDA 13.0, holds 0 programmatic edges where 2 were "
+                  "added");
+    assert_null(b.exec);
+    fig_cuda_bench_close(&b);
+}
+
+static void a_kernel_that_fails_leaves_the_graph_as_it_was(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    const uint32_t first = 0;
+    fig_cuda_bench_open(&b, NULL);
+    assert_int_equal(fig_cuda_bench_kernel(&b, none), FIG_OK);
+    fake->fail_name = "cuGraphAddDependencies", fake->fail_with = 1;
+    assert_int_equal(fig_cuda_bench_kernel(&b, (fig_dev_after){&first, 1}), FIG_DRIVER);
+    fake->fail_name = NULL;
+    assert_int_equal(fig_cuda_bench_kernel(&b, (fig_dev_after){&first, 1}), FIG_OK);
+    assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_OK);
+    assert_int_equal(api->exec_launch(b.dev, b.exec, b.stream), FIG_OK);
+    assert_int_equal(b.s.words.consumed + b.s.words.missed, 2); /* fetched twice, not thrice */
+    fig_cuda_bench_close(&b);
+}
+
+static void a_call_is_captured_once_and_runs_in_every_step(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fig_cuda_bench_open(&b, NULL);
+    fig_cuda_bench_build(&b);
+    assert_int_equal(b.s.calls, 1);
+    assert_int_equal(b.s.works, 0);
+    assert_non_null(b.s.args.stream);
+    assert_int_equal(b.s.args.rows, 8);
+    assert_int_equal(b.s.args.tag, 3);
+    assert_int_equal(b.s.args.device, FIG_DEVICE_CUDA);
+    for (int i = 1; i <= 3; i++) {
+        b.s.cursor = 0;
+        assert_int_equal(api->exec_launch(b.dev, b.exec, b.stream), FIG_OK);
+        assert_int_equal(b.s.works, 2 * i);
+        assert_int_equal(b.s.rows_seen, 5); /* it came after the fetch */
+    }
+    assert_int_equal(b.s.calls, 1);
+    fig_cuda_bench_close(&b);
+}
+
+static void a_call_that_enqueues_nothing_still_orders(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    const uint32_t second = 1;
+    fig_cuda_bench_open(&b, NULL);
+    b.s.enqueues = 0;
+    fig_cuda_bench_build(&b);
+    assert_int_equal(fig_cuda_bench_kernel(&b, (fig_dev_after){&second, 1}), FIG_OK);
+    assert_int_equal(fake->edges, 2);
+    assert_int_equal(fake->programmatic_edges, 0);
+    fig_cuda_bench_close(&b);
+}
+
+static void a_call_that_fails_is_named_and_ends_its_capture(void **state) {
+    (void)state;
+    static const struct {
+        int answer, breaks;
+        const char *sentence;
+    } cases[] = {
+        {3, 0, "call \"gemm\" returned 3"},
+        {3, 1, "call \"gemm\" returned 3"},
+        {0, 1,
+         "call \"gemm\" broke the capture: cuda device: ending its capture: an error without a "
+         "name (901), which the driver does not know"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_cuda_bench b;
+        fig_cuda_bench_open(&b, NULL);
+        b.s.answer = cases[i].answer;
+        b.s.breaks = cases[i].breaks;
+        assert_int_equal(fig_cuda_bench_kernel(&b, none), FIG_OK);
+        assert_int_equal(fig_cuda_bench_call(&b, none), FIG_CALL);
+        check_message(cases[i].sentence);
+        assert_int_equal(fig_cuda_bench_kernel(&b, none), FIG_INVALID);
+        check_message("cuda device: a call that failed has left the graph half-done");
+        assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_INVALID);
+        api->graph_destroy(b.dev, b.graph);
+        b.s.answer = b.s.breaks = 0; /* the stream captures again */
+        assert_int_equal(api->graph_create(b.dev, &b.graph), FIG_OK);
+        fig_cuda_bench_build(&b);
+        fig_cuda_bench_close(&b);
+    }
+}
+
+static void a_capture_that_the_driver_refuses_makes_no_node(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fig_cuda_bench_open(&b, NULL);
+    fake->fail_name = "cuStreamGetCaptureInfo", fake->fail_with = 400;
+    assert_int_equal(fig_cuda_bench_call(&b, none), FIG_CALL);
+    fake->fail_name = "cuStreamBeginCaptureToGraph";
+    api->graph_destroy(b.dev, b.graph);
+    assert_int_equal(api->graph_create(b.dev, &b.graph), FIG_OK);
+    assert_int_equal(fig_cuda_bench_call(&b, none), FIG_DRIVER);
+    assert_int_equal(b.s.calls, 1);
+    fake->fail_name = NULL;
+    assert_int_equal(fig_cuda_bench_call(&b, none), FIG_OK); /* nothing had begun */
+    fig_cuda_bench_close(&b);
+}
+
+static void an_exec_outlives_its_graph_and_takes_patches(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fig_cuda_scene other;
+    fig_dev_exec *second;
+    fig_cuda_scene_init(&other);
+    fig_cuda_bench_open(&b, NULL);
+    fig_cuda_bench_build(&b);
+    assert_int_equal(api->exec_create(b.dev, &second, b.graph), FIG_OK);
+    api->graph_destroy(b.dev, b.graph);
+    b.graph = NULL;
+    assert_int_equal(api->exec_patch(b.dev, b.exec, 0, &other.params, sizeof other.params), FIG_OK);
+    assert_int_equal(api->exec_launch(b.dev, b.exec, b.stream), FIG_OK);
+    assert_int_equal(other.plan.rows, 5);
+    assert_int_equal(b.s.plan.rows, 0);
+    api->exec_destroy(b.dev, b.exec);
+    b.exec = NULL;
+    assert_int_equal(api->exec_patch(b.dev, second, 0, &b.s.params, sizeof b.s.params), FIG_OK);
+    assert_int_equal(api->exec_launch(b.dev, second, b.stream), FIG_OK);
+    assert_int_equal(b.s.plan.rows, 5);
+    api->exec_destroy(b.dev, second);
+    fig_cuda_bench_close(&b);
+}
+
+/* ---- Faults -------------------------------------------------------------------------------- */
+
+/* Runs `call` where all has gone well so far. The caller's context is current again after it. */
+#define USE(status, call)                                                                          \
+    do {                                                                                           \
+        if ((status) == FIG_OK) (status) = (call);                                                 \
+        if (fake->current != fig_fake_cuda_foreign()) fail_msg("%s keeps the context", #call);     \
+    } while (0)
+
+/* Every function that can fail, once, in the order numbered. Stops at the first failure. */
+static fig_status use_all(int64_t fail_at_call, fig_cuda_scene *s) {
+    const fig_engine_options options = {.fail_at_call = fail_at_call};
+    const fig_dev_launch kernel = fig_cuda_scene_launch(s);
+    const fig_dev_call call = fig_cuda_scene_call(s);
+    const uint32_t first = 0;
+    fig_dev *dev = NULL;
+    fig_dev_stream *stream = NULL;
+    fig_dev_graph *graph = NULL;
+    fig_dev_exec *exec = NULL;
+    fig_block memory = {0}, pinned = {0};
+    uint64_t word = 1;
+    int64_t pending = -1;
+    fig_status fault = FIG_OK, status = FIG_OK;
+    USE(status, api->open(&dev, &options));
+    USE(status, api->allocate(dev, &memory, FIG_MEMORY_DEVICE, sizeof word));
+    USE(status, api->stream_open(dev, &stream));
+    USE(status, api->copy_in(dev, stream, memory.device, &word, sizeof word));
+    USE(status, api->copy_out(dev, stream, &word, memory.device, sizeof word));
+    USE(status, api->graph_create(dev, &graph));
+    USE(status, api->graph_kernel(dev, graph, &kernel, none));
+    USE(status, api->graph_call(dev, graph, &call, (fig_dev_after){&first, 1}));
+    USE(status, api->exec_create(dev, &exec, graph));
+    USE(status, api->exec_patch(dev, exec, 0, &s->params, sizeof s->params));
+    USE(status, api->exec_launch(dev, exec, stream));
+    USE(status, api->stream_wait(dev, stream, 20000000));
+    USE(status, api->stream_query(dev, stream, &pending, &fault));
+    USE(status, api->graph_kernel(dev, graph, &kernel, (fig_dev_after){&first, 1}));
+    USE(status, api->allocate(dev, &pinned, FIG_MEMORY_PINNED, sizeof word));
+    USE(status, api->stream_wait(dev, stream, -1));
+    if (dev != NULL) {
+        api->stream_close(dev, stream);
+        api->graph_destroy(dev, graph);
+        api->exec_destroy(dev, exec);
+        api->release(dev, &memory);
+        api->release(dev, &pinned);
+        api->close(dev);
+    }
+    return status;
+}
+
+static void each_call_fails_when_asked_and_says_so(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "open",         "allocate",     "stream_open", "copy_in",     "copy_out",
+        "graph_create", "graph_kernel", "graph_call",  "exec_create", "exec_patch",
+        "exec_launch",  "stream_wait",  "stream_query"};
+    enum { NAMES = sizeof names / sizeof names[0] };
+    for (int n = 1; n <= NAMES; n++) {
+        fig_cuda_scene s;
+        char sentence[128];
+        fig_cuda_scene_init(&s);
+        snprintf(sentence, sizeof sentence, "cuda device: call %d (%s) failed as asked", n,
+                 names[n - 1]);
+        assert_int_equal(use_all(n, &s), n == 2 ? FIG_NOMEM : FIG_DRIVER);
+        check_message(sentence);
+        assert_int_equal(fake->held, 0);
+    }
+}
+
+/* What frees, and the giving back of what the thread had, has no one to tell. */
+static int has_a_status(const char *call) {
+    return strstr(call, "Destroy") == NULL && strstr(call, "Free") == NULL &&
+           strstr(call, "Unload") == NULL && strstr(call, "Release") == NULL &&
+           strcmp(call, "cuCtxPopCurrent") != 0 &&
+           strcmp(call, "cuThreadExchangeStreamCaptureMode") != 0;
+}
+
+/* The last calls are those of close: its context, its wait. */
+static void every_call_to_the_driver_may_fail(void **state) {
+    (void)state;
+    static const fig_cu_result results[] = {801, FIG_CU_OUT_OF_MEMORY, FIG_CU_ILLEGAL_ADDRESS,
+                                            FIG_CU_CAPTURE_INVALIDATED};
+    for (size_t r = 0; r < sizeof results / sizeof results[0]; r++) {
+        int64_t closing = INT64_MAX;
+        for (int64_t n = 1;; n++) {
+            fig_cuda_scene s;
+            fig_cuda_scene_init(&s);
+            fake->calls = 0, fake->failed = NULL, fake->launches = 0;
+            fake->fail_at = n, fake->fail_with = results[r];
+            fig_status status = use_all(0, &s);
+            assert_int_equal(fake->held, 0);
+            assert_int_equal(fake->unsafe, 0);
+            if (fake->failed == NULL) {
+                assert_int_equal(status, FIG_OK);
+                assert_in_range(n, 80, 500); /* or this test reached nothing */
+                break;
+            }
+            if (status == FIG_OK) {
+                if (has_a_status(fake->failed) && closing == INT64_MAX) closing = n;
+                continue;
+            }
+            if (closing != INT64_MAX)
+                fail_msg("call %d, %s, failed and nothing else did", (int)closing, fake->failed);
+            if (status != FIG_DRIVER && status != FIG_NOMEM && status != FIG_LOST &&
+                status != FIG_NO_DEVICE && status != FIG_CALL)
+                fail_msg("call %d, %s: %s", (int)n, fake->failed, fig_status_name(status));
+            assert_true(fig_message()[0] != '\0');
+        }
+    }
+}
+
+static void want_of_memory_on_the_host_is_a_status_and_a_sentence(void **state) {
+    (void)state;
+    for (int64_t n = 1;; n++) {
+        fig_cuda_scene s;
+        fig_cuda_scene_init(&s);
+        fake->launches = 0;
+        fig_fault_arm(n);
+        fig_status status = use_all(0, &s);
+        int64_t seen = fig_fault_disarm();
+        assert_int_equal(fake->held, 0);
+        if (seen < n) {
+            assert_int_equal(status, FIG_OK);
+            assert_in_range(n, 15, 60); /* or this test reached nothing */
+            return;
+        }
+        if (status != FIG_NOMEM && status != FIG_CALL)
+            fail_msg("fault %d: %s: %s", (int)n, fig_status_name(status), fig_message());
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        FIG_CUDA_BENCH_TEST(a_kernel_with_other_params_is_refused),
+        FIG_CUDA_BENCH_TEST(a_kernel_without_an_image_is_refused_by_name),
+        FIG_CUDA_BENCH_TEST(shared_memory_is_asked_for_once_and_within_the_chip),
+        FIG_CUDA_BENCH_TEST(edges_between_kernels_alone_are_programmatic),
+        FIG_CUDA_BENCH_TEST(a_driver_that_loses_programmatic_edges_is_found_out),
+        FIG_CUDA_BENCH_TEST(a_kernel_that_fails_leaves_the_graph_as_it_was),
+        FIG_CUDA_BENCH_TEST(a_call_is_captured_once_and_runs_in_every_step),
+        FIG_CUDA_BENCH_TEST(a_call_that_enqueues_nothing_still_orders),
+        FIG_CUDA_BENCH_TEST(a_call_that_fails_is_named_and_ends_its_capture),
+        FIG_CUDA_BENCH_TEST(a_capture_that_the_driver_refuses_makes_no_node),
+        FIG_CUDA_BENCH_TEST(an_exec_outlives_its_graph_and_takes_patches),
+        FIG_CUDA_BENCH_TEST(each_call_fails_when_asked_and_says_so),
+        FIG_CUDA_BENCH_TEST(every_call_to_the_driver_may_fail),
+        FIG_CUDA_BENCH_TEST(want_of_memory_on_the_host_is_a_status_and_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
