@@ -141,6 +141,7 @@ static fig_status add_launches(const fig_execs *execs, uint32_t bucket, fig_exec
                 from[after.count++] = lowered->edges[edge].from - range.first;
         FIG_TRY(add_launch(execs, bucket, graph, &lowered->launches[i], after));
     }
+    assert(range.first + range.count < lowered->launch_count || edge == lowered->edge_count);
     return FIG_OK;
 }
 

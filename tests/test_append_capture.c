@@ -385,6 +385,36 @@ static void a_step_staged_for_a_graph_that_ran_does_not_hold_up_a_bind(void **st
     close_caller(&c);
 }
 
+/* A launch of ours that the driver refuses, just when a graph of the caller's takes its plan. */
+static caller *thief;
+
+static fig_cu_result steal_and_refuse(fig_cu_exec exec, fig_cu_stream stream) {
+    (void)exec, (void)stream;
+    fig_fake_cuda_launch(thief->exec, thief->stream);
+    return FIG_CU_OUT_OF_MEMORY;
+}
+
+static void a_plan_that_a_callers_graph_took_is_not_taken_back(void **state) {
+    (void)state;
+    caller c;
+    const fig_step step = {.size = sizeof step, .rows = 2, .kv_lengths = lengths, .bucket = 2};
+    fig_progress progress = {.size = sizeof progress};
+    open_caller(&c, 0);
+    capture_all(&c, 2);
+    fig_cuda_api *table = fig_cuda_api_table();
+    const fig_cuda_api before = *table;
+    thief = &c;
+    table->GraphLaunch = steal_and_refuse;
+    assert_int_equal(fig_engine_step(c.engine, &step), FIG_NOMEM);
+    *table = before;
+    assert_int_equal(fig_engine_poll(c.engine, &progress), FIG_OK);
+    assert_int_equal(progress.staged, 1);
+    assert_int_equal(progress.launched, 1);
+    assert_int_equal(fig_engine_step(c.engine, &step), FIG_OK);
+    assert_int_equal(fig_engine_wait(c.engine, -1), FIG_OK);
+    close_caller(&c);
+}
+
 /* In a process of its own, since what a living graph uses is left to the end of that. */
 static void a_graph_that_outlives_its_engine_runs_no_rows(void **state) {
     (void)state;
@@ -515,6 +545,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(at_once_nothing_is_held),
         FIG_CUDA_BENCH_TEST(what_a_living_graph_holds_is_not_bound_again),
         FIG_CUDA_BENCH_TEST(a_step_staged_for_a_graph_that_ran_does_not_hold_up_a_bind),
+        FIG_CUDA_BENCH_TEST(a_plan_that_a_callers_graph_took_is_not_taken_back),
         FIG_CUDA_BENCH_TEST(a_graph_that_outlives_its_engine_runs_no_rows),
         FIG_CUDA_BENCH_TEST(each_call_of_the_seam_fails_when_asked),
         FIG_CUDA_BENCH_TEST(each_call_to_the_driver_fails_once),

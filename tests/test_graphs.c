@@ -33,19 +33,6 @@ static int remove_path(void **state) {
     return 0;
 }
 
-static fig_graphs *lower_spec(const fig_spec *spec, const fig_lower_options *options) {
-    fig_program *program = fig_sample_step(spec);
-    fig_graphs *graphs;
-    if (fig_graphs_lower(&graphs, program, options) != FIG_OK) fail_msg("%s", fig_message());
-    fig_program_destroy(program);
-    return graphs;
-}
-
-static fig_graphs *lower_sample(void) {
-    const fig_spec spec = fig_sample_spec();
-    return lower_spec(&spec, NULL);
-}
-
 static fig_graphs_info info_of(const fig_graphs *graphs) {
     fig_graphs_info info = {.size = sizeof info};
     fig_graphs_read_info(graphs, &info);
@@ -57,7 +44,7 @@ static fig_graphs_info info_of(const fig_graphs *graphs) {
 /* Batches 1, 2, 4, 6 and kv 128, 200, in two variants. */
 static void by_default_the_ladder_is_lowered_for_the_host(void **state) {
     (void)state;
-    fig_graphs *graphs = lower_sample();
+    fig_graphs *graphs = fig_sample_graphs();
     const fig_graphs_info info = info_of(graphs);
     assert_int_equal(info.bucket_count, 4 * 2 * 2);
     assert_int_equal(info.tensor_count, 17);
@@ -95,8 +82,9 @@ static void buckets_and_traits_are_the_callers(void **state) {
                          .sm_count = 7,
                          .shared_bytes = 100000};
     const fig_spec spec = fig_sample_spec();
-    fig_graphs *graphs = lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits,
-                                                       .buckets = buckets, .bucket_count = 3));
+    fig_graphs *graphs =
+        fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits,
+                                            .buckets = buckets, .bucket_count = 3));
     assert_int_equal(graphs->bucket_count, 4);
     for (int i = 0; i < 4; i++)
         assert_memory_equal(&graphs->buckets[i].caps, &sorted[i / 2], sizeof sorted[0]);
@@ -110,7 +98,7 @@ static void buckets_and_traits_are_the_callers(void **state) {
 static void deterministic_graphs_are_lowered_once_and_loaded_so(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
-    fig_graphs *made = lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .deterministic = 1));
+    fig_graphs *made = fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .deterministic = 1));
     fig_graphs *loaded;
     assert_int_equal(made->bucket_count, 4 * 2);
     assert_int_equal(fig_graphs_save(made, path), FIG_OK);
@@ -266,12 +254,12 @@ static void the_content_id_is_of_spec_program_traits_and_buckets(void **state) {
     fig_spec spec = fig_sample_spec();
     fig_traits traits;
     assert_int_equal(fig_traits_named(&traits, "h100"), FIG_OK);
-    fig_graphs *graphs[4] = {lower_sample()};
-    graphs[1] = lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits));
-    graphs[2] =
-        lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .buckets = small, .bucket_count = 1));
+    fig_graphs *graphs[4] = {fig_sample_graphs()};
+    graphs[1] = fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits));
+    graphs[2] = fig_sample_lower(
+        &spec, FIG_OPTIONS(fig_lower_options, .buckets = small, .bucket_count = 1));
     spec.rope.theta = 20000;
-    graphs[3] = lower_spec(&spec, NULL);
+    graphs[3] = fig_sample_lower(&spec, NULL);
     for (int a = 0; a < 4; a++) {
         for (int b = 0; b < a; b++)
             assert_string_not_equal(info_of(graphs[a]).content_id, info_of(graphs[b]).content_id);
@@ -295,7 +283,8 @@ static void assert_written_alike(const fig_graphs *a, const fig_graphs *b) {
 
 static void what_is_saved_is_loaded_and_saved_again_alike(void **state) {
     (void)state;
-    fig_graphs *made = lower_sample(), *made_again = lower_sample(), *loaded, *loaded_again;
+    fig_graphs *made = fig_sample_graphs(), *made_again = fig_sample_graphs(), *loaded,
+               *loaded_again;
     assert_int_equal(fig_graphs_save(made, path), FIG_OK);
     if (fig_graphs_load(&loaded, path) != FIG_OK) fail_msg("%s", fig_message());
     assert_int_equal(fig_graphs_save(loaded, path), FIG_OK);
@@ -375,7 +364,7 @@ static fig_status do_work(const bench *b, work what) {
 static void each_call_that_fails_is_reported(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
-    const bench b = {fig_sample_step(&spec), lower_sample()};
+    const bench b = {fig_sample_step(&spec), fig_sample_graphs()};
     assert_int_equal(fig_graphs_save(b.graphs, path), FIG_OK);
     for (work what = LOWER; what <= BUCKET; what++) {
         int64_t n = 1, refused = 0;
@@ -457,7 +446,7 @@ static void tensors_come_as_recorded_without_the_engines_own(void **state) {
 /* A caller of an older header has a shorter struct, one of a newer a longer. */
 static void outs_are_filled_as_far_as_the_caller_knows_them(void **state) {
     (void)state;
-    fig_graphs *graphs = lower_sample();
+    fig_graphs *graphs = fig_sample_graphs();
     struct {
         fig_bucket_info info;
         uint8_t beyond[8];
@@ -493,7 +482,7 @@ static void presets_lower_for_every_machine(void **state) {
             assert_int_equal(fig_spec_preset(&spec, preset), FIG_OK);
             assert_int_equal(fig_traits_named(&traits, machine), FIG_OK);
             fig_graphs *graphs =
-                lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits));
+                fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits));
             fig_graphs_destroy(graphs);
         }
     }

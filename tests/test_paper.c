@@ -12,19 +12,6 @@
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
 
-static fig_graphs *lower_spec(const fig_spec *spec, const fig_lower_options *options) {
-    fig_program *program = fig_sample_step(spec);
-    fig_graphs *graphs;
-    if (fig_graphs_lower(&graphs, program, options) != FIG_OK) fail_msg("%s", fig_message());
-    fig_program_destroy(program);
-    return graphs;
-}
-
-static fig_graphs *lower_sample(void) {
-    const fig_spec spec = fig_sample_spec();
-    return lower_spec(&spec, NULL);
-}
-
 /* Walks the line tile by tile, and counts who has what of each segment. */
 static void recount(const fig_split_shape *split, const int32_t *lengths, int32_t rows,
                     int32_t *worker_tiles, int32_t *partials) {
@@ -52,7 +39,7 @@ static void recount(const fig_split_shape *split, const int32_t *lengths, int32_
 
 static void a_report_counts_what_a_step_would_do(void **state) {
     (void)state;
-    fig_graphs *graphs = lower_sample();
+    fig_graphs *graphs = fig_sample_graphs();
     fig_random random = fig_random_seed(41);
     for (int round = 0; round < 2000; round++) {
         int32_t lengths[6], own[FIG_WORKER_LIMIT], seen[FIG_WORKER_LIMIT], partials;
@@ -118,7 +105,7 @@ static void lengths_on_the_device_choose_a_bucket_by_their_limit(void **state) {
 static void a_report_writes_no_more_workers_than_asked(void **state) {
     (void)state;
     static const int32_t lengths[] = {200, 200, 200, 200, 200, 200};
-    fig_graphs *graphs = lower_sample();
+    fig_graphs *graphs = fig_sample_graphs();
     int32_t tiles[4] = {-1, -1, -1, -1};
     fig_plan_report report = {.size = sizeof report, .worker_tiles = tiles, .worker_capacity = 3};
     const fig_step step = {.size = sizeof step, .rows = 6, .kv_lengths = lengths};
@@ -136,8 +123,8 @@ static void a_step_that_no_bucket_holds_is_refused(void **state) {
     static const fig_bucket small[] = {{2, 100}};
     static const int32_t lengths[] = {150, 51, 1}, negative[] = {-1};
     const fig_spec spec = fig_sample_spec();
-    fig_graphs *graphs =
-        lower_spec(&spec, FIG_OPTIONS(fig_lower_options, .buckets = small, .bucket_count = 1));
+    fig_graphs *graphs = fig_sample_lower(
+        &spec, FIG_OPTIONS(fig_lower_options, .buckets = small, .bucket_count = 1));
     fig_plan_report report = {.size = sizeof report, .tiles = 9};
     FIG_SAMPLE_REFUSES(
         fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = 2, .kv_lengths = lengths), &report),

@@ -27,7 +27,7 @@ static void says(const char *part) {
     if (strstr(fig_message(), part) == NULL) fail_msg("\"%s\" is not in it", part);
 }
 
-/* All launches of a step are one call to the driver, and nothing else is. */
+/* Of the calls that a step might make. Every entry is counted in tests/test_device_cuda.c. */
 static int calls, launches;
 static fig_cuda_api real;
 

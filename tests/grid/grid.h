@@ -34,7 +34,6 @@ typedef struct grid_report {
 __attribute__((format(printf, 2, 3))) void grid_fail(grid_report *report, const char *format, ...);
 int grid_failed(const grid_report *report);
 void grid_measured(grid_report *report, const char *name, double share);
-const char *grid_dtype_name(fig_dtype dtype); /* "f16" */
 
 /* `count` elements of an output against the truth of them. What is tolerated is the lesser of the
  * peer's, absolute and relative alike, and of `units` of the dtype's last place at the magnitude,

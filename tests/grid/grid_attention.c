@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graphs/inspect.h"
 #include "tools/figraph/truth_attention.h"
 
 enum {
@@ -375,9 +376,9 @@ static void check_head(scene *s, int32_t step, int32_t row, int32_t query, int32
         .sink = form->sinks ? &sink : NULL};
     truth_attention_result want;
     truth_attention(&args, &want);
-    snprintf(name, sizeof name, "attention %s, kv %s", grid_dtype_name(form->dtype),
-             grid_dtype_name(kv_dtype_of(form)));
-    snprintf(lse_name, sizeof lse_name, "lse of %s", grid_dtype_name(form->dtype));
+    snprintf(name, sizeof name, "attention %s, kv %s", fig_inspect_dtype(form->dtype),
+             fig_inspect_dtype(kv_dtype_of(form)));
+    snprintf(lse_name, sizeof lse_name, "lse of %s", fig_inspect_dtype(form->dtype));
     grid_compare(s->report,
                  &(grid_output){name, s->out.bytes, form->dtype,
                                 (number * s->q_heads + q_head) * form->head_dim, form->head_dim,
@@ -451,7 +452,7 @@ static void describe(const scene *s) {
              "attention: q %s, kv %s, rows %d x %d, longest %d, page %d, heads %d/%d x %d, %s, "
              "pool %d, packed %d, window %d, cap %g, scales %d, sinks %d, alibi %d, steps %d, "
              "device lengths %d, deterministic %d, seed %llu",
-             grid_dtype_name(form->dtype), grid_dtype_name(kv_dtype_of(form)), (int)form->rows,
+             fig_inspect_dtype(form->dtype), fig_inspect_dtype(kv_dtype_of(form)), (int)form->rows,
              (int)s->row_tokens, (int)longest_of(form), (int)form->page_size, (int)s->q_heads,
              (int)form->kv_heads, (int)form->head_dim, form->layout == FIG_HND ? "HND" : "NHD",
              (int)form->pool, (int)form->packed, (int)form->window, (double)form->soft_cap,

@@ -38,19 +38,6 @@ void grid_measured(grid_report *report, const char *name, double share) {
     if (share > measure->worst) measure->worst = share;
 }
 
-const char *grid_dtype_name(fig_dtype dtype) {
-    switch (dtype) {
-    case FIG_F32: return "f32";
-    case FIG_F16: return "f16";
-    case FIG_BF16: return "bf16";
-    case FIG_E4M3: return "e4m3";
-    case FIG_E5M2: return "e5m2";
-    case FIG_I32: return "i32";
-    case FIG_I64: return "i64";
-    }
-    return "?";
-}
-
 double grid_peer(fig_dtype dtype) {
     return dtype == FIG_BF16 ? 1e-2 : 1e-3;
 }

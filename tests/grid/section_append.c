@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "graphs/inspect.h"
 #include "tools/figraph/truth.h"
 
 enum { EXTRA_PAGES = 3 };
@@ -193,8 +194,8 @@ static void check_head(scene *s, int i, int64_t number, int64_t at, int32_t head
         double greatest = exact ? INFINITY : greatest_of(s->kv_dtype);
         want[c] = fmax(-greatest, fmin(greatest, value));
     }
-    snprintf(name, sizeof name, "append %s to %s", grid_dtype_name(form->dtype),
-             grid_dtype_name(s->kv_dtype));
+    snprintf(name, sizeof name, "append %s to %s", fig_inspect_dtype(form->dtype),
+             fig_inspect_dtype(s->kv_dtype));
     grid_compare(s->report,
                  &(grid_output){name, x->cache->bytes, s->kv_dtype, to, form->head_dim, want, want,
                                 exact ? 0 : 0.25, exact ? 0 : 0.5 + 0x1p-20});
@@ -257,7 +258,7 @@ static int64_t run(const append_form *form, grid_report *report) {
     snprintf(report->shape, sizeof report->shape,
              "append: %s to %s, %d x %d rows, page %d, %d heads of %d, %s, pairs %d, packed %d, "
              "scales %d, steps %d, rope of %d",
-             grid_dtype_name(form->dtype), grid_dtype_name(s.kv_dtype), (int)form->rows,
+             fig_inspect_dtype(form->dtype), fig_inspect_dtype(s.kv_dtype), (int)form->rows,
              (int)form->row_tokens, (int)form->page_size, (int)form->kv_heads, (int)form->head_dim,
              form->layout == FIG_HND ? "HND" : "NHD", (int)form->pairs, (int)form->packed,
              (int)form->scales, (int)form->steps, (int)form->rotary_dim);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graphs/inspect.h"
 #include "tools/figraph/truth_attention.h"
 
 enum { TRUTH_PER_S = 4000000 };
@@ -92,7 +93,7 @@ static void check_join(const states *s, const merge_form *form, grid_report *rep
     truth_merge_result want;
     char name[40];
     truth_merge_states(&args, &want);
-    snprintf(name, sizeof name, "merge_states %s", grid_dtype_name(form->dtype));
+    snprintf(name, sizeof name, "merge_states %s", fig_inspect_dtype(form->dtype));
     grid_compare(report, &(grid_output){name, s->joined.bytes, form->dtype, at * form->head_dim,
                                         form->head_dim, want.out, want.magnitude,
                                         grid_peer(form->dtype), 1});
@@ -112,7 +113,7 @@ int64_t grid_run_merge(grid_cursor *cursor, grid_report *report) {
     if (report == NULL) return work;
     fig_random random = fig_random_seed((uint64_t)count);
     snprintf(report->shape, sizeof report->shape, "merge_states: %s, %d rows, %d heads of %d",
-             grid_dtype_name(form.dtype), (int)form.rows, (int)form.heads, (int)form.head_dim);
+             fig_inspect_dtype(form.dtype), (int)form.rows, (int)form.heads, (int)form.head_dim);
     states_make(&s, &form, report);
     for (int i = 0; i < 2 && !grid_failed(report); i++) {
         grid_fill(&s.out[i], form.dtype, 0, count * form.head_dim, &random);
@@ -267,7 +268,7 @@ static void check_head(prefix_scene *p, int32_t row, int32_t head) {
                                        .head_dim = form->head_dim,
                                        .sm_scale = (double)(float)(1 / sqrt(form->head_dim))};
     truth_attention(&args, &want);
-    snprintf(name, sizeof name, "shared prefix %s", grid_dtype_name(form->dtype));
+    snprintf(name, sizeof name, "shared prefix %s", fig_inspect_dtype(form->dtype));
     grid_compare(p->report, &(grid_output){name, p->states.joined.bytes, form->dtype,
                                            ((int64_t)row * form->heads + head) * form->head_dim,
                                            form->head_dim, want.out, want.magnitude,
@@ -288,7 +289,7 @@ int64_t grid_run_shared_prefix(grid_cursor *cursor, grid_report *report) {
     if (report == NULL) return work;
     snprintf(report->shape, sizeof report->shape,
              "shared prefix: %s, %d rows, %d + %d tokens, page %d, %d heads of %d",
-             grid_dtype_name(p.form.dtype), (int)p.form.rows, (int)p.shared, (int)p.unique,
+             fig_inspect_dtype(p.form.dtype), (int)p.form.rows, (int)p.shared, (int)p.unique,
              (int)p.page_size, (int)p.form.heads, (int)p.form.head_dim);
     make_prefix(&p);
     if (!grid_failed(report)) attend(&p);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "graphs/inspect.h"
 #include "planner/spec.h"
 #include "tools/figraph/truth.h"
 
@@ -179,7 +180,7 @@ static void check_head(scene *s, int64_t token, int32_t head) {
         .norm_epsilon = 1e-6};
     truth_rope(&args, want);
     magnitudes(s, want, magnitude);
-    snprintf(name, sizeof name, "rope %s%s", grid_dtype_name(form->dtype),
+    snprintf(name, sizeof name, "rope %s%s", fig_inspect_dtype(form->dtype),
              form->norms ? ", normalised" : "");
     const grid_array *out = is_k ? &s->k_out : &s->q_out;
     grid_compare(s->report,
@@ -224,7 +225,7 @@ static void describe(const scene *s) {
     snprintf(s->report->shape, sizeof s->report->shape,
              "rope: %s, %d x %d tokens from %d, heads %d and %d x %d, rotary %d, %s, theta %g, "
              "llama3 %g, source %d, in place %d, cos_sin rows %d, norms %d",
-             grid_dtype_name(form->dtype), (int)form->sequences, (int)form->length,
+             fig_inspect_dtype(form->dtype), (int)form->sequences, (int)form->length,
              (int)form->offset, (int)form->q_heads, (int)form->k_heads, (int)form->head_dim,
              (int)s->rope.rotary_dim, s->rope.interleaved ? "interleaved" : "NeoX",
              (double)s->rope.theta, (double)s->rope.llama3_factor, (int)form->source,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graphs/inspect.h"
 #include "tools/figraph/truth.h"
 
 enum { TRUTH_PER_S = 4000000 };
@@ -104,7 +105,7 @@ static void scene_close(scene *s) {
 
 static void compare(scene *s, const char *what, const grid_array *out, int64_t first) {
     char name[40];
-    snprintf(name, sizeof name, "%s %s", what, grid_dtype_name(s->form->dtype));
+    snprintf(name, sizeof name, "%s %s", what, fig_inspect_dtype(s->form->dtype));
     grid_compare(s->report, &(grid_output){name, out->bytes, s->form->dtype, first, s->form->width,
                                            s->want, s->magnitude, grid_peer(s->form->dtype), 1});
 }
@@ -185,7 +186,7 @@ static int64_t run(const rows_form *form, grid_report *report) {
     snprintf(report->shape, sizeof report->shape,
              "rows: %s, %d x %d rows of %d, activation %d, residual %d, in place %d, strided %d, "
              "weight offset %g",
-             grid_dtype_name(form->dtype), (int)form->rows, (int)form->multiple, (int)form->width,
+             fig_inspect_dtype(form->dtype), (int)form->rows, (int)form->multiple, (int)form->width,
              (int)form->activation, (int)form->residual, (int)form->in_place, (int)form->strided,
              (double)form->weight_offset);
     make_memory(&s);

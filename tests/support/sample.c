@@ -36,6 +36,19 @@ fig_program *fig_sample_step(const fig_spec *spec) {
     return program;
 }
 
+fig_graphs *fig_sample_lower(const fig_spec *spec, const fig_lower_options *options) {
+    fig_program *program = fig_sample_step(spec);
+    fig_graphs *graphs;
+    if (fig_graphs_lower(&graphs, program, options) != FIG_OK) fail_msg("%s", fig_message());
+    fig_program_destroy(program);
+    return graphs;
+}
+
+fig_graphs *fig_sample_graphs(void) {
+    const fig_spec spec = fig_sample_spec();
+    return fig_sample_lower(&spec, NULL);
+}
+
 fig_program *fig_sample_mixture(void) {
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_program(&spec);

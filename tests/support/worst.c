@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graphs/inspect.h"
+
 enum { WORST_LIMIT = 64 };
 
 typedef struct worst {
@@ -18,7 +20,7 @@ static int count;
 
 static void print_table(void) {
     for (int i = 0; i < count; i++)
-        printf("worst %s %s %.3f\n", table[i].kernel, fig_worst_dtype_name(table[i].dtype),
+        printf("worst %s %s %.3f\n", table[i].kernel, fig_inspect_dtype(table[i].dtype),
                table[i].share);
 }
 
@@ -36,17 +38,4 @@ void fig_worst_note(const char *kernel, fig_dtype dtype, double error, double to
         table[i].dtype = dtype;
     }
     if (error / tolerance > table[i].share) table[i].share = error / tolerance;
-}
-
-const char *fig_worst_dtype_name(fig_dtype dtype) {
-    switch (dtype) {
-    case FIG_F32: return "f32";
-    case FIG_F16: return "f16";
-    case FIG_BF16: return "bf16";
-    case FIG_E4M3: return "e4m3";
-    case FIG_E5M2: return "e5m2";
-    case FIG_I32: return "i32";
-    case FIG_I64: return "i64";
-    }
-    return "?";
 }

@@ -12,6 +12,5 @@
 
 /* kernel: up to its first space, if any; tolerance above 0, or nothing is noted. */
 void fig_worst_note(const char *kernel, fig_dtype dtype, double error, double tolerance);
-const char *fig_worst_dtype_name(fig_dtype dtype); /* "f16" */
 
 #endif
