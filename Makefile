@@ -24,21 +24,22 @@ endif
 # ---- Flags ---------------------------------------------------------------------------------------
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wmissing-prototypes -Werror
 FLAGS_release := -O2 -g
-FLAGS_debug := -O0 -g
+FLAGS_debug := -O0 -g -DFIG_CHECK_OWNER
 # A sanitizer's checks hide from gcc that a variable is set, and a sanitizer does not see the
 # checked calls that some systems ask for (__read_chk); the other variants keep both.
-FLAGS_sanitized := -O1 -g -fno-omit-frame-pointer -Wno-maybe-uninitialized -U_FORTIFY_SOURCE
+FLAGS_sanitized := -O1 -g -fno-omit-frame-pointer -Wno-maybe-uninitialized -U_FORTIFY_SOURCE \
+    -DFIG_CHECK_OWNER
 FLAGS_asan := $(FLAGS_sanitized) -fsanitize=address,undefined -fno-sanitize-recover=all
 FLAGS_tsan := $(FLAGS_sanitized) -fsanitize=thread
-# Twins read like the mathematics and rely on the compiler to make vectors of them.
-FLAGS_release_kernels := -O3
+# Twins and the planner's loops over rows rely on the compiler to make vectors of them.
+$(foreach folder,kernels planner,$(eval FLAGS_release_$(folder) := -O3))
 CFLAGS_ALL = -std=c11 -D_POSIX_C_SOURCE=200809L -iquote . -Iinclude $(WARNINGS) -fPIC -pthread \
     -fvisibility=hidden $(FLAGS_$(VARIANT)) $(FLAGS_$(VARIANT)_$(firstword $(subst /, ,$<))) \
     $(CPPFLAGS) $(CFLAGS)
 NVCCFLAGS := -std=c++17 -O3 -I. -Iinclude -fatbin -Werror all-warnings
 CHIPS.hopper := -gencode arch=compute_90a,code=sm_90a
 CHIPS.plain := -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90,code=sm_90
-LIBS := -lzstd -ljansson -lm -lpthread
+LIBS := -lzstd -ljansson -lhwloc -lm -lpthread
 LINK = echo "link $@" && $(CC) $(FLAGS_$(VARIANT)) -pthread $(LDFLAGS) $(filter %.o,$^) \
     $(filter %.a,$^) -o $@
 
@@ -51,20 +52,20 @@ FATBINS := $(if $(NVCC),$(KERNELS:=.plain.fatbin) $(KERNELS:=.hopper.fatbin))
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c) $(IMAGES)
-SUPPORT := $(call objects,tests/support/*.c tools/figraph/truth*.c) # figraph's truth is the tests'
+SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,truth*.c serve_[bpt]*.c \
+    report.c synthetic.c)) # of figraph what tests use, and what has a test of its own
 GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
-# Those that a machine without a GPU cannot run.
-GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c))
+GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c)) # which need one
 # Those that meet a thread; in the others tsan has nothing to find.
 THREADED := $(patsubst tests/%.c,%,$(shell grep -lE 'engine/|fig_engine_|pthread' tests/test_*.c))
 binaries = $(addprefix build/$(1)/tests/,$(filter $(if $(filter tsan,$(1)),$(THREADED),%),$(TESTS)))
 # What tests/support/fault.c can make fail; a name without its gate there does not link.
 GATES := malloc calloc realloc aligned_alloc posix_memalign strdup open read write pread pwrite \
     lseek fstat fsync ftruncate close rename unlink mkstemp mmap fopen fdopen fread fwrite fflush \
-    fclose pthread_create pthread_mutex_init pthread_cond_init \
-    __read_chk __pread_chk __open_2 __fread_chk
+    fclose pthread_create pthread_mutex_init pthread_cond_init __read_chk __pread_chk __open_2 \
+    __fread_chk hwloc_alloc hwloc_bitmap_alloc $(addprefix hwloc_topology_,init load set_components)
 # Setting up comes before anything is looked for or built, hence a second make.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
@@ -89,8 +90,7 @@ $(IMAGES): kernels/images.S $(FATBINS) Makefile
 	@mkdir -p $(@D) && rm -f $(@D)/images.*.o && echo "cc   $@"
 	@$(CC) $(if $(NVCC),-DFIG_IMAGES) -c $< -o $@
 $(OUT)/libfigraph.a: $(LIBRARY)
-	@rm -f $@ && echo "ar   $@"
-	@ar rcs $@ $^
+	@rm -f $@ && echo "ar   $@" && ar rcs $@ $^
 $(OUT)/libfigraph.so: $(LIBRARY) $(DEPS)
 	@$(LINK) -shared -Wl,-soname,libfigraph.so.0 -Wl,-z,defs -Wl,--exclude-libs,ALL $(LIBS)
 	@ln -sf libfigraph.so $@.0
@@ -111,7 +111,7 @@ test: setup ## tidy and all tests, again under asan and ubsan, those with thread
 	@$(SUBMAKE) VARIANT=release all binaries $(GPU_TESTS)
 	@$(SUBMAKE) VARIANT=asan binaries
 	@$(SUBMAKE) VARIANT=tsan binaries
-	@BUILD=build CC=$(CC) CXX=$(CXX) NVCC=$(NVCC) tests/run -j$(JOBS) tests/tidy \
+	@BUILD=build CC="$(CC)" CXX="$(CXX)" NVCC=$(NVCC) tests/run -j$(JOBS) tests/tidy \
 	    $(wildcard tests/test_*.sh) $(foreach v,tsan asan release,$(call binaries,$(v)))
 suite: binaries ## the tests of one VARIANT; TESTS="test_ring test_plan" runs those alone
 	@tests/run -j$(JOBS) $(call binaries,$(VARIANT))

@@ -75,7 +75,7 @@ static fig_status check_staged(fig_engine *engine, const append_request *request
     fig_engine_catch_up(engine);
     if (engine->launched == engine->staged)
         return fig_fail(FIG_INVALID, "append: nothing is staged");
-    const uint32_t staged = engine->staged_buckets[engine->launched % FIG_SLOT_LIMIT];
+    const uint32_t staged = fig_engine_next_bucket(engine);
     if (staged == request->bucket) return FIG_OK;
     return fig_fail(FIG_INVALID,
                     "append: bucket is %" PRIu32
@@ -104,7 +104,7 @@ static void note(fig_engine *engine, const append_request *request) {
     if (!request->fetches) return;
     note_fetch(engine, request);
     if (request->capture != 0) return;
-    engine->launched++;
+    fig_engine_pass(engine, 1);
     if (request->stream == NULL) engine->own_launched = engine->launched;
 }
 
@@ -119,7 +119,7 @@ static fig_status append(fig_engine *engine, const append_request *request) {
                                      engine->tie);
 }
 
-fig_status fig_engine_append(fig_engine *engine, const fig_append *given) {
+static fig_status append_segment(fig_engine *engine, const fig_append *given) {
     fig_append ours;
     const uint32_t bucket_count = engine->graphs->bucket_count;
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, given, "fig_append"));
@@ -132,8 +132,14 @@ fig_status fig_engine_append(fig_engine *engine, const fig_append *given) {
     FIG_TRY(
         engine->api->stream_capture(engine->dev, engine->stream, ours.stream, &request.capture));
     FIG_TRY(check_order(engine, &request));
-    FIG_TRY(fig_engine_prepare(engine));
+    FIG_TRY(fig_engine_prepare_own(engine));
+    engine->elsewhere |= request.stream != NULL;
     FIG_TRY(append(engine, &request));
     note(engine, &request);
     return FIG_OK;
+}
+
+fig_status fig_engine_append(fig_engine *engine, const fig_append *given) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    return fig_owner_leave(&engine->owner, append_segment(engine, given));
 }

@@ -17,6 +17,7 @@ typedef int fig_cu_device;
 typedef unsigned long long fig_cu_address;
 typedef struct CUctx_st *fig_cu_context;
 typedef struct CUstream_st *fig_cu_stream;
+typedef struct CUevent_st *fig_cu_event;
 typedef struct CUlib_st *fig_cu_library;
 typedef struct CUkern_st *fig_cu_kernel;
 typedef struct CUfunc_st *fig_cu_function;
@@ -50,6 +51,7 @@ enum {
     FIG_CU_LAUNCH_FAILED = 719,
     FIG_CU_TENSOR_MEMORY_LEAK = 721,
     FIG_CU_MPS_CLIENT_TERMINATED = 810,
+    FIG_CU_CAPTURE_UNSUPPORTED = 900,
     FIG_CU_CAPTURE_INVALIDATED = 901,
     FIG_CU_EXTERNAL_DEVICE = 911,
     FIG_CU_UNKNOWN = 999
@@ -61,10 +63,12 @@ enum {
     FIG_CU_DEVICE_CAPABILITY_MAJOR = 75,
     FIG_CU_DEVICE_CAPABILITY_MINOR = 76,
     FIG_CU_DEVICE_SHARED_BYTES = 97, /* of one block, opted in to */
+    FIG_CU_DEVICE_HOST_NODE = 134,   /* the NUMA node beside it; -1: unknown */
     FIG_CU_KERNEL_STATIC_SHARED_BYTES = 1,
     FIG_CU_KERNEL_DYNAMIC_SHARED_BYTES = 8, /* most that a launch may ask for */
     FIG_CU_STREAM_NON_BLOCKING = 1,
-    FIG_CU_HOST_PORTABLE = 1,
+    FIG_CU_EVENT_TIMED = 0,
+    FIG_CU_HOST_PORTABLE = 1, /* of memory that is allocated, and of memory that is registered */
     FIG_CU_HOST_MAPPED = 2,
     FIG_CU_CAPTURE_RELAXED = 2,
     FIG_CU_CAPTURE_STATUS_NONE = 0,
@@ -112,6 +116,8 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(DeviceGet, 2000, (fig_cu_device *, int))                                                     \
     X(DeviceGetAttribute, 2000, (int *, unsigned int, fig_cu_device))                              \
     X(DeviceGetName, 2000, (char *, int, fig_cu_device))                                           \
+    X(DeviceGetPCIBusId, 4010, (char *, int, fig_cu_device))                                       \
+    X(DeviceTotalMem, 3020, (size_t *, fig_cu_device))                                             \
     X(DevicePrimaryCtxRetain, 7000, (fig_cu_context *, fig_cu_device))                             \
     X(DevicePrimaryCtxRelease, 11000, (fig_cu_device))                                             \
     X(CtxPushCurrent, 4000, (fig_cu_context))                                                      \
@@ -122,6 +128,8 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(MemHostAlloc, 2020, (void **, size_t, unsigned int))                                         \
     X(MemFreeHost, 2000, (void *))                                                                 \
     X(MemHostGetDevicePointer, 3020, (fig_cu_address *, void *, unsigned int))                     \
+    X(MemHostRegister, 6050, (void *, size_t, unsigned int))                                       \
+    X(MemHostUnregister, 4000, (void *))                                                           \
     X(MemsetD8Async, 3020, (fig_cu_address, unsigned char, size_t, fig_cu_stream))                 \
     X(MemcpyAsync, 4000, (fig_cu_address, fig_cu_address, size_t, fig_cu_stream))                  \
     X(StreamCreate, 2000, (fig_cu_stream *, unsigned int))                                         \
@@ -129,6 +137,11 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(StreamGetCtx, 9020, (fig_cu_stream, fig_cu_context *))                                       \
     X(StreamQuery, 2000, (fig_cu_stream))                                                          \
     X(StreamSynchronize, 2000, (fig_cu_stream))                                                    \
+    X(EventCreate, 2000, (fig_cu_event *, unsigned int))                                           \
+    X(EventDestroy, 4000, (fig_cu_event))                                                          \
+    X(EventRecord, 2000, (fig_cu_event, fig_cu_stream))                                            \
+    X(EventSynchronize, 2000, (fig_cu_event))                                                      \
+    X(EventElapsedTime, 2000, (float *, fig_cu_event, fig_cu_event))                               \
     X(StreamBeginCaptureToGraph, 12030,                                                            \
       (fig_cu_stream, fig_cu_graph, const fig_cu_node *, const fig_cu_edge *, size_t,              \
        unsigned int))                                                                              \

@@ -8,9 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/placement.h"
 #include "planner/status.h"
 
-enum { LEAST_CAPABILITY = 80, HOPPER_CAPABILITY = 90 };
+enum { HOPPER_CAPABILITY = 90 };
 
 /* ---- Errors -------------------------------------------------------------------------------- */
 
@@ -76,14 +77,26 @@ fig_status fig_cuda_gpu_refuse(fig_cuda_gpu *gpu, fig_cu_result result, const ch
             return fail_as((gpu), FIG_NO_DEVICE, find_try_result_, "cu" #name);                    \
     } while (0)
 
-static fig_status find_device(fig_cuda_gpu *gpu) {
-    int count = 0;
+static fig_status count_devices(const fig_cuda_gpu *gpu, int *count) {
     fig_cu_result result = gpu->cu->Init(0);
-    if (result == FIG_CU_SUCCESS) FIND_TRY(gpu, DeviceGetCount, &count);
-    if (result == FIG_CU_NO_DEVICE || (result == FIG_CU_SUCCESS && count == 0))
+    if (result == FIG_CU_SUCCESS) FIND_TRY(gpu, DeviceGetCount, count);
+    if (result == FIG_CU_NO_DEVICE || (result == FIG_CU_SUCCESS && *count == 0))
         return fig_fail(FIG_NO_DEVICE, "cuda device: there is a driver, of CUDA %d.%d, but no GPU",
                         gpu->cu->version / 1000, gpu->cu->version % 1000 / 10);
     if (result != FIG_CU_SUCCESS) return fail_as(gpu, FIG_NO_DEVICE, result, "cuInit");
+    return FIG_OK;
+}
+
+fig_status fig_cuda_gpu_count(int *count) {
+    const fig_cuda_gpu none = {.cu = fig_cuda_api_table()};
+    *count = 0;
+    FIG_TRY(fig_cuda_api_open());
+    return count_devices(&none, count);
+}
+
+static fig_status find_device(fig_cuda_gpu *gpu) {
+    int count = 0;
+    FIG_TRY(count_devices(gpu, &count));
     if (gpu->ordinal < 0 || gpu->ordinal >= count)
         return fig_fail(FIG_NO_DEVICE,
                         "cuda device: ordinal is %d, and the driver sees %d GPUs, from 0",
@@ -119,24 +132,46 @@ static fig_status read_traits(fig_cuda_gpu *gpu) {
     return FIG_OK;
 }
 
-fig_status fig_cuda_gpu_find(fig_cuda_gpu *gpu, int ordinal, int plain) {
-    *gpu = (fig_cuda_gpu){.cu = fig_cuda_api_table(), .ordinal = ordinal};
-    /* First, so that a library without images never wakes a driver. */
-    if (gpu->cu->image(FIG_OP_FETCH, FIG_IMAGE_PLAIN).bytes == NULL)
-        return fig_fail(FIG_NO_DEVICE,
-                        "cuda device: this library has no kernels for a GPU: it was built without "
-                        "nvcc");
+/* A driver that does not know the question knows no answer either, and may yet know where on the
+ * bus the GPU is. */
+static fig_status read_node(fig_cuda_gpu *gpu) {
+    char bus[32] = "";
+    int node = -1;
+    fig_cu_result result = gpu->cu->DeviceGetAttribute(&node, FIG_CU_DEVICE_HOST_NODE, gpu->device);
+    if (result != FIG_CU_SUCCESS && result != FIG_CU_INVALID_VALUE)
+        return fail_as(gpu, FIG_NO_DEVICE, result, "cuDeviceGetAttribute");
+    gpu->node = result == FIG_CU_SUCCESS ? node : -1;
+    if (gpu->node >= 0) return FIG_OK;
+    FIND_TRY(gpu, DeviceGetPCIBusId, bus, sizeof bus, gpu->device);
+    gpu->node = fig_placement_pci_node(NULL, bus);
+    return FIG_OK;
+}
+
+fig_status fig_cuda_gpu_look(fig_cuda_gpu *gpu, int ordinal, int plain) {
+    *gpu = (fig_cuda_gpu){.cu = fig_cuda_api_table(), .ordinal = ordinal, .node = -1};
     FIG_TRY(fig_cuda_api_open());
     FIG_TRY(find_device(gpu));
     FIG_TRY(read_traits(gpu));
+    FIG_TRY(read_node(gpu));
+    const int hopper = gpu->traits.compute_capability == HOPPER_CAPABILITY && !plain;
+    gpu->path = hopper ? FIG_IMAGE_HOPPER : FIG_IMAGE_PLAIN;
+    return FIG_OK;
+}
+
+fig_status fig_cuda_gpu_find(fig_cuda_gpu *gpu, int ordinal, int plain) {
+    /* First, so that a library without images never wakes a driver. */
+    if (fig_cuda_api_table()->image(FIG_OP_FETCH, FIG_IMAGE_PLAIN).bytes == NULL)
+        return fig_fail(FIG_NO_DEVICE,
+                        "cuda device: this library has no kernels for a GPU: it was built without "
+                        "nvcc");
+    FIG_TRY(fig_cuda_gpu_look(gpu, ordinal, plain));
     const int capability = gpu->traits.compute_capability;
-    if (capability < LEAST_CAPABILITY)
+    if (capability < FIG_CUDA_GPU_LEAST_CAPABILITY)
         return fig_fail(FIG_NO_DEVICE,
                         "cuda device: GPU %d is of compute capability %d.%d, this library needs "
                         "%d.%d",
-                        ordinal, capability / 10, capability % 10, LEAST_CAPABILITY / 10,
-                        LEAST_CAPABILITY % 10);
-    gpu->path = capability == HOPPER_CAPABILITY && !plain ? FIG_IMAGE_HOPPER : FIG_IMAGE_PLAIN;
+                        ordinal, capability / 10, capability % 10,
+                        FIG_CUDA_GPU_LEAST_CAPABILITY / 10, FIG_CUDA_GPU_LEAST_CAPABILITY % 10);
     return FIG_OK;
 }
 

@@ -9,6 +9,8 @@
 
 #include "engine/cuda_api.h"
 
+enum { FIG_CUDA_GPU_LEAST_CAPABILITY = 80 }; /* 8.0 */
+
 typedef struct fig_cuda_gpu {
     const fig_cuda_api *cu;
     fig_cu_device device;
@@ -17,6 +19,7 @@ typedef struct fig_cuda_gpu {
                                whose every use waits for other streams and breaks captures */
     fig_image_path path;
     int ordinal;
+    int32_t node; /* of the host's NUMA nodes the one beside it; -1: unknown */
     fig_traits traits;
     int entered;       /* the context is current, on top of the caller's */
     int relaxed;       /* the thread may do what is unsafe in a capture, whatever `mode` */
@@ -32,8 +35,11 @@ typedef struct fig_cuda_gpu {
             return fig_cuda_gpu_refuse((gpu), cu_try_result_, "cu" #name);                         \
     } while (0)
 
+/* How many the driver sees; FIG_NO_DEVICE, and 0, where there is no driver or no GPU. */
+fig_status fig_cuda_gpu_count(int *count);
 /* Looks for the GPU and asks nothing of it; FIG_NO_DEVICE says in one sentence what is missing.
- * Nothing is held. */
+ * Nothing is held. look finds also one that has no kernels here; `path` is what it would run. */
+fig_status fig_cuda_gpu_look(fig_cuda_gpu *gpu, int ordinal, int plain);
 fig_status fig_cuda_gpu_find(fig_cuda_gpu *gpu, int ordinal, int plain);
 /* Retains the context of a GPU that was found. close takes a zeroed struct and a half-open one. */
 fig_status fig_cuda_gpu_open(fig_cuda_gpu *gpu);

@@ -32,7 +32,9 @@ void fig_cuda_work_release(fig_cuda_work *work, const fig_cuda_gpu *gpu) {
     if (work == NULL || --work->users > 0) return;
     if (work->graph != NULL) gpu->cu->GraphDestroy(work->graph);
     free(work->nodes);
+    free(work->places);
     free(work->before);
+    free(work->before_nodes);
     free(work);
 }
 
@@ -48,13 +50,39 @@ static fig_status reserve(fig_cuda_work *work) {
     size_t capacity = work->node_capacity == 0 ? 64 : (size_t)work->node_capacity * 2;
     fig_cuda_node *nodes = realloc(work->nodes, capacity * sizeof *nodes);
     if (nodes != NULL) work->nodes = nodes;
-    fig_cu_node *before = realloc(work->before, capacity * sizeof(fig_cu_node));
+    fig_cuda_lane_place *places = realloc(work->places, capacity * sizeof *places);
+    if (places != NULL) work->places = places;
+    fig_cu_node *before = realloc(work->before, (capacity + 1) * sizeof(fig_cu_node));
     if (before != NULL) work->before = before;
-    if (nodes == NULL || before == NULL || capacity > UINT32_MAX)
+    uint32_t *before_nodes = realloc(work->before_nodes, (capacity + 1) * sizeof *before_nodes);
+    if (before_nodes != NULL) work->before_nodes = before_nodes;
+    if (nodes == NULL || places == NULL || before == NULL || before_nodes == NULL ||
+        capacity > UINT32_MAX)
         return fig_fail(FIG_NOMEM, "cuda device: a graph of %" PRIu32 " nodes",
                         work->node_count + 1);
     work->node_capacity = (uint32_t)capacity;
     return FIG_OK;
+}
+
+/* What the next node comes after in the graph, in `before_nodes`; one that stands aside takes no
+ * lane, so that nobody comes to wait for it. */
+static fig_dev_after place_next(const fig_cuda_work *work, fig_dev_after after, int aside,
+                                fig_cuda_lane_place *place) {
+    *place = (fig_cuda_lane_place){0};
+    assert(after.count <= work->node_count);
+    for (uint32_t i = 0; i < after.count; i++)
+        assert(after.nodes[i] < work->node_count);
+    if (aside) return after;
+    const uint32_t count =
+        fig_cuda_lanes_find(&work->lanes, work->places, after, place, work->before_nodes);
+    return (fig_dev_after){work->before_nodes, count};
+}
+
+static void keep_next(fig_cuda_work *work, const fig_cuda_node *node, int aside,
+                      const fig_cuda_lane_place *place) {
+    if (!aside) fig_cuda_lanes_take(&work->lanes, place, work->node_count);
+    work->places[work->node_count] = *place;
+    work->nodes[work->node_count++] = *node;
 }
 
 /* ---- Kernels ------------------------------------------------------------------------------- */
@@ -85,7 +113,6 @@ static fig_status add_edges(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu
                             fig_dev_after after, size_t *programmatic_count) {
     *programmatic_count = 0;
     for (uint32_t i = 0; i < after.count; i++) {
-        assert(after.nodes[i] < work->node_count);
         const fig_cuda_node *from = &work->nodes[after.nodes[i]];
         fig_cu_edge edge = {.from_port = FIG_CU_EDGE_FULL, .type = FIG_CU_EDGE_FULL};
         if (gpu->path == FIG_IMAGE_HOPPER && from->kernel != NULL) {
@@ -104,18 +131,20 @@ fig_status fig_cuda_work_kernel(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda
                           .params_bytes = launch->params_bytes};
     size_t programmatic_count;
     params_copy copy;
+    fig_cuda_lane_place place;
     memcpy(node.grid, launch->grid, sizeof node.grid);
     memcpy(node.block, launch->block, sizeof node.block);
     FIG_TRY(reserve(work));
     FIG_TRY(fig_cuda_kernels_take(kernels, gpu, launch->op, launch->shared_bytes, &node.kernel));
     const fig_cu_kernel_params params = driver_params(gpu, &node, launch->params, &copy);
     CU_TRY(gpu, GraphAddKernelNode, &node.node, work->graph, NULL, 0, &params);
+    after = place_next(work, after, launch->aside, &place);
     fig_status status = add_edges(work, gpu, node.node, after, &programmatic_count);
     if (status != FIG_OK) {
         gpu->cu->GraphDestroyNode(node.node);
         return status;
     }
-    work->nodes[work->node_count++] = node;
+    keep_next(work, &node, launch->aside, &place);
     work->programmatic_count += programmatic_count;
     return FIG_OK;
 }
@@ -180,19 +209,18 @@ static fig_status judge(fig_cuda_gpu *gpu, const fig_dev_call *call, const captu
 fig_status fig_cuda_work_call(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_dev_call *call,
                               fig_dev_after after) {
     captured how;
+    fig_cuda_lane_place place;
     FIG_TRY(reserve(work));
-    assert(after.count <= work->node_capacity);
-    for (uint32_t i = 0; i < after.count; i++) {
-        assert(after.nodes[i] < work->node_count);
+    after = place_next(work, after, 0, &place);
+    for (uint32_t i = 0; i < after.count; i++)
         work->before[i] = work->nodes[after.nodes[i]].node;
-    }
     FIG_TRY(capture(work, gpu, call, after.count, &how));
     fig_status status = judge(gpu, call, &how);
     if (status != FIG_OK) {
         work->broken = 1;
         return status;
     }
-    work->nodes[work->node_count++] = (fig_cuda_node){.node = how.node};
+    keep_next(work, &(fig_cuda_node){.node = how.node}, 0, &place);
     return FIG_OK;
 }
 

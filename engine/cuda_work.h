@@ -10,6 +10,7 @@
 #define FIG_ENGINE_CUDA_WORK_H
 
 #include "engine/cuda_kernels.h"
+#include "engine/cuda_lanes.h"
 #include "engine/device.h"
 
 typedef struct fig_cuda_node {
@@ -24,7 +25,10 @@ typedef struct fig_cuda_work {
     int broken;         /* 1: a call has left it half-done; it can only be destroyed */
     fig_cu_graph graph; /* NULL: the driver destroyed it with the capture that broke */
     fig_cuda_node *nodes;
-    fig_cu_node *before; /* [node_capacity] scratch */
+    fig_cuda_lane_place *places; /* [node_capacity] of the nodes in the lanes */
+    fig_cuda_lanes lanes;
+    fig_cu_node *before;    /* [node_capacity + 1] scratch */
+    uint32_t *before_nodes; /* [node_capacity + 1] scratch */
     uint32_t node_count, node_capacity;
     size_t programmatic_count; /* edges */
 } fig_cuda_work;

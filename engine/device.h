@@ -21,7 +21,8 @@ typedef struct fig_dev_exec fig_dev_exec;   /* launchable */
 
 typedef enum fig_memory {
     FIG_MEMORY_DEVICE, /* workspace, plan: device address only */
-    FIG_MEMORY_PINNED  /* ring: one address for the host, one for the device */
+    FIG_MEMORY_PINNED  /* ring: one address for the host, one for the device; where the options'
+                          numa_node says */
 } fig_memory;
 
 typedef struct fig_block {
@@ -37,6 +38,7 @@ typedef struct fig_dev_launch {
     uint32_t grid[3], block[3], shared_bytes;
     const void *params;
     size_t params_bytes;
+    int aside; /* 1: no other node comes after it, and none is to wait for it */
 } fig_dev_launch;
 
 /* One call of a callback; args and what it points to are copied before return. args->rows and
@@ -62,10 +64,13 @@ typedef struct fig_device_api {
     const char *name; /* "host", "cuda" */
     fig_device kind;
 
-    /* FIG_NO_DEVICE: there is none, or none that this library can use. */
+    /* FIG_NO_DEVICE: there is none, or none that this library can use. FIG_INVALID: numa_node is no
+     * node of this machine. */
     fig_status (*open)(fig_dev **dev, const fig_engine_options *options);
     void (*close)(fig_dev *dev);
     void (*read_traits)(const fig_dev *dev, fig_traits *traits); /* never fails */
+    /* As fig_engine_bind_thread. Any thread may call. */
+    fig_status (*bind_thread)(const fig_dev *dev);
 
     /* Blocks come zeroed and 256-byte aligned. Releasing memory that launched work uses is the
      * caller's fault: wait first. */
@@ -79,6 +84,11 @@ typedef struct fig_device_api {
     fig_status (*copy_out)(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
                            size_t bytes);
 
+    /* A copy in that returns at once: `from` is pinned, and left alone until the stream is past
+     * it. */
+    fig_status (*push)(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                       size_t bytes);
+
     fig_status (*stream_open)(fig_dev *dev, fig_dev_stream **stream);
     void (*stream_close)(fig_dev *dev, fig_dev_stream *stream); /* ends what was launched first */
     /* FIG_OK: idle. FIG_TIMEOUT: still running; below 0 there is no bound. A fault of the work
@@ -90,6 +100,11 @@ typedef struct fig_device_api {
                                fig_status *fault);
     /* The first fault of work on the stream, once, its sentence in this thread's message. */
     fig_status (*stream_take_fault)(fig_dev *dev, fig_dev_stream *stream);
+    /* Two marks, 0 and 1, that a stream passes once all launched before them has ended; a mark that
+     * is set again moves. between waits for mark 1 and says how long after mark 0 it was passed;
+     * both were set. The host sets one only when it is passed. */
+    fig_status (*stream_mark)(fig_dev *dev, fig_dev_stream *stream, int32_t which);
+    fig_status (*stream_between)(fig_dev *dev, fig_dev_stream *stream, double *ns);
     /* The number of the capture that a stream of the caller's is in, which no other capture has; 0:
      * none. stream: as in fig_append; NULL: `own`. FIG_INVALID: the device has no such stream. */
     fig_status (*stream_capture)(fig_dev *dev, fig_dev_stream *own, void *stream,

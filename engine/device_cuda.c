@@ -15,6 +15,7 @@
 
 #include "engine/cuda_splice.h"
 #include "engine/cuda_work.h"
+#include "engine/placement.h"
 #include "planner/status.h"
 
 enum {
@@ -26,6 +27,7 @@ enum {
 struct fig_dev {
     fig_cuda_gpu gpu;
     fig_cuda_kernels kernels;
+    fig_placement placement;
     fig_cu_stream callers; /* NULL: streams are ours */
     int64_t calls;         /* made so far, of those that can fail */
     int64_t fail_at_call;
@@ -34,7 +36,8 @@ struct fig_dev {
 struct fig_dev_stream {
     fig_cu_stream stream;
     int ours;
-    int64_t pending; /* launches since it was last seen idle */
+    int64_t pending;       /* launches since it was last seen idle */
+    fig_cu_event marks[2]; /* NULL: was never set */
 };
 
 struct fig_dev_graph {
@@ -70,6 +73,7 @@ static void cuda_close(fig_dev *dev) {
         fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
     }
     fig_cuda_gpu_close(&dev->gpu);
+    fig_placement_close(&dev->placement);
     free(dev);
 }
 
@@ -84,7 +88,9 @@ static fig_status try_images(fig_dev *dev) {
                     dev->gpu.cu->version / 1000, dev->gpu.cu->version % 1000 / 10, fig_message());
 }
 
-static fig_status open_gpu(fig_dev *dev) {
+static fig_status open_gpu(fig_dev *dev, int32_t numa_node) {
+    const fig_placement_wish wish = {.numa_node = numa_node, .device_node = dev->gpu.node};
+    FIG_TRY(fig_placement_open(&dev->placement, &wish));
     FIG_TRY(fig_cuda_gpu_open(&dev->gpu));
     FIG_TRY(fig_cuda_gpu_enter(&dev->gpu));
     return fig_cuda_gpu_leave(&dev->gpu, try_images(dev));
@@ -102,7 +108,7 @@ static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     dev->callers = options->stream;
     dev->fail_at_call = options->fail_at_call;
     fig_status status = count_call(dev, FIG_DRIVER, "open");
-    if (status == FIG_OK) status = open_gpu(dev);
+    if (status == FIG_OK) status = open_gpu(dev, options->numa_node);
     if (status == FIG_OK) {
         *out = dev;
         return FIG_OK;
@@ -115,6 +121,10 @@ static void cuda_read_traits(const fig_dev *dev, fig_traits *traits) {
     *traits = dev->gpu.traits;
 }
 
+static fig_status cuda_bind_thread(const fig_dev *dev) {
+    return fig_placement_bind_thread(&dev->placement);
+}
+
 /* ---- Memory -------------------------------------------------------------------------------- */
 
 static void *pointer_of(fig_cu_address address) {
@@ -125,30 +135,54 @@ static fig_cu_address address_of(const void *pointer) {
     return (fig_cu_address)(uintptr_t)pointer;
 }
 
-static fig_status fail_memory(fig_dev *dev, fig_cu_result result, fig_memory kind, size_t bytes) {
-    const char *call = kind == FIG_MEMORY_PINNED ? "cuMemHostAlloc" : "cuMemAlloc";
+static fig_status fail_memory(fig_dev *dev, fig_cu_result result, size_t bytes) {
     size_t free_bytes = 0, total_bytes = 0;
-    if (result != FIG_CU_OUT_OF_MEMORY) return fig_cuda_gpu_refuse(&dev->gpu, result, call);
-    if (kind == FIG_MEMORY_PINNED)
-        return fig_fail(FIG_NOMEM, "cuda device: %s: %zu bytes of pinned memory", call, bytes);
+    if (result != FIG_CU_OUT_OF_MEMORY) return fig_cuda_gpu_refuse(&dev->gpu, result, "cuMemAlloc");
     dev->gpu.cu->MemGetInfo(&free_bytes, &total_bytes);
-    return fig_fail(FIG_NOMEM, "cuda device: %s: %zu bytes, GPU %d has %zu free of %zu", call,
+    return fig_fail(FIG_NOMEM, "cuda device: cuMemAlloc: %zu bytes, GPU %d has %zu free of %zu",
                     bytes, dev->gpu.ordinal, free_bytes, total_bytes);
 }
 
+static fig_status fail_pinned(fig_dev *dev, fig_cu_result result, const char *call, size_t bytes) {
+    if (result != FIG_CU_OUT_OF_MEMORY) return fig_cuda_gpu_refuse(&dev->gpu, result, call);
+    return fig_fail(FIG_NOMEM, "cuda device: %s: %zu bytes of pinned memory", call, bytes);
+}
+
+/* The driver has memory of its own choice; memory of ours lies on the node that was chosen. */
+static fig_status pin(fig_dev *dev, void **host, size_t bytes) {
+    const fig_cuda_api *cu = dev->gpu.cu;
+    const unsigned int flags = FIG_CU_HOST_PORTABLE | FIG_CU_HOST_MAPPED;
+    if (dev->placement.memory_node < 0) {
+        fig_cu_result result = cu->MemHostAlloc(host, bytes, flags);
+        if (result != FIG_CU_SUCCESS) return fail_pinned(dev, result, "cuMemHostAlloc", bytes);
+        memset(*host, 0, bytes);
+        return FIG_OK;
+    }
+    FIG_TRY(fig_placement_allocate(&dev->placement, bytes, host));
+    fig_cu_result result = cu->MemHostRegister(*host, bytes, flags);
+    if (result == FIG_CU_SUCCESS) return FIG_OK;
+    fig_placement_release(&dev->placement, *host, bytes);
+    return fail_pinned(dev, result, "cuMemHostRegister", bytes);
+}
+
+static void unpin(fig_dev *dev, void *host, size_t bytes) {
+    if (dev->placement.memory_node < 0) {
+        dev->gpu.cu->MemFreeHost(host);
+    } else {
+        dev->gpu.cu->MemHostUnregister(host);
+        fig_placement_release(&dev->placement, host, bytes);
+    }
+}
+
 static fig_status allocate_pinned(fig_dev *dev, fig_block *block, size_t bytes) {
-    fig_cuda_gpu *gpu = &dev->gpu;
     fig_cu_address address = 0;
     void *host = NULL;
-    fig_cu_result result =
-        gpu->cu->MemHostAlloc(&host, bytes, FIG_CU_HOST_PORTABLE | FIG_CU_HOST_MAPPED);
-    if (result != FIG_CU_SUCCESS) return fail_memory(dev, result, FIG_MEMORY_PINNED, bytes);
-    result = gpu->cu->MemHostGetDevicePointer(&address, host, 0);
+    FIG_TRY(pin(dev, &host, bytes));
+    fig_cu_result result = dev->gpu.cu->MemHostGetDevicePointer(&address, host, 0);
     if (result != FIG_CU_SUCCESS) {
-        gpu->cu->MemFreeHost(host);
-        return fig_cuda_gpu_refuse(gpu, result, "cuMemHostGetDevicePointer");
+        unpin(dev, host, bytes);
+        return fig_cuda_gpu_refuse(&dev->gpu, result, "cuMemHostGetDevicePointer");
     }
-    memset(host, 0, bytes);
     block->device = pointer_of(address);
     block->host = host;
     return FIG_OK;
@@ -158,7 +192,7 @@ static fig_status allocate_device(fig_dev *dev, fig_block *block, size_t bytes) 
     fig_cuda_gpu *gpu = &dev->gpu;
     fig_cu_address address = 0;
     fig_cu_result result = gpu->cu->MemAlloc(&address, bytes);
-    if (result != FIG_CU_SUCCESS) return fail_memory(dev, result, FIG_MEMORY_DEVICE, bytes);
+    if (result != FIG_CU_SUCCESS) return fail_memory(dev, result, bytes);
     result = gpu->cu->MemsetD8Async(address, 0, bytes, gpu->aside);
     if (result == FIG_CU_SUCCESS) result = gpu->cu->StreamSynchronize(gpu->aside);
     if (result != FIG_CU_SUCCESS) {
@@ -186,7 +220,7 @@ static void cuda_release(fig_dev *dev, fig_block *block) {
     if (block->device != NULL) {
         fig_cuda_gpu_enter_to_free(&dev->gpu);
         if (block->kind == FIG_MEMORY_PINNED) {
-            dev->gpu.cu->MemFreeHost(block->host);
+            unpin(dev, block->host, block->bytes);
         } else {
             dev->gpu.cu->MemFree(address_of(block->device));
         }
@@ -245,6 +279,8 @@ static void cuda_stream_close(fig_dev *dev, fig_dev_stream *stream) {
         fig_cu_result result = dev->gpu.cu->StreamSynchronize(stream->stream);
         if (result != FIG_CU_SUCCESS) fig_cuda_gpu_refuse(&dev->gpu, result, "cuStreamSynchronize");
     }
+    for (int i = 0; i < 2; i++)
+        if (stream->marks[i] != NULL) dev->gpu.cu->EventDestroy(stream->marks[i]);
     if (stream->ours) dev->gpu.cu->StreamDestroy(stream->stream);
     fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
     free(stream);
@@ -341,6 +377,38 @@ static fig_status cuda_stream_take_fault(fig_dev *dev, fig_dev_stream *stream) {
     return fig_cuda_gpu_check(&dev->gpu);
 }
 
+/* An event is made for a mark's first use: most streams have none. */
+static fig_status set_mark(fig_dev *dev, fig_dev_stream *stream, fig_cu_event *mark) {
+    fig_cu_event made;
+    FIG_TRY(check_not_capturing(dev, stream));
+    if (*mark == NULL) {
+        CU_TRY(&dev->gpu, EventCreate, &made, FIG_CU_EVENT_TIMED);
+        *mark = made;
+    }
+    CU_TRY(&dev->gpu, EventRecord, *mark, stream->stream);
+    return FIG_OK;
+}
+
+static fig_status cuda_stream_mark(fig_dev *dev, fig_dev_stream *stream, int32_t which) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_mark"));
+    return fig_cuda_gpu_leave(&dev->gpu, set_mark(dev, stream, &stream->marks[which]));
+}
+
+static fig_status time_marks(fig_dev *dev, fig_dev_stream *stream, double *ns) {
+    float ms;
+    assert(stream->marks[0] != NULL && stream->marks[1] != NULL);
+    CU_TRY(&dev->gpu, EventSynchronize, stream->marks[1]);
+    CU_TRY(&dev->gpu, EventElapsedTime, &ms, stream->marks[0], stream->marks[1]);
+    *ns = (double)ms * 1e6;
+    return FIG_OK;
+}
+
+static fig_status cuda_stream_between(fig_dev *dev, fig_dev_stream *stream, double *ns) {
+    *ns = 0;
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_between"));
+    return fig_cuda_gpu_leave(&dev->gpu, time_marks(dev, stream, ns));
+}
+
 /* Where each end lies the driver sees by its address: what a caller has bound may be memory of the
  * GPU, or pinned and mapped, or managed. */
 static fig_status copy(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
@@ -349,6 +417,19 @@ static fig_status copy(fig_dev *dev, fig_dev_stream *stream, void *to, const voi
     if (bytes > 0)
         CU_TRY(&dev->gpu, MemcpyAsync, address_of(to), address_of(from), bytes, stream->stream);
     return end_stream(dev, stream);
+}
+
+static fig_status push(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                       size_t bytes) {
+    FIG_TRY(check_not_capturing(dev, stream));
+    CU_TRY(&dev->gpu, MemcpyAsync, address_of(to), address_of(from), bytes, stream->stream);
+    return FIG_OK;
+}
+
+static fig_status cuda_push(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                            size_t bytes) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "push"));
+    return fig_cuda_gpu_leave(&dev->gpu, push(dev, stream, to, from, bytes));
 }
 
 static fig_status cuda_copy_in(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
@@ -479,15 +560,19 @@ const fig_device_api fig_device_cuda = {
     .open = cuda_open,
     .close = cuda_close,
     .read_traits = cuda_read_traits,
+    .bind_thread = cuda_bind_thread,
     .allocate = cuda_allocate,
     .release = cuda_release,
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,
+    .push = cuda_push,
     .stream_open = cuda_stream_open,
     .stream_close = cuda_stream_close,
     .stream_wait = cuda_stream_wait,
     .stream_query = cuda_stream_query,
     .stream_take_fault = cuda_stream_take_fault,
+    .stream_mark = cuda_stream_mark,
+    .stream_between = cuda_stream_between,
     .stream_capture = cuda_stream_capture,
     .graph_create = cuda_graph_create,
     .graph_destroy = cuda_graph_destroy,

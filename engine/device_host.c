@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/placement.h"
 #include "planner/status.h"
 
 enum {
@@ -25,6 +26,7 @@ struct fig_dev {
     int64_t calls; /* made so far, of those that can fail */
     int64_t fail_at_call;
     uint64_t shuffle;
+    fig_placement placement;
 };
 
 struct fig_dev_exec {
@@ -42,8 +44,9 @@ struct fig_dev_stream {
     pthread_mutex_t mutex;
     pthread_cond_t work, ended; /* something to run or to close; a launch has ended */
     pthread_t thread;
-    int parts;       /* of those four, made so far */
-    uint64_t random; /* the thread's; 0: as recorded */
+    int parts;        /* of those four, made so far */
+    int64_t marks[2]; /* ns; the caller's */
+    uint64_t random;  /* the thread's; 0: as recorded */
     /* Under the mutex: */
     fig_dev_exec *queue[QUEUE_LIMIT]; /* the one at `first` is running */
     uint32_t first, pending;
@@ -60,7 +63,14 @@ static fig_status count_call(fig_dev *dev, fig_status status, const char *name) 
 /* ---- Device and memory --------------------------------------------------------------------- */
 
 static void host_close(fig_dev *dev) {
+    fig_placement_close(&dev->placement);
     free(dev);
+}
+
+/* Every node is the host's own, so only a named one is chosen. */
+static fig_status place(fig_dev *dev, int32_t numa_node) {
+    const fig_placement_wish wish = {.numa_node = numa_node, .device_node = -1};
+    return fig_placement_open(&dev->placement, &wish);
 }
 
 static fig_status host_open(fig_dev **dev, const fig_engine_options *options) {
@@ -69,6 +79,7 @@ static fig_status host_open(fig_dev **dev, const fig_engine_options *options) {
     (*dev)->fail_at_call = options->fail_at_call;
     (*dev)->shuffle = options->shuffle;
     fig_status status = count_call(*dev, FIG_DRIVER, "open");
+    if (status == FIG_OK) status = place(*dev, options->numa_node);
     if (status == FIG_OK) return FIG_OK;
     host_close(*dev);
     *dev = NULL;
@@ -80,20 +91,37 @@ static void host_read_traits(const fig_dev *dev, fig_traits *traits) {
     fig_traits_named(traits, "host");
 }
 
+static fig_status host_bind_thread(const fig_dev *dev) {
+    if (dev->placement.thread_node >= 0) return fig_placement_bind_thread(&dev->placement);
+    return fig_fail(FIG_UNSUPPORTED,
+                    "host device: every core is beside it, and numa_node names no node");
+}
+
+static int is_placed(const fig_dev *dev, fig_memory kind) {
+    return kind == FIG_MEMORY_PINNED && dev->placement.memory_node >= 0;
+}
+
 static fig_status host_allocate(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
     *block = (fig_block){0};
     FIG_TRY(count_call(dev, FIG_NOMEM, "allocate"));
     void *memory = NULL;
-    if (posix_memalign(&memory, BLOCK_ALIGNMENT, bytes > 0 ? bytes : 1) != 0)
-        return fig_fail(FIG_NOMEM, "host device: a block of %zu bytes", bytes);
-    memset(memory, 0, bytes);
+    if (is_placed(dev, kind)) {
+        FIG_TRY(fig_placement_allocate(&dev->placement, bytes, &memory));
+    } else {
+        if (posix_memalign(&memory, BLOCK_ALIGNMENT, bytes > 0 ? bytes : 1) != 0)
+            return fig_fail(FIG_NOMEM, "host device: a block of %zu bytes", bytes);
+        memset(memory, 0, bytes);
+    }
     *block = (fig_block){memory, kind == FIG_MEMORY_PINNED ? memory : NULL, bytes, kind};
     return FIG_OK;
 }
 
 static void host_release(fig_dev *dev, fig_block *block) {
-    (void)dev;
-    free(block->device);
+    if (is_placed(dev, block->kind)) {
+        fig_placement_release(&dev->placement, block->device, block->bytes);
+    } else {
+        free(block->device);
+    }
     *block = (fig_block){0};
 }
 
@@ -233,6 +261,23 @@ static fig_status host_stream_take_fault(fig_dev *dev, fig_dev_stream *stream) {
     return fig_status_relay(fault.status, fault.sentence);
 }
 
+/* The thread that runs the steps looks at no clock, so a mark waits for what it has to run. */
+static fig_status host_stream_mark(fig_dev *dev, fig_dev_stream *stream, int32_t which) {
+    struct timespec now;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "stream_mark"));
+    wait_until_idle(stream);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    stream->marks[which] = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return FIG_OK;
+}
+
+static fig_status host_stream_between(fig_dev *dev, fig_dev_stream *stream, double *ns) {
+    *ns = 0;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "stream_between"));
+    *ns = (double)(stream->marks[1] - stream->marks[0]);
+    return FIG_OK;
+}
+
 static fig_status check_stream(const void *stream) {
     if (stream == NULL) return FIG_OK;
     return fig_fail(FIG_INVALID, "host device: stream is %p, it must be NULL", stream);
@@ -251,6 +296,15 @@ static fig_status host_copy_in(fig_dev *dev, fig_dev_stream *stream, void *to, c
     FIG_TRY(count_call(dev, FIG_DRIVER, "copy_in"));
     wait_until_idle(stream);
     if (bytes > 0) memcpy(to, from, bytes);
+    return FIG_OK;
+}
+
+/* The thread that runs the steps copies nothing, so this waits for what it has to run. */
+static fig_status host_push(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                            size_t bytes) {
+    FIG_TRY(count_call(dev, FIG_DRIVER, "push"));
+    wait_until_idle(stream);
+    memcpy(to, from, bytes);
     return FIG_OK;
 }
 
@@ -374,15 +428,19 @@ const fig_device_api fig_device_host = {
     .open = host_open,
     .close = host_close,
     .read_traits = host_read_traits,
+    .bind_thread = host_bind_thread,
     .allocate = host_allocate,
     .release = host_release,
     .copy_in = host_copy_in,
     .copy_out = host_copy_out,
+    .push = host_push,
     .stream_open = host_stream_open,
     .stream_close = host_stream_close,
     .stream_wait = host_stream_wait,
     .stream_query = host_stream_query,
     .stream_take_fault = host_stream_take_fault,
+    .stream_mark = host_stream_mark,
+    .stream_between = host_stream_between,
     .stream_capture = host_stream_capture,
     .graph_create = host_graph_create,
     .graph_destroy = host_graph_destroy,

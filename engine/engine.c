@@ -22,6 +22,12 @@ static fig_status check_options(fig_engine_options *options) {
     if (options->busy_us < 0)
         return fig_fail(FIG_INVALID, "engine: busy_us is %" PRId32 ", it must not be negative",
                         options->busy_us);
+    if (options->check_plans != 0 && options->check_plans != 1)
+        return fig_fail(FIG_INVALID, "engine: check_plans is %" PRId32 ", it is 0 or 1",
+                        options->check_plans);
+    if (options->numa_node < -1 || options->numa_node > FIG_NUMA_NODE_LIMIT)
+        return fig_fail(FIG_INVALID, "engine: numa_node is %" PRId32 ", limits -1 to %d",
+                        options->numa_node, FIG_NUMA_NODE_LIMIT);
     if (options->fail_at_call < 0)
         return fig_fail(FIG_INVALID, "engine: fail_at_call is %" PRId64 ", it must not be negative",
                         options->fail_at_call);
@@ -43,17 +49,19 @@ static fig_status choose_device(fig_engine *engine, const fig_engine_options *op
     return engine->api->open(&engine->dev, options);
 }
 
-/*     pinned: [words, padded to 64][slot 0][slot 1]...  */
+/*     pinned: [words, padded to 64][slot 0][slot 1]...[pages in bulk]
+ *     state:  [how far the device is][the slot that it took ahead]  */
 static fig_status open_memory(fig_engine *engine, uint32_t slot_count) {
     const fig_graphs *graphs = engine->graphs;
     const fig_device_api *api = engine->api;
     const size_t words_bytes = fig_size_align(sizeof(fig_fetch_words), 64);
-    const size_t slot_bytes = fig_size_align(graphs->plan_bytes, 64);
-    const size_t pinned_bytes = words_bytes + slot_count * slot_bytes;
+    const size_t slot_bytes = fig_graphs_slot_bytes(graphs);
+    const size_t pinned_bytes = words_bytes + slot_count * slot_bytes + FIG_GRAPHS_BULK_BYTES;
     FIG_TRY(
         api->allocate(engine->dev, &engine->workspace, FIG_MEMORY_DEVICE, graphs->workspace.bytes));
     FIG_TRY(api->allocate(engine->dev, &engine->plan, FIG_MEMORY_DEVICE, graphs->plan_bytes));
-    FIG_TRY(api->allocate(engine->dev, &engine->cursor, FIG_MEMORY_DEVICE, sizeof(uint64_t)));
+    FIG_TRY(api->allocate(engine->dev, &engine->state, FIG_MEMORY_DEVICE,
+                          sizeof(fig_fetch_state) + slot_bytes));
     FIG_TRY(api->allocate(engine->dev, &engine->pinned, FIG_MEMORY_PINNED, pinned_bytes));
     uint8_t *host = engine->pinned.host;
     fig_ring_init(&engine->ring, host + words_bytes, engine->pinned.host, slot_count,
@@ -68,14 +76,18 @@ static fig_status open_execs(fig_engine *engine) {
         .workspace = engine->workspace.device,
         .plan = engine->plan.device,
         .ring = device + words_bytes,
-        .cursor = engine->cursor.device,
+        .state = engine->state.device,
         .words = device,
         .slot_count = engine->ring.slot_count,
         .slot_bytes = engine->ring.slot_bytes,
     };
     FIG_TRY(fig_binding_init(&engine->bindings, engine->graphs, engine->api, engine->dev,
                              engine->workspace.device));
-    return fig_execs_init(&engine->execs, &engine->bindings, engine->stream, &places);
+    FIG_TRY(fig_execs_init(&engine->execs, &engine->bindings, engine->stream, &places));
+    const size_t slots_bytes = (size_t)engine->ring.slot_count * engine->ring.slot_bytes;
+    FIG_TRY(fig_page_tables_init(&engine->tables, &engine->bindings, engine->stream, &engine->ring,
+                                 engine->ring.slots + slots_bytes));
+    return fig_plan_held_init(&engine->held, engine->program->spec.batch_limit);
 }
 
 static fig_status open_tie(fig_engine *engine) {
@@ -87,13 +99,15 @@ static fig_status open_tie(fig_engine *engine) {
 }
 
 static fig_status open_stamps(fig_engine *engine) {
-    size_t count = (size_t)engine->program->spec.sequence_limit;
+    const size_t count = (size_t)engine->program->spec.sequence_limit;
+    const size_t rows = (size_t)engine->program->spec.batch_limit;
     engine->stamps.of = calloc(count, sizeof *engine->stamps.of);
-    if (engine->stamps.of == NULL) return fig_fail(FIG_NOMEM, "engine: %zu sequences", count);
-    return FIG_OK;
+    engine->stamps.known = calloc(rows, sizeof *engine->stamps.known);
+    if (engine->stamps.of != NULL && engine->stamps.known != NULL) return FIG_OK;
+    return fig_fail(FIG_NOMEM, "engine: %zu sequences and %zu rows", count, rows);
 }
 
-/* In order: device, stream, memory, tie, stamps, bindings, execs. */
+/* In order: device, stream, memory, tie, stamps, bindings, execs, page tables. */
 static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
     FIG_TRY(choose_device(engine, options));
     FIG_TRY(engine->api->stream_open(engine->dev, &engine->stream));
@@ -115,7 +129,9 @@ fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
     engine->graphs = graphs;
     engine->program = fig_program_view_of(graphs->program);
     engine->busy_us = ours.busy_us;
-    engine->last_bucket = -1;
+    engine->check_plans = ours.check_plans;
+    engine->counters.last_bucket = -1;
+    engine->running = 1;
     fig_status status = open_parts(engine, &ours);
     if (status != FIG_OK) {
         fig_engine_close(engine);
@@ -128,25 +144,39 @@ fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
 static void close_memory(fig_engine *engine) {
     fig_binding_finish(&engine->bindings);
     engine->api->release(engine->dev, &engine->pinned);
-    engine->api->release(engine->dev, &engine->cursor);
+    engine->api->release(engine->dev, &engine->state);
     engine->api->release(engine->dev, &engine->plan);
     engine->api->release(engine->dev, &engine->workspace);
     engine->api->close(engine->dev);
 }
 
-/* Closing while a graph of the caller's lives is the caller's fault. Such a graph may be launched
- * all the same, or be half captured at this very moment, so what its nodes read stays where it is
- * until the process ends: kernels, context, ring, workspace and the engine's own tensors. A replay
- * then finds no plan, since nobody stages any more, and runs no rows. */
+/* So that a graph that lives on finds no plan. */
+static void take_all_back(fig_engine *engine) {
+    fig_engine_catch_up(engine);
+    while (engine->launched < engine->staged) {
+        const int64_t staged = engine->staged;
+        fig_engine_take_back(engine);
+        if (engine->staged == staged) return;
+    }
+}
+
+/* A graph of the caller's that lives on may be launched, or be half captured at this very moment,
+ * so what its nodes read stays where it is until the process ends: kernels, context, ring,
+ * workspace and the engine's own tensors. It finds no plan, since nobody stages any more, and runs
+ * no rows. */
 void fig_engine_close(fig_engine *engine) {
     if (engine == NULL) return;
     const int outlived = engine->tie != NULL && fig_tie_pieces(engine->tie) > 0;
+    if (outlived) take_all_back(engine);
     if (engine->dev != NULL) {
         engine->api->stream_close(engine->dev, engine->stream); /* nothing runs from here on */
         fig_execs_finish(&engine->execs);
         if (!outlived) close_memory(engine);
     }
     fig_tie_drop(engine->tie);
+    fig_plan_held_finish(&engine->held);
+    fig_page_tables_finish(&engine->tables);
+    free(engine->stamps.known);
     free(engine->stamps.of);
     free(engine);
 }
@@ -161,22 +191,43 @@ fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits) 
     return fig_status_give(traits, &ours, sizeof ours, "fig_traits");
 }
 
+fig_status fig_engine_bind_thread(const fig_engine *engine) {
+    return engine->api->bind_thread(engine->dev);
+}
+
 /* ---- Bindings ------------------------------------------------------------------------------ */
 
-fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding) {
+void fig_engine_count_owned(fig_engine *engine) {
+    fig_stats_set(&engine->counters.owned_bytes,
+                  (int64_t)fig_binding_owned_bytes(&engine->bindings));
+}
+
+/* Entries of page tables that wait belong to the memory that is bound as yet. */
+static fig_status bind(fig_engine *engine, const fig_binding *binding) {
     fig_binding ours;
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, binding, "fig_binding"));
+    FIG_TRY(fig_page_tables_flush(&engine->tables, engine->running));
     if (fig_tie_pieces(engine->tie) == 0) fig_binding_unmark(&engine->bindings);
-    return fig_binding_bind(&engine->bindings, &ours);
+    FIG_TRY(fig_binding_bind(&engine->bindings, &ours));
+    fig_page_tables_forget(&engine->tables);
+    fig_engine_count_owned(engine);
+    return FIG_OK;
+}
+
+fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    return fig_owner_leave(&engine->owner, bind(engine, binding));
 }
 
 fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                void *user) {
-    return fig_binding_register(&engine->bindings, call, callback, user);
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    return fig_owner_leave(&engine->owner,
+                           fig_binding_register(&engine->bindings, call, callback, user));
 }
 
 /* A staged step belongs to the execs that it was staged for, so those may not change under it. */
-fig_status fig_engine_prepare(fig_engine *engine) {
+fig_status fig_engine_prepare_own(fig_engine *engine) {
     if (fig_execs_ready(&engine->execs)) return FIG_OK;
     fig_engine_catch_up(engine);
     if (engine->staged != engine->launched)
@@ -184,7 +235,16 @@ fig_status fig_engine_prepare(fig_engine *engine) {
                         "prepare: %" PRId64 " staged steps wait for their launch, with what was "
                         "bound before",
                         engine->staged - engine->launched);
-    return fig_execs_prepare(&engine->execs);
+    const fig_status status = fig_execs_prepare(&engine->execs);
+    fig_stats_set(&engine->counters.prepares, engine->execs.prepares);
+    fig_stats_set(&engine->counters.patched_launches, engine->execs.patched_launches);
+    fig_engine_count_owned(engine);
+    return status;
+}
+
+fig_status fig_engine_prepare(fig_engine *engine) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    return fig_owner_leave(&engine->owner, fig_engine_prepare_own(engine));
 }
 
 /* ---- Bytes in and out ---------------------------------------------------------------------- */
@@ -204,85 +264,55 @@ static fig_status find_span(fig_engine *engine, const fig_span *span, const void
     return FIG_OK;
 }
 
-fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from) {
+/* What waits for a page table is there before it is written or read. */
+static fig_status write_bytes(fig_engine *engine, const fig_span *span, const void *from) {
     fig_span ours;
     uint8_t *address;
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, span, "fig_span"));
     FIG_TRY(find_span(engine, &ours, from, &address));
+    FIG_TRY(fig_page_tables_flush(&engine->tables, engine->running));
     return engine->api->copy_in(engine->dev, engine->stream, address, from, ours.bytes);
 }
 
-fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to) {
+static fig_status read_bytes(fig_engine *engine, const fig_span *span, void *to) {
     fig_span ours;
     uint8_t *address;
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, span, "fig_span"));
     FIG_TRY(find_span(engine, &ours, to, &address));
+    FIG_TRY(fig_page_tables_flush(&engine->tables, engine->running));
     return engine->api->copy_out(engine->dev, engine->stream, to, address, ours.bytes);
 }
 
-/* tensor: a page table. */
-static fig_status check_pages(const fig_engine *engine, const fig_pages *pages, uint32_t tensor) {
-    const fig_tensor_record *record = &engine->program->tensors[tensor - 1];
-    assert(record->rank == 2 && record->dtype == FIG_I32);
-    if (pages->sequence < 0 || pages->sequence >= record->dims[0])
-        return fig_fail(FIG_INVALID, "pages: sequence is %" PRId32 ", limit %" PRId64,
-                        pages->sequence, record->dims[0] - 1);
-    if (pages->first < 0 || pages->count < 0 ||
-        (int64_t)pages->first + pages->count > record->dims[1])
-        return fig_fail(FIG_INVALID,
-                        "pages: %" PRId32 " entries from %" PRId32 ", a sequence has %" PRId64,
-                        pages->count, pages->first, record->dims[1]);
-    if (pages->count > 0 && pages->pages == NULL)
-        return fig_fail(FIG_INVALID, "pages: pages is NULL");
-    int64_t limit = fig_binding_page_limit(&engine->bindings, tensor);
-    for (int32_t i = 0; i < pages->count; i++)
-        if (pages->pages[i] < 0 || pages->pages[i] >= limit)
-            return fig_fail(FIG_INVALID,
-                            "pages: pages[%" PRId32 "] is %" PRId32 ", the caches hold %" PRId64, i,
-                            pages->pages[i], limit);
+fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    return fig_owner_leave(&engine->owner, write_bytes(engine, span, from));
+}
+
+fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    return fig_owner_leave(&engine->owner, read_bytes(engine, span, to));
+}
+
+static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
+    fig_pages ours;
+    uint64_t ahead_bytes;
+    fig_engine_catch_up(engine);
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, pages, "fig_pages"));
+    const fig_page_order order = {(uint64_t)engine->launched, engine->running, engine->elsewhere};
+    FIG_TRY(fig_page_tables_set(&engine->tables, &ours, &order, &ahead_bytes));
+    fig_stats_add(&engine->counters.page_bytes, (int64_t)ahead_bytes);
+    fig_engine_count_owned(engine);
     return FIG_OK;
-}
-
-/* The next page table behind tensor t that is meant; 0: there is none. */
-static uint32_t next_table(const fig_engine *engine, const fig_pages *pages, uint32_t t) {
-    for (t++; t <= engine->program->tensor_count; t++) {
-        if (!engine->bindings.tensors[t - 1].tables) continue;
-        if (pages->table == NULL) return t;
-        if (strcmp(pages->table, fig_program_tensor_name(engine->program, t)) == 0) return t;
-    }
-    return 0;
-}
-
-static fig_status find_table(fig_engine *engine, const fig_pages *pages, uint32_t t) {
-    FIG_TRY(fig_binding_find(&engine->bindings, fig_program_tensor_name(engine->program, t), &t));
-    return check_pages(engine, pages, t);
-}
-
-static fig_status write_pages(fig_engine *engine, const fig_pages *pages, uint32_t t) {
-    const fig_bound_place *place = &engine->bindings.tensors[t - 1].place;
-    int64_t entry = pages->sequence * place->strides[0] + pages->first;
-    return engine->api->copy_in(engine->dev, engine->stream,
-                                place->address + (size_t)entry * sizeof(int32_t), pages->pages,
-                                (size_t)pages->count * sizeof(int32_t));
 }
 
 fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages) {
-    fig_pages ours;
-    FIG_TRY(fig_status_take_options(&ours, sizeof ours, pages, "fig_pages"));
-    const uint32_t first = next_table(engine, &ours, 0);
-    if (first == 0)
-        return fig_fail(FIG_INVALID, "pages: the program has no page table%s%s",
-                        ours.table != NULL ? " called " : "", ours.table != NULL ? ours.table : "");
-    for (uint32_t t = first; t != 0; t = next_table(engine, &ours, t))
-        FIG_TRY(find_table(engine, &ours, t));
-    for (uint32_t t = first; t != 0 && ours.count > 0; t = next_table(engine, &ours, t))
-        FIG_TRY(write_pages(engine, &ours, t));
-    return FIG_OK;
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    return fig_owner_leave(&engine->owner, set_pages(engine, pages));
 }
 
 /* ---- Waiting ------------------------------------------------------------------------------- */
 
-fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {
+static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
     FIG_TRY(engine->api->stream_wait(engine->dev, engine->stream, timeout_us));
     fig_engine_catch_up(engine);
     FIG_TRY(engine->api->stream_take_fault(engine->dev, engine->stream));
@@ -296,4 +326,9 @@ fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {
                         missed);
     return fig_fail(fig_engine_miss_status(engine),
                     "%" PRIu64 " replays found no plan staged and ran no rows", missed);
+}
+
+fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    return fig_owner_leave(&engine->owner, wait_and_judge(engine, timeout_us));
 }

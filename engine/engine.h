@@ -1,15 +1,19 @@
 /* engine.h: what an engine is made of.
  *
  * Owns nothing but the struct: engine.c sets it up and serves what is rare, replay.c runs the
- * steps, append.c hands them to a caller's own graphs. Invariant: launched <= staged, the steps
- * between are in the ring, and each was staged with the bindings that its exec still holds. */
+ * steps, append.c hands them to a caller's own graphs, measure.c times them. Invariant: launched <=
+ * staged, the steps between are those of plans in the ring, and each was staged with the bindings
+ * that its exec still holds. */
 #ifndef FIG_ENGINE_ENGINE_H
 #define FIG_ENGINE_ENGINE_H
 
 #include "engine/binding.h"
 #include "engine/device.h"
 #include "engine/execs.h"
+#include "engine/owner.h"
+#include "engine/page_tables.h"
 #include "engine/ring.h"
+#include "engine/stats.h"
 #include "graphs/step.h"
 
 /* The last fetch appended in one capture, or at once. */
@@ -18,11 +22,30 @@ typedef struct fig_engine_fetch {
     int32_t bucket;   /* index; -1: there was none */
 } fig_engine_fetch;
 
+enum { FIG_NUMA_NODE_LIMIT = 1024 }; /* counted from 1 */
+
 /* Captures in which a caller can be between a fetch and a segment at the same time, and what runs
  * at once; of more, the oldest is forgotten and needs its fetch again. */
 enum { FIG_ENGINE_FETCH_LIMIT = 1 + 8 };
 
+/* A plan that was staged. */
+typedef struct fig_engine_plan {
+    uint32_t bucket;
+    int64_t first, end; /* launches that it is for, counted from 0 since open */
+} fig_engine_plan;
+
+/* Plans with launches to come: as many as the ring has slots, and the one that runs. */
+enum { FIG_ENGINE_PLAN_LIMIT = 2 * FIG_SLOT_LIMIT };
+
+/* What fig_engine_read_stats may read at any time. */
+typedef struct fig_engine_counters {
+    int64_t staged, launched, taken_back, busy, reused_splits, uploaded_bytes, page_bytes;
+    int64_t prepares, patched_launches, owned_bytes, last_bucket;
+    fig_histogram host, period;
+} fig_engine_counters;
+
 struct fig_engine {
+    fig_owner owner;
     const fig_graphs *graphs;        /* the caller's, shared */
     const fig_program_view *program; /* theirs */
     const fig_device_api *api;
@@ -30,34 +53,66 @@ struct fig_engine {
     fig_dev_stream *stream;
     fig_block workspace; /* graphs->workspace.bytes */
     fig_block plan;      /* graphs->plan_bytes: the step's that runs */
-    fig_block cursor;    /* u64: number of the last plan fetched */
-    fig_block pinned;    /* [words][slots] */
+    fig_block state;     /* [fig_fetch_state][a slot] */
+    fig_block pinned;    /* [words][slots][pages in bulk] */
     fig_ring ring;
     fig_binding_table bindings;
     fig_execs execs;
+    fig_page_tables tables;
+    fig_plan_held held;
     fig_step_stamps stamps;
-    int32_t busy_us;
-    int64_t staged, launched;
-    int64_t own_launched; /* the last of them that was launched on `stream` by a call of ours */
-    uint32_t staged_buckets[FIG_SLOT_LIMIT]; /* step n's at n % FIG_SLOT_LIMIT, n from 0 */
-    int64_t busy_count, uploaded_bytes;
-    int32_t last_bucket;
-    uint64_t missed; /* misses that were reported */
-    fig_tie *tie;    /* to the pieces that callers' graphs hold */
+    int32_t busy_us, check_plans;
+    int64_t staged, launched; /* steps */
+    int64_t own_launched;     /* the last of them that was launched on `stream` by a call of ours */
+    fig_engine_plan plans[FIG_ENGINE_PLAN_LIMIT]; /* number n at n % FIG_ENGINE_PLAN_LIMIT */
+    uint64_t running;  /* number of the plan that the step launched next is of */
+    uint32_t drop_due; /* FIG_FETCH_DROP, FIG_FETCH_FORGET: what the device may hold of a plan that
+                          was taken back, or of the rest of one; 0: nothing */
+    int elsewhere;     /* 1: segments were appended to a stream other than ours */
+    uint32_t plan_bytes; /* of the plan staged last */
+    int64_t host_ns;     /* spent on the step that is being made */
+    int64_t launch_ns;   /* when the last launch was made; 0: none was */
+    uint64_t missed;     /* misses that were reported */
+    uint64_t torn;       /* torn plans that are accounted for in `held` */
+    fig_engine_counters counters;
+    fig_tie *tie; /* to the pieces that callers' graphs hold */
     fig_engine_fetch fetches[FIG_ENGINE_FETCH_LIMIT];
     uint32_t capture_count; /* with a fetch, so far */
 };
 
-/* Steps launched: by calls of ours, or by a graph of the caller's, which the ring shows once it has
- * fetched them. */
-static inline int64_t fig_engine_launched(const fig_engine *engine) {
-    const int64_t consumed = (int64_t)fig_ring_consumed(&engine->ring);
-    return consumed > engine->launched ? consumed : engine->launched;
+static inline fig_engine_plan *fig_engine_plan_of(fig_engine *engine, uint64_t number) {
+    return &engine->plans[number % FIG_ENGINE_PLAN_LIMIT];
 }
 
-static inline void fig_engine_catch_up(fig_engine *engine) {
-    engine->launched = fig_engine_launched(engine);
+/* Notes that `count` more steps were launched. */
+static inline void fig_engine_pass(fig_engine *engine, int64_t count) {
+    engine->launched += count;
+    fig_stats_set(&engine->counters.launched, engine->launched);
+    while (engine->running < engine->ring.next &&
+           fig_engine_plan_of(engine, engine->running)->end <= engine->launched)
+        engine->running++;
 }
+
+/* Steps are launched by calls of ours, or by a graph of the caller's, which the ring shows once it
+ * has fetched them. */
+static inline void fig_engine_catch_up(fig_engine *engine) {
+    const int64_t replays = (int64_t)fig_ring_replays(&engine->ring);
+    if (replays > engine->launched) fig_engine_pass(engine, replays - engine->launched);
+}
+
+/* The bucket of the step that is launched next; there is one. */
+static inline uint32_t fig_engine_next_bucket(fig_engine *engine) {
+    assert(engine->launched < engine->staged);
+    return fig_engine_plan_of(engine, engine->running)->bucket;
+}
+
+/* Brings the counter of the engine's own bytes up to date. */
+void fig_engine_count_owned(fig_engine *engine);
+/* fig_engine_prepare from within. */
+fig_status fig_engine_prepare_own(fig_engine *engine);
+
+/* What stage does with a step that was checked and its bucket chosen: FIG_BUSY, or it is staged. */
+fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index);
 
 /* What a step that ran no rows is: too large, where only the device knew its lengths. */
 static inline fig_status fig_engine_miss_status(const fig_engine *engine) {

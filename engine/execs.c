@@ -31,6 +31,9 @@ void fig_execs_finish(fig_execs *execs) {
         free(execs->buckets[i].segments);
         fig_lower_finish(&execs->buckets[i].lowered);
     }
+    if (execs->drop != NULL) execs->bindings->api->exec_destroy(execs->bindings->dev, execs->drop);
+    if (execs->forget != NULL)
+        execs->bindings->api->exec_destroy(execs->bindings->dev, execs->forget);
     free(execs->buckets);
     *execs = (fig_execs){0};
 }
@@ -52,7 +55,7 @@ static uint64_t value_of(const fig_execs *execs, const fig_reloc *reloc) {
     case FIG_RELOC_WORKSPACE: return address_of(places->workspace, reloc->addend);
     case FIG_RELOC_PLAN: return address_of(places->plan, reloc->addend);
     case FIG_RELOC_RING: return address_of(places->ring, reloc->addend);
-    case FIG_RELOC_RING_CURSOR: return address_of(places->cursor, reloc->addend);
+    case FIG_RELOC_RING_STATE: return address_of(places->state, reloc->addend);
     case FIG_RELOC_RING_WORDS: return address_of(places->words, reloc->addend);
     case FIG_RELOC_RING_SLOTS: return places->slot_count;
     case FIG_RELOC_RING_BYTES: return places->slot_bytes;
@@ -109,8 +112,19 @@ static fig_status add_call(const fig_execs *execs, const fig_bucket *caps, fig_d
     return bindings->api->graph_call(bindings->dev, graph, &call, after);
 }
 
-static fig_status add_launch(const fig_execs *execs, uint32_t bucket, fig_dev_graph *graph,
+/* What a graph is to be. */
+typedef struct graph_order {
+    uint32_t bucket;
+    fig_exec_range range;
+    int own;             /* 1: all of it, to be launched by us; 0: a part for a caller */
+    uint32_t first_node; /* of the graph: what launch `first` of the range becomes */
+    fig_dev_after after; /* what a launch comes after that comes after none of the range */
+} graph_order;
+
+static fig_status add_launch(const fig_execs *execs, const graph_order *order, fig_dev_graph *graph,
                              const fig_launch *launch, fig_dev_after after) {
+    const uint32_t bucket = order->bucket;
+    fig_fetch_params fetch;
     const fig_binding_table *bindings = execs->bindings;
     const fig_lowered *lowered = &execs->buckets[bucket].lowered;
     if (launch->op == FIG_OP_CALL)
@@ -122,15 +136,49 @@ static fig_status add_launch(const fig_execs *execs, uint32_t bucket, fig_dev_gr
                              .params_bytes = launch->params_bytes};
     memcpy(kernel.grid, launch->grid, sizeof kernel.grid);
     memcpy(kernel.block, launch->block, sizeof kernel.block);
+    if (launch->op == FIG_OP_FETCH && !order->own) {
+        memcpy(&fetch, kernel.params, sizeof fetch);
+        fetch.tells = 1;
+        kernel.params = &fetch;
+    }
     return bindings->api->graph_kernel(bindings->dev, graph, &kernel, after);
 }
 
-/* Launch `first` is the graph's node 0. Edges are sorted by what they lead to, so those into one
- * launch lie together; one that comes from outside of the range is none of the graph's. `from`:
- * [range.count] scratch. */
-static fig_status add_launches(const fig_execs *execs, uint32_t bucket, fig_exec_range range,
+static fig_dev_launch launch_of(fig_op op, const void *params) {
+    fig_launch_shape shape = {0};
+    fig_kernel_table[op].shape(params, &shape);
+    fig_dev_launch launch = {.op = op,
+                             .shared_bytes = shape.shared_bytes,
+                             .params = params,
+                             .params_bytes = fig_kernel_table[op].params_bytes};
+    memcpy(launch.grid, shape.grid, sizeof launch.grid);
+    memcpy(launch.block, shape.block, sizeof launch.block);
+    return launch;
+}
+
+/* Behind the middle of the launches: late enough that a host which runs ahead has staged the next
+ * step, and early enough to be done before the last. */
+static fig_status add_look_ahead(const fig_execs *execs, uint32_t launch_count,
+                                 fig_dev_graph *graph) {
+    const fig_device_api *api = execs->bindings->api;
+    const fig_exec_places *places = &execs->places;
+    const fig_look_ahead_params params = {.ring = places->ring,
+                                          .state = places->state,
+                                          .words = places->words,
+                                          .slot_count = places->slot_count,
+                                          .slot_bytes = places->slot_bytes};
+    fig_dev_launch launch = launch_of(FIG_OP_LOOK_AHEAD, &params);
+    const uint32_t middle = launch_count / 2;
+    launch.aside = 1;
+    return api->graph_kernel(execs->bindings->dev, graph, &launch, (fig_dev_after){&middle, 1});
+}
+
+/* Edges are sorted by what they lead to, so those into one launch lie together; one that comes from
+ * outside of the range is none of the graph's. `from`: [range.count] scratch. */
+static fig_status add_launches(const fig_execs *execs, const graph_order *order,
                                fig_dev_graph *graph, uint32_t *from) {
-    const fig_lowered *lowered = &execs->buckets[bucket].lowered;
+    const fig_lowered *lowered = &execs->buckets[order->bucket].lowered;
+    const fig_exec_range range = order->range;
     uint32_t edge = 0;
     while (edge < lowered->edge_count && lowered->edges[edge].to < range.first)
         edge++;
@@ -138,23 +186,25 @@ static fig_status add_launches(const fig_execs *execs, uint32_t bucket, fig_exec
         fig_dev_after after = {from, 0};
         for (; edge < lowered->edge_count && lowered->edges[edge].to == i; edge++)
             if (lowered->edges[edge].from >= range.first)
-                from[after.count++] = lowered->edges[edge].from - range.first;
-        FIG_TRY(add_launch(execs, bucket, graph, &lowered->launches[i], after));
+                from[after.count++] = order->first_node + lowered->edges[edge].from - range.first;
+        if (after.count == 0) after = order->after;
+        FIG_TRY(add_launch(execs, order, graph, &lowered->launches[i], after));
     }
     assert(range.first + range.count < lowered->launch_count || edge == lowered->edge_count);
-    return FIG_OK;
+    return order->own ? add_look_ahead(execs, lowered->launch_count, graph) : FIG_OK;
 }
 
-static fig_status make_graph(const fig_execs *execs, uint32_t bucket, fig_exec_range range,
+static fig_status make_graph(const fig_execs *execs, const graph_order *order,
                              fig_dev_graph **graph) {
+    const fig_exec_range range = order->range;
     const fig_device_api *api = execs->bindings->api;
     fig_dev *dev = execs->bindings->dev;
-    assert(range.count <= execs->buckets[bucket].lowered.launch_count - range.first);
+    assert(range.count <= execs->buckets[order->bucket].lowered.launch_count - range.first);
     uint32_t *from = calloc((size_t)range.count + 1, sizeof *from);
     *graph = NULL;
     if (from == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", range.count);
     fig_status status = api->graph_create(dev, graph);
-    if (status == FIG_OK) status = add_launches(execs, bucket, range, *graph, from);
+    if (status == FIG_OK) status = add_launches(execs, order, *graph, from);
     free(from);
     if (status == FIG_OK) return FIG_OK;
     api->graph_destroy(dev, *graph);
@@ -164,10 +214,11 @@ static fig_status make_graph(const fig_execs *execs, uint32_t bucket, fig_exec_r
 
 static fig_status make_exec(const fig_execs *execs, uint32_t bucket, fig_dev_exec **exec) {
     const fig_device_api *api = execs->bindings->api;
-    const fig_exec_range all = {0, execs->buckets[bucket].lowered.launch_count};
+    const graph_order order = {
+        .bucket = bucket, .range = {0, execs->buckets[bucket].lowered.launch_count}, .own = 1};
     fig_dev_graph *graph;
     *exec = NULL;
-    FIG_TRY(make_graph(execs, bucket, all, &graph));
+    FIG_TRY(make_graph(execs, &order, &graph));
     fig_status status = api->exec_create(execs->bindings->dev, exec, graph);
     api->graph_destroy(execs->bindings->dev, graph);
     return status;
@@ -231,6 +282,22 @@ static fig_status prepare_bucket(fig_execs *execs, uint32_t index) {
     return patch(execs, bucket);
 }
 
+/* Its addresses never change, so it is made once. */
+static fig_status prepare_drop(fig_execs *execs, uint32_t what, fig_dev_exec **drop) {
+    const fig_device_api *api = execs->bindings->api;
+    fig_dev *dev = execs->bindings->dev;
+    const fig_fetch_params params = {
+        .state = execs->places.state, .words = execs->places.words, .shape = {.bucket = what}};
+    const fig_dev_launch launch = launch_of(FIG_OP_FETCH, &params);
+    fig_dev_graph *graph;
+    if (*drop != NULL) return FIG_OK;
+    FIG_TRY(api->graph_create(dev, &graph));
+    fig_status status = api->graph_kernel(dev, graph, &launch, (fig_dev_after){NULL, 0});
+    if (status == FIG_OK) status = api->exec_create(dev, drop, graph);
+    api->graph_destroy(dev, graph);
+    return status;
+}
+
 int fig_execs_ready(const fig_execs *execs) {
     return execs->version == execs->bindings->version;
 }
@@ -255,6 +322,8 @@ fig_status fig_execs_prepare(fig_execs *execs) {
     FIG_TRY(fig_binding_complete(bindings));
     for (uint32_t i = 0; i < bindings->graphs->bucket_count; i++)
         FIG_TRY(prepare_bucket(execs, i));
+    FIG_TRY(prepare_drop(execs, FIG_FETCH_DROP, &execs->drop));
+    FIG_TRY(prepare_drop(execs, FIG_FETCH_FORGET, &execs->forget));
     FIG_TRY(let_go(execs));
     execs->version = bindings->version;
     execs->prepares++;
@@ -278,7 +347,67 @@ fig_status fig_execs_segment(fig_execs *execs, uint32_t index, fig_exec_range ra
         return FIG_OK;
     }
     assert(bucket->segment_count < limit);
-    FIG_TRY(make_graph(execs, index, range, graph));
+    const graph_order order = {.bucket = index, .range = range};
+    FIG_TRY(make_graph(execs, &order, graph));
     bucket->segments[bucket->segment_count++] = (fig_exec_segment){range, *graph};
     return FIG_OK;
+}
+
+/* ---- Nodes alone --------------------------------------------------------------------------- */
+
+uint32_t fig_execs_launch_count(const fig_execs *execs, uint32_t bucket) {
+    return execs->buckets[bucket].lowered.launch_count + 1;
+}
+
+/* The nodes of a range's first copy that none of it comes after; returns how many. */
+static uint32_t find_leaves(const fig_lowered *lowered, fig_exec_range range, uint32_t *leaves) {
+    uint32_t count = 0;
+    for (uint32_t i = range.first; i < range.first + range.count; i++) {
+        uint32_t edge = 0;
+        while (edge < lowered->edge_count && lowered->edges[edge].from != i)
+            edge++;
+        if (edge == lowered->edge_count) leaves[count++] = i - range.first;
+    }
+    return count;
+}
+
+/* scratch: [2 * range.count] the leaves of the copy before, and add_launches' own. */
+static fig_status add_copies(const fig_execs *execs, graph_order order, uint32_t copies,
+                             fig_dev_graph *graph, uint32_t *scratch) {
+    const uint32_t count = order.range.count;
+    const uint32_t leaf_count =
+        find_leaves(&execs->buckets[order.bucket].lowered, order.range, scratch);
+    for (uint32_t copy = 0; copy < copies; copy++) {
+        FIG_TRY(add_launches(execs, &order, graph, scratch + count));
+        for (uint32_t i = 0; i < leaf_count && copy > 0; i++)
+            scratch[i] += count;
+        order.first_node += count;
+        order.after = (fig_dev_after){scratch, leaf_count};
+    }
+    return FIG_OK;
+}
+
+static fig_status make_bare(const fig_execs *execs, const graph_order *order, uint32_t copies,
+                            uint32_t *scratch, fig_dev_exec **exec) {
+    const fig_device_api *api = execs->bindings->api;
+    fig_dev *dev = execs->bindings->dev;
+    fig_dev_graph *graph;
+    FIG_TRY(api->graph_create(dev, &graph));
+    fig_status status = add_copies(execs, *order, copies, graph, scratch);
+    if (status == FIG_OK) status = api->exec_create(dev, exec, graph);
+    api->graph_destroy(dev, graph);
+    return status;
+}
+
+fig_status fig_execs_bare(const fig_execs *execs, uint32_t bucket, uint32_t copies,
+                          fig_dev_exec **exec) {
+    const uint32_t count = execs->buckets[bucket].lowered.launch_count - 1;
+    const graph_order order = {.bucket = bucket, .range = {1, count}};
+    assert(fig_execs_ready(execs) && copies >= 1);
+    *exec = NULL;
+    uint32_t *scratch = calloc((size_t)count + 1, 2 * sizeof *scratch);
+    if (scratch == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", count);
+    fig_status status = make_bare(execs, &order, copies, scratch, exec);
+    free(scratch);
+    return status;
 }

@@ -1,10 +1,11 @@
-/* execs.h: each bucket as a graph that the device can launch, and parts of it that a caller asks
- * for.
+/* execs.h: each bucket as a graph that the device can launch, parts of it that a caller asks for,
+ * and its nodes alone.
  *
  * Owns the lowered launches, the filling in of addresses and the choice between patching a launch
- * and making its bucket anew; parts are always made anew. Invariant: an exec holds exactly the
- * params that stand in its bucket's lowered form, so what a new binding changes is found by
- * comparing. */
+ * and making its bucket anew; parts are always made anew. A bucket's own exec also looks ahead for
+ * the next plan, beside its later half; of a part the fetch itself tells the host what it did.
+ * Invariant: a bucket's own exec holds exactly the params that stand in its lowered form, so what a
+ * new binding changes is found by comparing. */
 #ifndef FIG_ENGINE_EXECS_H
 #define FIG_ENGINE_EXECS_H
 
@@ -13,7 +14,7 @@
 /* What relocations mean, beside the tensors. */
 typedef struct fig_exec_places {
     uint8_t *workspace;
-    void *plan, *ring, *cursor, *words;
+    void *plan, *ring, *state, *words;
     uint32_t slot_count, slot_bytes;
 } fig_exec_places;
 
@@ -39,8 +40,9 @@ typedef struct fig_execs {
     fig_binding_table *bindings;
     fig_dev_stream *stream;
     fig_exec_places places;
-    fig_exec_bucket *buckets; /* [bucket_count of the graphs] */
-    uint64_t version;         /* of the bindings that all of them hold; 0: of none */
+    fig_exec_bucket *buckets;    /* [bucket_count of the graphs] */
+    fig_dev_exec *drop, *forget; /* FIG_FETCH_DROP, FIG_FETCH_FORGET; NULL before prepare */
+    uint64_t version;            /* of the bindings that all of them hold; 0: of none */
     int64_t prepares, patched_launches;
 } fig_execs;
 
@@ -59,5 +61,13 @@ fig_status fig_execs_prepare(fig_execs *execs);
  * are nobody's to wait for: the stream that the graph is enqueued on orders them. */
 fig_status fig_execs_segment(fig_execs *execs, uint32_t bucket, fig_exec_range range,
                              fig_dev_graph **graph);
+
+/* Launches of a bucket's own exec, the fetch and the look ahead among them; prepared by then. */
+uint32_t fig_execs_launch_count(const fig_execs *execs, uint32_t bucket);
+/* A bucket's nodes alone, under whatever plan the device holds: no fetch and no look ahead.
+ * `copies` times one after another, each as a launch of its own would come after the one before.
+ * Holds the bindings in force; the caller's to destroy once it has ended. Ready by then. */
+fig_status fig_execs_bare(const fig_execs *execs, uint32_t bucket, uint32_t copies,
+                          fig_dev_exec **exec);
 
 #endif

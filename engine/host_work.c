@@ -194,14 +194,15 @@ static void run_call(const fig_host_work *work, const fig_host_node *node, fig_h
     if (answer == 0) return;
     fault->status = FIG_CALL;
     snprintf(fault->sentence, sizeof fault->sentence, "step %" PRIu64 ": call \"%s\" returned %d",
-             call->plan->sequence, call->name, answer);
+             fig_plan_tag_number(call->plan->tag), call->name, answer);
 }
 
 /* What follows a fault is skipped: it would read what was never written. A kernel that is skipped
- * leaves nothing behind that the next step would trip over, since each resets its own counters. */
+ * leaves nothing behind that the next step would trip over, since each resets its own counters. But
+ * what tells the host that the plan has left its slot runs, or the ring would fill up. */
 static void run_node(fig_host_work *work, uint32_t index, uint64_t *random, fig_host_fault *fault) {
     const fig_host_node *node = &work->nodes[index];
-    if (fault->status != FIG_OK) return;
+    if (fault->status != FIG_OK && node->op != FIG_OP_LOOK_AHEAD) return;
     if (node->op == FIG_OP_CALL) {
         run_call(work, node, fault);
     } else {

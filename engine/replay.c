@@ -1,72 +1,209 @@
-/* replay.c: stage a step, launch it, see how far the steps are.
+/* replay.c: stage a step, launch it, take it back, see how far the steps are.
  *
  * The only file that runs per step: nothing here allocates, locks or logs, and the one wait is for
- * a slot and bounded. A step changes the bytes of one slot, never a graph. Invariant: what was
- * staged is launched once, in the order staged, by the exec of the bucket that it was planned
- * for, or by a graph of the caller's that append.c gave that bucket's nodes. */
+ * a slot and bounded. A step changes the bytes of one slot, never a graph, and its launch is one
+ * call to the device. Invariant: what was staged is launched in the order staged, as often as its
+ * horizon says, by the exec of the bucket that it was planned for, or by a graph of the caller's
+ * that append.c gave that bucket's nodes. */
 #include "engine/engine.h"
+
+#include <time.h>
 
 #include "planner/status.h"
 
-fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
-    const fig_graphs *graphs = engine->graphs;
-    fig_plan_step planned;
-    uint8_t *slot;
-    int32_t index;
-    fig_engine_catch_up(engine);
-    FIG_TRY(fig_step_check(engine->program, step, &engine->stamps, &planned));
-    if (!fig_execs_ready(&engine->execs)) FIG_TRY(fig_engine_prepare(engine));
-    FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &planned, &index));
-    fig_status status = fig_ring_claim(&engine->ring, engine->busy_us, &slot);
-    engine->busy_count += status == FIG_BUSY;
-    FIG_TRY(status);
+static int64_t clock_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
 
-    engine->uploaded_bytes += fig_plan_write(&graphs->buckets[index].plan, &planned, slot);
-    fig_ring_publish(&engine->ring, slot);
-    engine->staged_buckets[engine->staged % FIG_SLOT_LIMIT] = (uint32_t)index;
-    engine->staged++;
-    engine->last_bucket = index;
+/* ---- Stage --------------------------------------------------------------------------------- */
+
+/* After all that was launched the device forgets what it took ahead and, where that was taken back,
+ * the rest of a horizon. */
+static fig_status drop(fig_engine *engine) {
+    const fig_execs *execs = &engine->execs;
+    fig_dev_exec *exec = engine->drop_due == FIG_FETCH_DROP ? execs->drop : execs->forget;
+    FIG_TRY(engine->api->exec_launch(engine->dev, exec, engine->stream));
+    /* A graph of the caller's on another stream may fetch before that is done. */
+    if (engine->elsewhere) FIG_TRY(engine->api->stream_wait(engine->dev, engine->stream, -1));
+    engine->drop_due = 0;
     return FIG_OK;
 }
 
-fig_status fig_engine_launch(fig_engine *engine) {
+/* What is rare: bindings that changed, a plan that was taken back or torn, more pages than a slot
+ * takes. */
+static fig_status catch_up_on_rare(fig_engine *engine) {
+    const uint64_t torn = fig_ring_torn(&engine->ring);
+    if (!fig_execs_ready(&engine->execs)) FIG_TRY(fig_engine_prepare_own(engine));
+    if (engine->drop_due != 0) FIG_TRY(drop(engine));
+    if (torn != engine->torn) engine->held.bucket = -1;
+    engine->torn = torn;
+    if (fig_page_tables_fit(&engine->tables)) return FIG_OK;
+    return fig_page_tables_flush(&engine->tables, engine->running);
+}
+
+static void write_slot(fig_engine *engine, const fig_plan_shape *shape, const fig_plan_step *step,
+                       uint8_t *slot) {
+    fig_engine_counters *counters = &engine->counters;
+    fig_plan_head *head = (fig_plan_head *)(void *)slot;
+    uint32_t sections = fig_plan_settle(shape, step, &engine->held);
+    if (engine->check_plans) sections |= FIG_PLAN_HAS_CHECKSUM;
+    uint32_t bytes = fig_plan_write(shape, step, sections, &engine->held, slot);
+    bytes = fig_page_tables_carry(&engine->tables, slot, bytes);
+    if (engine->check_plans) head->checksum = fig_plan_sum(slot, bytes);
+    fig_ring_publish(&engine->ring, slot, bytes);
+    engine->plan_bytes = bytes;
+    fig_stats_add(&counters->uploaded_bytes, bytes);
+    fig_stats_add(&counters->reused_splits,
+                  step->lengths != NULL && !(sections & FIG_PLAN_HAS_SPLITS));
+}
+
+fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index) {
+    uint8_t *slot;
+    fig_status status = fig_ring_claim(&engine->ring, engine->busy_us, &slot);
+    if (status == FIG_BUSY) fig_stats_add(&engine->counters.busy, 1);
+    FIG_TRY(status);
+
+    *fig_engine_plan_of(engine, engine->ring.next) =
+        (fig_engine_plan){(uint32_t)index, engine->staged, engine->staged + step->horizon};
+    write_slot(engine, &engine->graphs->buckets[index].plan, step, slot);
+    engine->staged += step->horizon;
+    fig_stats_set(&engine->counters.staged, engine->staged);
+    fig_stats_set(&engine->counters.last_bucket, index);
+    return FIG_OK;
+}
+
+static fig_status stage(fig_engine *engine, const fig_step *step) {
+    const fig_graphs *graphs = engine->graphs;
+    fig_plan_step planned;
+    int32_t index;
+    fig_ring_warm(&engine->ring, engine->plan_bytes);
+    fig_engine_catch_up(engine);
+    FIG_TRY(fig_step_check(engine->program, step, &engine->stamps, &planned));
+    FIG_TRY(catch_up_on_rare(engine));
+    FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &planned, &index));
+    return fig_replay_put(engine, &planned, index);
+}
+
+fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    const int64_t begin_ns = clock_ns();
+    const fig_status status = stage(engine, step);
+    engine->host_ns += clock_ns() - begin_ns;
+    return fig_owner_leave(&engine->owner, status);
+}
+
+/* ---- Launch -------------------------------------------------------------------------------- */
+
+static fig_status launch(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->launched == engine->staged)
         return fig_fail(FIG_INVALID, "launch: nothing is staged");
-    uint32_t index = engine->staged_buckets[engine->launched % FIG_SLOT_LIMIT];
-    FIG_TRY(
-        engine->api->exec_launch(engine->dev, engine->execs.buckets[index].exec, engine->stream));
-    engine->own_launched = ++engine->launched;
+    fig_dev_exec *exec = engine->execs.buckets[fig_engine_next_bucket(engine)].exec;
+    FIG_TRY(engine->api->exec_launch(engine->dev, exec, engine->stream));
+    fig_engine_pass(engine, 1);
+    engine->own_launched = engine->launched;
     return FIG_OK;
 }
 
+/* Notes a launch that was made, begun at begin_ns. */
+static void note_times(fig_engine *engine, int64_t begin_ns) {
+    const int64_t end_ns = clock_ns();
+    fig_stats_record(&engine->counters.host, engine->host_ns + end_ns - begin_ns);
+    if (engine->launch_ns != 0)
+        fig_stats_record(&engine->counters.period, end_ns - engine->launch_ns);
+    engine->launch_ns = end_ns;
+    engine->host_ns = 0;
+}
+
+fig_status fig_engine_launch(fig_engine *engine) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    const int64_t begin_ns = clock_ns();
+    const fig_status status = launch(engine);
+    if (status == FIG_OK) note_times(engine, begin_ns);
+    return fig_owner_leave(&engine->owner, status);
+}
+
+/* ---- Take back ----------------------------------------------------------------------------- */
+
+static void unpublish(fig_engine *engine) {
+    const uint8_t *slot = fig_ring_take_back(&engine->ring);
+    const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
+    const uint64_t before = engine->ring.next - 1;
+    const int64_t last = before > 0 ? (int64_t)fig_engine_plan_of(engine, before)->bucket : -1;
+    fig_page_tables_restore(&engine->tables, slot);
+    fig_stats_add(&engine->counters.uploaded_bytes, -(int64_t)head->bytes);
+    fig_stats_set(&engine->counters.last_bucket, last);
+}
+
+/* The newest plan: all of it where none of its steps was launched, else what is left. */
+static fig_status take_back(fig_engine *engine) {
+    fig_engine_catch_up(engine);
+    if (engine->launched == engine->staged)
+        return fig_fail(FIG_INVALID, "take back: nothing is staged");
+    fig_engine_plan *plan = fig_engine_plan_of(engine, engine->ring.next - 1);
+    const int64_t left = plan->first > engine->launched ? plan->first : engine->launched;
+    fig_stats_add(&engine->counters.taken_back, engine->staged - left);
+    engine->staged = left;
+    fig_stats_set(&engine->counters.staged, left);
+    plan->end = left;
+    if (plan->first == left) {
+        unpublish(engine);
+        if (engine->drop_due == 0) engine->drop_due = FIG_FETCH_FORGET;
+    } else {
+        fig_engine_pass(engine, 0);
+        engine->drop_due = FIG_FETCH_DROP;
+    }
+    engine->held.bucket = -1;
+    return FIG_OK;
+}
+
+fig_status fig_engine_take_back(fig_engine *engine) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    fig_status status = take_back(engine);
+    if (status == FIG_OK) status = drop(engine);
+    /* It is taken back all the same, and a device that is full is told before the next stage. */
+    return fig_owner_leave(&engine->owner, status == FIG_BUSY ? FIG_OK : status);
+}
+
 /* Where the launch fails nothing is staged by it either, so that a caller who tries again is not a
- * plan behind for ever after. */
-fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
-    const int64_t uploaded_bytes = engine->uploaded_bytes;
-    const int32_t last_bucket = engine->last_bucket;
-    FIG_TRY(fig_engine_stage(engine, step));
-    fig_status status = fig_engine_launch(engine);
+ * plan behind for ever after. The device, which has just refused a call, is told by the next. */
+static fig_status step_once(fig_engine *engine, const fig_step *step) {
+    FIG_TRY(stage(engine, step));
+    const int64_t staged = engine->staged;
+    fig_status status = launch(engine);
     if (status == FIG_OK) return FIG_OK;
+    fig_engine_catch_up(engine);
     /* A graph of the caller's that ran without a plan of its own may have taken this one. */
-    if (fig_engine_launched(engine) == engine->staged) return status;
-    fig_ring_take_back(&engine->ring);
-    engine->staged--;
-    engine->uploaded_bytes = uploaded_bytes;
-    engine->last_bucket = last_bucket;
+    if (engine->launched < staged) take_back(engine);
     return status;
 }
 
-/* Steps that are known to have ended. A fetch begins when all before it have ended, on whatever
+fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    const int64_t begin_ns = clock_ns();
+    const fig_status status = step_once(engine, step);
+    if (status == FIG_OK) {
+        note_times(engine, begin_ns);
+    } else {
+        engine->host_ns += clock_ns() - begin_ns;
+    }
+    return fig_owner_leave(&engine->owner, status);
+}
+
+/* ---- Looking ------------------------------------------------------------------------------- */
+
+/* Steps that are known to have ended. A step begins when all before it have ended, on whatever
  * stream; and those that we launched on our own stream have ended but for as many as are pending
  * there, each of them one launch or, of segments, several. */
 static int64_t count_completed(const fig_engine *engine, int64_t pending) {
-    const int64_t consumed = (int64_t)fig_ring_consumed(&engine->ring);
-    const int64_t fetched = consumed > 0 ? consumed - 1 : 0, own = engine->own_launched - pending;
+    const int64_t replays = (int64_t)fig_ring_replays(&engine->ring);
+    const int64_t fetched = replays > 0 ? replays - 1 : 0, own = engine->own_launched - pending;
     return own > fetched ? own : fetched;
 }
 
-fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
+static fig_status poll(fig_engine *engine, fig_progress *progress) {
     fig_progress ours = {.staged = engine->staged};
     int64_t pending;
     fig_status status =
@@ -80,17 +217,30 @@ fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
     return status == FIG_OK ? given : status;
 }
 
+fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
+    FIG_TRY(fig_owner_enter(&engine->owner));
+    return fig_owner_leave(&engine->owner, poll(engine, progress));
+}
+
 void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {
+    const fig_engine_counters *counters = &engine->counters;
     fig_engine_stats ours = {
-        .steps = fig_engine_launched(engine),
-        .busy = engine->busy_count,
-        .uploaded_bytes = engine->uploaded_bytes,
-        .prepares = engine->execs.prepares,
-        .patched_launches = engine->execs.patched_launches,
-        .last_bucket = engine->last_bucket,
+        .staged = fig_stats_get(&counters->staged),
+        .launched = fig_stats_get(&counters->launched),
+        .taken_back = fig_stats_get(&counters->taken_back),
+        .busy = fig_stats_get(&counters->busy),
+        .missed = (int64_t)fig_ring_missed(&engine->ring),
+        .reused_splits = fig_stats_get(&counters->reused_splits),
+        .uploaded_bytes = fig_stats_get(&counters->uploaded_bytes),
+        .page_bytes = fig_stats_get(&counters->page_bytes),
+        .prepares = fig_stats_get(&counters->prepares),
+        .patched_launches = fig_stats_get(&counters->patched_launches),
+        .last_bucket = (int32_t)fig_stats_get(&counters->last_bucket),
         .workspace_bytes = engine->workspace.bytes,
-        .owned_bytes = fig_binding_owned_bytes(&engine->bindings),
+        .owned_bytes = (uint64_t)fig_stats_get(&counters->owned_bytes),
         .pinned_bytes = engine->pinned.bytes,
     };
+    fig_stats_read(&counters->host, &ours.host);
+    fig_stats_read(&counters->period, &ours.period);
     fig_status_give(stats, &ours, sizeof ours, "fig_engine_stats");
 }

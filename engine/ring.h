@@ -1,8 +1,8 @@
 /* ring.h: the plan ring, the host's end of it.
  *
- *     words: consumed, missed        written by the device
- *     slot 0 [head][rows][split]     written by the host, read by the device
- *     slot 1 [head][rows][split]
+ *     words: consumed, replays, ..   written by the device
+ *     slot 0 [head][rows][split]..   written by the host, read by the device
+ *     slot 1 [head][rows][split]..
  *     ...
  *
  * Plan number n, from 1, goes to slot (n - 1) % slot_count. Owns which slot is free and the order
@@ -22,33 +22,53 @@ typedef struct fig_ring {
     uint64_t next; /* number of the next plan published */
 } fig_ring;
 
-/* Number of the last plan that left its slot. Partner: the release in fig_fetch_twin, which comes
+/* Number of the last plan that left its slot. Partner: the release in kernels/fetch.c, which comes
  * after its reading of the slot, so that what the host writes next comes after it too. */
 static inline uint64_t fig_ring_consumed(const fig_ring *ring) {
     return __atomic_load_n(&ring->words->consumed, __ATOMIC_ACQUIRE);
 }
 
-/* Replays that found no plan. Partner: the release in fig_fetch_twin. */
+/* Launches that ran under a plan, as far as the device has told. Partner: as above. */
+static inline uint64_t fig_ring_replays(const fig_ring *ring) {
+    return __atomic_load_n(&ring->words->replays, __ATOMIC_ACQUIRE);
+}
+
+/* Launches that found no plan, and those of them whose plan was not whole. Partner: the releases in
+ * kernels/fetch.c. */
 static inline uint64_t fig_ring_missed(const fig_ring *ring) {
     return __atomic_load_n(&ring->words->missed, __ATOMIC_ACQUIRE);
 }
+static inline uint64_t fig_ring_torn(const fig_ring *ring) {
+    return __atomic_load_n(&ring->words->torn, __ATOMIC_ACQUIRE);
+}
 
-/* Makes the claimed slot the device's. Partner: the acquire in fig_fetch_twin, which reads on only
- * where it finds the number it waits for, and then finds the whole plan. */
-static inline void fig_ring_publish(fig_ring *ring, uint8_t *slot) {
+/* Begins to bring so many bytes of the next slot into the core's own cache, which the device has
+ * read since: what is written there later need not wait for them. */
+static inline void fig_ring_warm(const fig_ring *ring, uint32_t bytes) {
+    const uint8_t *slot = ring->slots + (ring->next - 1) % ring->slot_count * ring->slot_bytes;
+    for (uint32_t i = 0; i < bytes && i < ring->slot_bytes; i += 64)
+        __builtin_prefetch(slot + i, 1);
+}
+
+/* Makes the claimed slot the device's, of which `bytes` are used. Partner: the acquire in
+ * kernels/fetch.c, which reads on only where it finds the number it waits for, and then finds the
+ * whole plan. */
+static inline void fig_ring_publish(fig_ring *ring, uint8_t *slot, uint32_t bytes) {
     fig_plan_head *head = (fig_plan_head *)(void *)slot;
-    __atomic_store_n(&head->sequence, ring->next, __ATOMIC_RELEASE);
+    __atomic_store_n(&head->tag, fig_plan_tag(ring->next, bytes), __ATOMIC_RELEASE);
     ring->next++;
 }
 
 /* Unpublishes the newest plan, for which nothing was or will be launched: its slot is claimed next,
- * and no replay finds it there. Partner: the acquire in fig_fetch_twin. */
-static inline void fig_ring_take_back(fig_ring *ring) {
+ * and no launch finds it there. One that looked ahead may have taken it, which is why the device is
+ * to be told too. Returns the slot. Partner: the acquire in kernels/fetch.c. */
+static inline uint8_t *fig_ring_take_back(fig_ring *ring) {
     assert(ring->next > fig_ring_consumed(ring) + 1);
     ring->next--;
-    uint64_t index = (ring->next - 1) % ring->slot_count;
-    fig_plan_head *head = (fig_plan_head *)(void *)(ring->slots + index * ring->slot_bytes);
-    __atomic_store_n(&head->sequence, 0, __ATOMIC_RELEASE);
+    uint8_t *slot = ring->slots + (ring->next - 1) % ring->slot_count * ring->slot_bytes;
+    fig_plan_head *head = (fig_plan_head *)(void *)slot;
+    __atomic_store_n(&head->tag, 0, __ATOMIC_RELEASE);
+    return slot;
 }
 
 /* slots and words: zeroed memory that outlives the ring. */

@@ -13,6 +13,7 @@
 
 #include "graphs/codec.h"
 #include "graphs/file.h"
+#include "planner/size.h"
 #include "planner/status.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -194,6 +195,15 @@ void fig_graphs_destroy(fig_graphs *graphs) {
     free(graphs->digests);
     free(graphs->made_digests);
     free(graphs);
+}
+
+uint32_t fig_graphs_page_limit(const fig_graphs *graphs) {
+    return 64 + 2 * (uint32_t)fig_program_view_of(graphs->program)->spec.batch_limit;
+}
+
+uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs) {
+    const uint64_t pages_bytes = fig_graphs_page_limit(graphs) * sizeof(fig_plan_page);
+    return (uint32_t)fig_size_align(graphs->plan_bytes + pages_bytes, 64);
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */

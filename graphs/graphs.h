@@ -13,6 +13,9 @@ enum { FIG_LAUNCH_LIMIT = 1 << 22 };
 /* An engine's ring of plans: how deep it may be, and is where nobody says. */
 enum { FIG_SLOT_LEAST = 2, FIG_SLOT_LIMIT = 64, FIG_SLOT_DEFAULT = 4 };
 
+/* Pages that travel ahead of plans pass through so much pinned memory. */
+enum { FIG_GRAPHS_BULK_BYTES = 256 << 10 };
+
 /* What the library that made the graphs says of itself. No part of what they mean, and kept so that
  * graphs saved again give the same file, whichever library loaded them. */
 typedef struct fig_graphs_maker {
@@ -48,6 +51,11 @@ typedef struct fig_graphs_parts {
     const fig_graphs_maker *maker;
     const uint64_t *made_digests;
 } fig_graphs_parts;
+/* Entries of page tables that one plan may change: two for each row of a step, and some. */
+uint32_t fig_graphs_page_limit(const fig_graphs *graphs);
+/* Of a slot of the ring: the largest plan and its pages; a multiple of 64. */
+uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs);
+
 fig_status fig_graphs_assemble(fig_graphs **graphs, const fig_graphs_parts *parts);
 
 #endif

@@ -281,7 +281,7 @@ static void print_reloc(fig_print *print, const char *key, const fig_inspect_val
         break;
     case FIG_RELOC_PLAN: fig_print_string(print, "engine", "plan"); break;
     case FIG_RELOC_RING: fig_print_string(print, "engine", "ring"); break;
-    case FIG_RELOC_RING_CURSOR: fig_print_string(print, "engine", "ring_cursor"); break;
+    case FIG_RELOC_RING_STATE: fig_print_string(print, "engine", "ring_state"); break;
     case FIG_RELOC_RING_WORDS: fig_print_string(print, "engine", "ring_words"); break;
     case FIG_RELOC_RING_SLOTS: fig_print_string(print, "engine", "ring_slots"); break;
     case FIG_RELOC_RING_BYTES: fig_print_string(print, "engine", "ring_slot_bytes"); break;

@@ -377,7 +377,7 @@ static void describe_reloc(char text[VALUE_BYTES], const fig_inspect_value *valu
         break;
     case FIG_RELOC_PLAN: snprintf(text, VALUE_BYTES, "plan"); break;
     case FIG_RELOC_RING: snprintf(text, VALUE_BYTES, "ring"); break;
-    case FIG_RELOC_RING_CURSOR: snprintf(text, VALUE_BYTES, "ring's cursor"); break;
+    case FIG_RELOC_RING_STATE: snprintf(text, VALUE_BYTES, "ring's state"); break;
     case FIG_RELOC_RING_WORDS: snprintf(text, VALUE_BYTES, "ring's words"); break;
     case FIG_RELOC_RING_SLOTS: snprintf(text, VALUE_BYTES, "ring's slots"); break;
     case FIG_RELOC_RING_BYTES: snprintf(text, VALUE_BYTES, "bytes of a slot"); break;

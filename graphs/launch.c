@@ -132,16 +132,14 @@ static void put_field(filling *f, const fig_field *field) {
     case FIG_FIELD_ROWS: put_rows(f, field); return;
     case FIG_FIELD_MULTIPLE: put_multiple(f, field); return;
     case FIG_FIELD_KV_LIMIT: put_number(f, field, f->source->view->spec.kv_limit); return;
-    case FIG_FIELD_BUCKET: put_number(f, field, shape->plan.bucket); return;
     case FIG_FIELD_PLAN: put_symbol(f, field, FIG_RELOC_PLAN); return;
-    case FIG_FIELD_PLAN_BYTES: put_number(f, field, shape->plan.layout.bytes); return;
     case FIG_FIELD_PLAN_SHAPE: put_bytes(f, field, &shape->plan, sizeof shape->plan); return;
     case FIG_FIELD_PLAN_SECTION: put_plan_section(f, field); return;
     case FIG_FIELD_SPLIT: put_split(f, field); return;
     case FIG_FIELD_HEADS: put_heads(f, field); return;
     case FIG_FIELD_WORKSPACE: put_workspace(f, field); return;
     case FIG_FIELD_RING: put_symbol(f, field, FIG_RELOC_RING); return;
-    case FIG_FIELD_RING_CURSOR: put_symbol(f, field, FIG_RELOC_RING_CURSOR); return;
+    case FIG_FIELD_RING_STATE: put_symbol(f, field, FIG_RELOC_RING_STATE); return;
     case FIG_FIELD_RING_WORDS: put_symbol(f, field, FIG_RELOC_RING_WORDS); return;
     case FIG_FIELD_RING_SLOTS: put_symbol(f, field, FIG_RELOC_RING_SLOTS); return;
     case FIG_FIELD_RING_BYTES: put_symbol(f, field, FIG_RELOC_RING_BYTES); return;

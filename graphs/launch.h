@@ -14,7 +14,7 @@ typedef enum fig_reloc_kind {
     FIG_RELOC_WORKSPACE,   /* address of the workspace + addend */
     FIG_RELOC_PLAN,        /* address */
     FIG_RELOC_RING,        /* address */
-    FIG_RELOC_RING_CURSOR, /* address */
+    FIG_RELOC_RING_STATE,  /* address */
     FIG_RELOC_RING_WORDS,  /* address */
     FIG_RELOC_RING_SLOTS,  /* u32 */
     FIG_RELOC_RING_BYTES   /* u32 */

@@ -52,7 +52,8 @@ static fig_status count_token_bytes(const fig_program_view *view, uint64_t *byte
     return FIG_OK;
 }
 
-/* Pinned is the ring: what a fetch tells the host, and slots, each at a multiple of 64. */
+/* Pinned is the ring, which is what the device tells the host and slots, and what pages in bulk
+ * pass through. The device has a plan, how far it is, and the slot that it took ahead. */
 static fig_status fill_memory(const fig_graphs *graphs, int32_t slots, fig_memory_info *info) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     if (slots == 0) slots = FIG_SLOT_DEFAULT;
@@ -60,11 +61,12 @@ static fig_status fill_memory(const fig_graphs *graphs, int32_t slots, fig_memor
         return fig_fail(FIG_INVALID, "memory: slots is %" PRId32 ", limits %d to %d", slots,
                         FIG_SLOT_LEAST, FIG_SLOT_LIMIT);
     info->workspace_bytes = graphs->workspace.bytes;
-    info->plan_bytes = graphs->plan_bytes;
+    info->plan_bytes = graphs->plan_bytes + sizeof(fig_fetch_state) + fig_graphs_slot_bytes(graphs);
     info->state_bytes = state_bytes_of(view);
-    info->pinned_bytes = WORDS_BYTES + (uint64_t)slots * fig_size_align(graphs->plan_bytes, 64);
+    info->pinned_bytes =
+        WORDS_BYTES + (uint64_t)slots * fig_graphs_slot_bytes(graphs) + FIG_GRAPHS_BULK_BYTES;
     info->exec_bytes = (uint64_t)graphs->bucket_count *
-                       (EXEC_BYTES + (uint64_t)(view->node_count + 1) * EXEC_LAUNCH_BYTES);
+                       (EXEC_BYTES + (uint64_t)(view->node_count + 2) * EXEC_LAUNCH_BYTES);
     return count_token_bytes(view, &info->token_bytes);
 }
 

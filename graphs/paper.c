@@ -46,6 +46,22 @@ static void report_split(const fig_bucket_shape *shape, const uint8_t *plan, int
     report->partial_limit = fig_split_partial_limit(split);
 }
 
+/* Of a plan that leaves nothing out, as that of an engine's first step; where only the device knows
+ * the lengths there is no split to report on. */
+static fig_status report_whole(const fig_bucket_shape *shape, const fig_plan_step *step,
+                               fig_plan_held *held, fig_plan_report *report) {
+    /* Two in one: what travels, and behind it what becomes of it. */
+    const uint32_t limit = shape->plan.layout.bytes;
+    uint8_t *slot = calloc(2, limit);
+    if (slot == NULL) return fig_fail(FIG_NOMEM, "plan: %u bytes", limit);
+    const uint32_t sections = fig_plan_settle(&shape->plan, step, held);
+    report->plan_bytes = fig_plan_write(&shape->plan, step, sections, held, slot);
+    fig_plan_unpack(&shape->plan, slot, slot + limit);
+    if (shape->plan.class_count > 0) report_split(shape, slot + limit, step->rows, report);
+    free(slot);
+    return FIG_OK;
+}
+
 static fig_status report_plan(const fig_graphs *graphs, const fig_plan_step *step,
                               fig_plan_report *report) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
@@ -54,17 +70,14 @@ static fig_status report_plan(const fig_graphs *graphs, const fig_plan_step *ste
     FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, step, &index));
     FIG_TRY(fig_classes_find(view, &classes));
     const fig_bucket_shape *shape = &graphs->buckets[index];
-    uint8_t *plan = calloc(1, shape->plan.layout.bytes);
-    if (plan == NULL) return fig_fail(FIG_NOMEM, "plan: %u bytes", shape->plan.layout.bytes);
+    fig_plan_held held;
+    FIG_TRY(fig_plan_held_init(&held, shape->plan.row_limit));
     report->bucket = index;
-    report->plan_bytes = fig_plan_write(&shape->plan, step, plan);
     report->plan_bytes_limit = shape->plan.layout.bytes;
-    if (classes.count > 0) {
-        report->heads = fig_classes_heads(&classes.of[0], shape->variant);
-        report_split(shape, plan, step->rows, report);
-    }
-    free(plan);
-    return FIG_OK;
+    if (classes.count > 0) report->heads = fig_classes_heads(&classes.of[0], shape->variant);
+    fig_status status = report_whole(shape, step, &held, report);
+    fig_plan_held_finish(&held);
+    return status;
 }
 
 fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *step,
@@ -75,7 +88,7 @@ fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *step,
     FIG_TRY(fig_status_take_options(&given, sizeof given, report, "fig_plan_report"));
     ours.worker_tiles = given.worker_tiles;
     ours.worker_capacity = given.worker_capacity;
-    fig_step_stamps stamps = {calloc((size_t)view->spec.sequence_limit, sizeof *stamps.of), 0};
+    fig_step_stamps stamps = {.of = calloc((size_t)view->spec.sequence_limit, sizeof *stamps.of)};
     fig_status status = FIG_OK;
     if (stamps.of == NULL)
         status = fig_fail(FIG_NOMEM, "plan: %" PRId32 " stamps", view->spec.sequence_limit);

@@ -1,7 +1,9 @@
 /* step.c: whether a caller's step is one that the program allows.
  *
- * Runs once per step on the hot path: no allocation, one pass over the rows. Invariant: kernels
- * read what passes here without looking again, so every index is checked, of idle rows too. */
+ * Runs once per step on the hot path: no allocation, and a few cycles a row where nothing is wrong;
+ * where something is, the rows are gone over again, one by one, for the sentence. Invariant:
+ * kernels read what passes here without looking again, so every index is checked, of idle rows
+ * too. */
 #include "graphs/step.h"
 
 #include <inttypes.h>
@@ -33,6 +35,21 @@ static fig_status check_arrays(const fig_step *step, int on_device) {
     return FIG_OK;
 }
 
+/* *ahead: what a row with tokens may still grow by under the split of this step. */
+static fig_status check_horizon(const fig_spec *spec, const fig_step *step, int32_t *ahead) {
+    *ahead = 0;
+    if (step->horizon < 0)
+        return fig_fail(FIG_INVALID, "step: horizon is %" PRId32 ", it must be at least 0",
+                        step->horizon);
+    if (step->horizon <= 1 || step->kv_lengths == NULL) return FIG_OK;
+    const int32_t limit = (spec->kv_limit - 1) / spec->row_tokens + 1;
+    if (step->horizon > limit)
+        return fig_fail(FIG_TOO_LARGE, "step: horizon is %" PRId32 ", limit %" PRId32,
+                        step->horizon, limit);
+    *ahead = (step->horizon - 1) * spec->row_tokens;
+    return FIG_OK;
+}
+
 static fig_status check_rows(const fig_spec *spec, const fig_step *step) {
     if (step->rows < 0)
         return fig_fail(FIG_INVALID, "step: rows is %" PRId32 ", it must be at least 0",
@@ -44,7 +61,7 @@ static fig_status check_rows(const fig_spec *spec, const fig_step *step) {
 }
 
 /* A row that is not idle has a token for each of its queries. */
-static fig_status check_length(const fig_spec *spec, int32_t row, int32_t length) {
+static fig_status check_length(const fig_spec *spec, int32_t row, int32_t length, int32_t ahead) {
     if (length < 0)
         return fig_fail(FIG_INVALID,
                         "step: kv_lengths[%" PRId32 "] is %" PRId32 ", it must be at least 0", row,
@@ -58,6 +75,11 @@ static fig_status check_length(const fig_spec *spec, int32_t row, int32_t length
         return fig_fail(FIG_TOO_LARGE,
                         "step: kv_lengths[%" PRId32 "] is %" PRId32 ", limit %" PRId32, row, length,
                         spec->kv_limit);
+    if (length > 0 && length > spec->kv_limit - ahead)
+        return fig_fail(FIG_TOO_LARGE,
+                        "step: kv_lengths[%" PRId32 "] is %" PRId32 " and grows by %" PRId32
+                        " within the horizon, limit %" PRId32,
+                        row, length, ahead, spec->kv_limit);
     return FIG_OK;
 }
 
@@ -87,9 +109,9 @@ static fig_status check_sequence(const fig_spec *spec, const fig_step *step, int
 }
 
 /* One row; lengths that only the device knows count as tokens. */
-static fig_status check_row(const fig_spec *spec, const fig_step *step, int32_t row,
+static fig_status check_row(const fig_spec *spec, const fig_step *step, int32_t row, int32_t ahead,
                             fig_step_stamps *stamps) {
-    if (step->kv_lengths != NULL) FIG_TRY(check_length(spec, row, step->kv_lengths[row]));
+    if (step->kv_lengths != NULL) FIG_TRY(check_length(spec, row, step->kv_lengths[row], ahead));
     FIG_TRY(check_sequence(spec, step, row, stamps));
     if (step->positions == NULL || step->positions[row] >= 0) return FIG_OK;
     return fig_fail(FIG_INVALID,
@@ -97,27 +119,106 @@ static fig_status check_row(const fig_spec *spec, const fig_step *step, int32_t 
                     step->positions[row]);
 }
 
+/* ---- All rows at once ---------------------------------------------------------------------- */
+
+/* 1: no check_length would refuse. */
+static int are_lengths_sound(const fig_spec *spec, const fig_step *step, int32_t ahead) {
+    const uint32_t most = (uint32_t)(spec->kv_limit - ahead);
+    const uint32_t too_few = (uint32_t)spec->row_tokens - 1;
+    int bad = 0;
+    for (int32_t row = 0; row < step->rows; row++) {
+        const uint32_t length = (uint32_t)step->kv_lengths[row];
+        bad |= (length > most) | (length - 1 < too_few); /* 0 - 1 is not below any */
+    }
+    return !bad;
+}
+
+static int are_positions_sound(const fig_step *step) {
+    int32_t any = 0;
+    for (int32_t row = 0; row < step->rows; row++)
+        any |= step->positions[row];
+    return any >= 0;
+}
+
+/* 1: they are those of a step whose rows all had tokens, so whichever have them now are sound. */
+static int are_sequences_known(const fig_step *step, const fig_step_stamps *stamps) {
+    return stamps->known != NULL && stamps->known_rows == step->rows && step->rows > 0 &&
+           memcmp(stamps->known, step->sequences, (size_t)step->rows * sizeof *stamps->known) == 0;
+}
+
+static void keep_sequences(const fig_step *step, fig_step_stamps *stamps) {
+    if (stamps->known == NULL) return;
+    stamps->known_rows = step->rows;
+    if (step->rows > 0)
+        memcpy(stamps->known, step->sequences, (size_t)step->rows * sizeof *stamps->known);
+}
+
+/* 1: no check_sequence would refuse. An idle row's stamp stays as it is. */
+static int are_sequences_sound(const fig_spec *spec, const fig_step *step,
+                               fig_step_stamps *stamps) {
+    const int32_t *lengths = step->kv_lengths, limit = spec->sequence_limit;
+    if (step->sequences == NULL) {
+        int busy = 0;
+        for (int32_t row = limit; row < step->rows; row++)
+            busy |= lengths == NULL || lengths[row] != 0;
+        return !busy;
+    }
+    if (are_sequences_known(step, stamps)) return 1;
+    const uint32_t last = stamps->last; /* which no store below changes */
+    uint32_t *of = stamps->of;
+    int twice = 0, all_busy = 1;
+    for (int32_t row = 0; row < step->rows; row++) {
+        const uint32_t sequence = (uint32_t)step->sequences[row];
+        if (sequence >= (uint32_t)limit) return 0;
+        const uint32_t stamp = of[sequence];
+        const int busy = lengths == NULL || lengths[row] != 0;
+        twice |= busy & (stamp == last);
+        of[sequence] = busy ? last : stamp;
+        all_busy &= busy;
+    }
+    if (!twice && all_busy) keep_sequences(step, stamps);
+    return !twice;
+}
+
+static void take_stamp(const fig_spec *spec, fig_step_stamps *stamps) {
+    if (++stamps->last != 0) return;
+    memset(stamps->of, 0, (size_t)spec->sequence_limit * sizeof *stamps->of);
+    stamps->last = 1;
+}
+
+static fig_status check_all_rows(const fig_spec *spec, const fig_step *step, int32_t ahead,
+                                 fig_step_stamps *stamps) {
+    take_stamp(spec, stamps);
+    if ((step->kv_lengths == NULL || are_lengths_sound(spec, step, ahead)) &&
+        (step->positions == NULL || are_positions_sound(step)) &&
+        are_sequences_sound(spec, step, stamps))
+        return FIG_OK;
+    take_stamp(spec, stamps);
+    for (int32_t row = 0; row < step->rows; row++)
+        FIG_TRY(check_row(spec, step, row, ahead, stamps));
+    return FIG_OK;
+}
+
 fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
                           fig_step_stamps *stamps, fig_plan_step *plan) {
     const fig_spec *spec = &program->spec;
     fig_step ours;
+    int32_t ahead;
     memset(plan, 0, sizeof *plan);
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, step, "fig_step"));
     FIG_TRY(check_rows(spec, &ours));
     FIG_TRY(check_arrays(&ours, fig_program_reads_lengths(program)));
-    if (++stamps->last == 0) {
-        memset(stamps->of, 0, (size_t)spec->sequence_limit * sizeof *stamps->of);
-        stamps->last = 1;
-    }
-    for (int32_t row = 0; row < ours.rows; row++)
-        FIG_TRY(check_row(spec, &ours, row, stamps));
+    FIG_TRY(check_horizon(spec, &ours, &ahead));
+    FIG_TRY(check_all_rows(spec, &ours, ahead, stamps));
     const int64_t most = (int64_t)ours.rows * spec->kv_limit;
     *plan = (fig_plan_step){.rows = ours.rows,
                             .lengths = ours.kv_lengths,
                             .positions = ours.positions,
                             .sequences = ours.sequences,
                             .token_limit = most,
-                            .bucket = ours.bucket};
+                            .bucket = ours.bucket,
+                            .horizon = ours.horizon > 0 ? ours.horizon : 1,
+                            .row_tokens = ours.kv_lengths != NULL ? spec->row_tokens : 0};
     if (ours.token_limit > 0 && ours.token_limit < most) plan->token_limit = ours.token_limit;
     return FIG_OK;
 }

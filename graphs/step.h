@@ -10,10 +10,14 @@
 #include "planner/plan.h"
 
 /* Lets a check find a sequence named twice in O(rows) without allocating: a sequence met carries
- * the check's number, and numbers are not used again before all of them are wiped. */
+ * the check's number, and numbers are not used again before all of them are wiped. Most steps name
+ * the sequences of the step before, which were found to be sound. */
 typedef struct fig_step_stamps {
     uint32_t *of; /* [sequence_limit] the owner's, zeroed at first */
     uint32_t last;
+    int32_t known_rows;
+    int32_t *known; /* [batch_limit] the owner's: sequences of known_rows rows, no two alike; NULL:
+                       none are kept */
 } fig_step_stamps;
 
 /* *plan points at the step's arrays. FIG_TOO_LARGE: rows or a length beyond the spec's limits. */

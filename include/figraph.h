@@ -351,6 +351,10 @@ typedef struct fig_step {
     const int32_t *sequences;  /* [rows] whose tokens; NULL: row r is sequence r */
     int64_t token_limit;       /* lengths on the device: most tokens in all; 0: any */
     int32_t bucket;            /* n: the n-th, a graph of the caller's; 0: the cheapest that fits */
+    int32_t horizon; /* how many launches it is for, 0: 1. At each but the first, rows that
+                                  are not idle have grown by row_tokens, on the device; the split
+                                  is that of the last one, and the caller has given all their pages.
+                                  Lengths on the device: nothing grows, each launch reads them */
 } fig_step;
 
 /* What planning a step would do; nothing runs. */
@@ -384,6 +388,9 @@ typedef struct fig_engine_options {
     int32_t plain;   /* cuda: 1: the kernels for any chip since 8.0, even where better ones fit */
     void *stream;    /* cuda: the caller's CUstream of that GPU's primary context, open longer
                              than the engine; NULL: the engine's own */
+    int32_t check_plans;  /* 1: each plan carries a checksum, and a launch that finds another on the
+                            device runs no rows, which is a fault (FIG_DRIVER) */
+    int32_t numa_node;    /* where the ring lies: n: on node n - 1; 0: on the GPU's; -1: anywhere */
     int64_t fail_at_call; /* the n-th device call fails; 0: never */
     uint64_t shuffle;     /* host only: seeds an order of nodes and blocks, any that a GPU might
                              take; 0: as recorded */
@@ -392,10 +399,17 @@ typedef struct fig_engine_options {
 typedef struct fig_engine fig_engine;
 FIG_API fig_status fig_engine_open(fig_engine **engine, const fig_graphs *graphs,
                                    const fig_engine_options *options);
-/* Waits for steps in flight, then frees all that the engine allocated. */
+/* Waits for steps in flight, takes back what is staged, and frees all that the engine allocated. A
+ * graph of the caller's that holds segments of it may live on, and even be launched: it runs no
+ * rows. What such a graph reads is kept until the process ends. */
 FIG_API void fig_engine_close(fig_engine *engine);
 FIG_API fig_device fig_engine_device(const fig_engine *engine); /* what AUTO became */
 FIG_API fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits);
+/* Binds the calling thread to the cores beside the device, or beside the node that numa_node names,
+ * for a loop that steps from one thread: to those that it may run on already or, if there is none,
+ * to all of them. On a machine of one node all are, and nothing is done. FIG_UNSUPPORTED: this
+ * system does not tell which those are, or forbids it; the host, which every core is beside. */
+FIG_API fig_status fig_engine_bind_thread(const fig_engine *engine);
 
 /* The memory stays the caller's and must live until close or the next bind of that name. It is
  * 16-byte aligned and holds every row, or whole pages. Takes effect from the next stage; steps in
@@ -419,7 +433,8 @@ FIG_API fig_status fig_engine_write(fig_engine *engine, const fig_span *span, co
 FIG_API fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to);
 
 /* Entries [first, first + count) of a sequence's row in a page table. Read before return; seen by
- * every step launched after it. table: its name; NULL: in every one of the program. */
+ * every step staged after it and by none launched before. A few travel with the next plan, many go
+ * ahead of it on the engine's stream. table: its name; NULL: in every one of the program. */
 typedef struct fig_pages {
     uint32_t size;
     int32_t sequence, first, count;
@@ -459,6 +474,10 @@ FIG_API fig_status fig_engine_prepare(fig_engine *engine);
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
+/* Takes back what was staged last, or what is left of its horizon, as if it had not been; pages
+ * that it carried go with the next. FIG_INVALID: nothing is staged. A graph of the caller's that
+ * was launched for it has ended first. */
+FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
 /* For callers that own their capture: enqueues a segment on a stream of theirs, as part of what it
  * captures or, where it does not, at once. Segment "fetch" is the engine's own and comes first in a
@@ -479,19 +498,73 @@ FIG_API fig_status fig_engine_append(fig_engine *engine, const fig_append *appen
 FIG_API fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us);
 typedef struct fig_progress {
     uint32_t size;
-    int64_t staged, launched, completed; /* steps since open */
+    int64_t staged, launched, completed; /* launches asked for, made and ended, since open */
     fig_status fault;
 } fig_progress;
 FIG_API fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress);
 
+/* ---- What it costs --------------------------------------------------------------------------- */
+/* Times in ns, in bins that are an eighth of their octave wide. Zeroed, it is empty. */
+enum { FIG_HISTOGRAM_BINS = 256 };
+typedef struct fig_histogram {
+    int64_t count, sum, least, most;
+    int64_t bins[FIG_HISTOGRAM_BINS];
+} fig_histogram;
+FIG_API void fig_histogram_add(fig_histogram *histogram, int64_t ns);
+/* The time that `percent` of all are below or at, to an eighth; 0 where there is none. */
+FIG_API int64_t fig_histogram_percentile(const fig_histogram *histogram, double percent);
+
 typedef struct fig_engine_stats {
     uint32_t size;
-    int64_t steps, busy, uploaded_bytes; /* launched; refused for want of a slot; in plans */
+    int64_t staged, launched, taken_back; /* steps; launches; steps of those staged */
+    int64_t busy, missed;   /* refused for want of a slot; launches that ran no rows */
+    int64_t reused_splits;  /* steps whose split the device had */
+    int64_t uploaded_bytes; /* in plans, pages that they carried included */
+    int64_t page_bytes;     /* of pages, ahead of plans */
     int64_t prepares, patched_launches;
     int32_t last_bucket; /* index; -1 before the first */
     uint64_t workspace_bytes, owned_bytes, pinned_bytes;
+    fig_histogram host;   /* of each step: the time in stage and launch */
+    fig_histogram period; /* from a launch to the next */
 } fig_engine_stats;
+/* At any time and from any thread; what a step in the making changes is there in part. */
 FIG_API void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
+
+/* Runs a step over and over, and times what it consists of; medians, in ns. Idle before and after;
+ * the caches get the step's tokens. */
+typedef struct fig_measure_options {
+    uint32_t size;
+    const fig_step *step; /* lengths below kv_limit: from step to step rows are a token longer, by
+                             up to 64; the caller has given their pages */
+    int32_t steps;        /* 0: 10000 */
+} fig_measure_options;
+typedef struct fig_measured {
+    uint32_t size;
+    int32_t bucket, launches;                       /* index; nodes of a graph, fetch included */
+    double check_ns, choose_ns, plan_ns, launch_ns; /* the host's parts of a step */
+    double step_ns, bare_launch_ns; /* stage and launch; the driver's launch of the same graph
+                                       alone; both by a host that runs ahead of the device */
+    double idle_step_ns, idle_bare_launch_ns; /* by one that waits for the device each time */
+    double fetched_ns, waited_ns; /* on the device: each with a plan, back to back; one alone */
+    double resident_ns, bare_ns;  /* back to back: under the plan that is there; without a fetch */
+    double gap_ns;                /* between two graphs */
+} fig_measured;
+FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_options *options,
+                                      fig_measured *measured);
+
+/* ---- The machine ----------------------------------------------------------------------------- */
+typedef enum fig_verdict { FIG_FINE = 0, FIG_ADVICE, FIG_FAULT } fig_verdict;
+typedef struct fig_finding {
+    uint32_t size;
+    fig_verdict verdict;
+    const char *subject, *text; /* "gpu 0"; a sentence */
+    const char *advice;         /* what to do; "" */
+} fig_finding;
+typedef void (*fig_find)(void *user, const fig_finding *finding);
+/* Looks at driver, GPUs, topology, NCCL and this library's kernels, and tries the driver for faults
+ * known of some; calls `find` with each thing found, whose words last as long as the call. ordinal:
+ * the GPU to try; below 0: none. What is missing is a finding, not a failure. */
+FIG_API fig_status fig_examine(int32_t ordinal, fig_find find, void *user);
 
 #ifdef __cplusplus
 }

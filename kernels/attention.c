@@ -38,6 +38,7 @@ typedef struct seen_so_far {
 typedef struct kv_head_work {
     fig_cache_sequence sequence;
     int32_t row, length, kv_head;
+    int32_t length_before; /* that the row's tiles are counted from */
     int32_t ratio, vectors;
     float scale; /* of a product with K as it is stored */
     float q[VECTOR_LIMIT][HEAD_DIM_LIMIT];
@@ -211,7 +212,7 @@ static void see_piece(const fig_attention_params *p, kv_head_work *head,
         head->seen[n].weights = 0;
     }
     int32_t tile_tokens = p->split.tile_tokens;
-    int32_t origin = fig_split_first_tile_token(&p->split, head->length);
+    int32_t origin = fig_split_first_tile_token(&p->split, head->length_before);
     for (int32_t tile = piece->tile; tile < piece->tile_end; tile++) {
         int32_t first = origin + tile * tile_tokens;
         int32_t count = fig_size_min(tile_tokens, head->length - first);
@@ -305,6 +306,8 @@ static void do_piece(const fig_attention_params *p, const worker_place *place,
     int whole = piece->first == piece->last;
     head->row = piece->row;
     head->length = place->lengths[piece->row];
+    head->length_before =
+        fig_plan_length_before((const fig_plan_head *)(const void *)p->plan, head->length);
     head->ratio = p->q_heads / p->kv_heads;
     head->vectors = head->ratio * p->split.row_tokens;
     head->sequence = fig_cache_sequence_of(p->page_table, p->table_stride,

@@ -55,8 +55,9 @@ static_assert(offsetof(shared_state, weights) % 16 == 0, "packs of weights load 
 typedef struct chunk_work {
     fig_cache_sequence sequence;
     int32_t row, length, kv_head, ratio;
-    int32_t first, count; /* vectors */
-    float scale;          /* of a product with K as it is stored */
+    int32_t length_before; /* that the row's tiles are counted from */
+    int32_t first, count;  /* vectors */
+    float scale;           /* of a product with K as it is stored */
 } chunk_work;
 
 /* Lane n of a team gets the sum of parts[n] over the team: each exchange halves what is left. */
@@ -342,7 +343,7 @@ static __device__ void write_partial(const fig_attention_params &p, const chunk_
 static __device__ void do_chunk(const fig_attention_params &p, const chunk_work &work,
                                 const fig_split_piece &piece, shared_state *shared) {
     int32_t tile_tokens = p.split.tile_tokens;
-    int32_t origin = fig_split_first_tile_token(&p.split, work.length);
+    int32_t origin = fig_split_first_tile_token(&p.split, work.length_before);
     fig_strip_range tokens = {origin + piece.tile * tile_tokens,
                               fig_size_min(origin + piece.tile_end * tile_tokens, work.length)};
     tokens = fig_strip_overlap(tokens, seen_by_any(p, work));
@@ -369,6 +370,7 @@ static __device__ void do_piece(const fig_attention_params &p, const fig_split_p
     chunk_work work;
     work.row = piece.row;
     work.length = lengths[piece.row];
+    work.length_before = fig_plan_length_before((const fig_plan_head *)p.plan, work.length);
     work.ratio = p.q_heads / p.kv_heads;
     work.sequence =
         fig_cache_sequence_of(p.page_table, p.table_stride, sequences[piece.row], p.page_size);

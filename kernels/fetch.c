@@ -1,51 +1,167 @@
-/* fetch.c: take the next plan out of the ring.
+/* fetch.c: make the next plan the device's.
  *
- * The device's end of the plan ring; engine/ring.c is the host's. Invariant: a plan is copied whole
- * or not at all, and what follows in the graph never sees one that was planned for another step or
- * bucket. */
+ * The device's end of the plan ring; engine/ring.c is the host's. Owns every word that both sides
+ * see, for look_ahead.c too, which does the slow part of the next fetch while a step still runs.
+ * Invariant: a plan is used whole or not at all, and what follows in the graph never sees one that
+ * was planned for another step or bucket. */
 #include "kernels/fetch.h"
-
-#include <string.h>
 
 #include "kernels/twins.h"
 
-enum { THREADS = 128 };
-
-/* Partner: the acquire in fig_ring_missed. Only the device writes the word, one kernel at a time.
- *  */
-void fig_fetch_miss(fig_fetch_words *words) {
-    __atomic_store_n(&words->missed, words->missed + 1, __ATOMIC_RELEASE);
-}
+enum { THREADS = 256 };
 
 void fig_fetch_shape(const void *params, fig_launch_shape *shape) {
     (void)params;
     *shape = (fig_launch_shape){.grid = {1, 1, 1}, .block = {THREADS, 1, 1}};
 }
 
-/* 1: the slot holds plan number `next`, and this graph can run it. A plan for another bucket stays
- * where it is: the launch that it was staged for is still to come, and it is this one that nobody
- * staged. */
-static int is_ours(const fig_fetch_params *p, const fig_plan_head *slot, uint64_t next) {
+/* ---- What the host is told ----------------------------------------------------------------- */
+
+/* Partner: the acquire in fig_ring_missed. Only the device writes these words, one kernel at a
+ * time. */
+static void count(uint64_t *word) {
+    __atomic_store_n(word, *word + 1, __ATOMIC_RELEASE);
+}
+
+void fig_fetch_miss(fig_fetch_words *words) {
+    count(&words->missed);
+}
+
+/* Partner: the acquires in fig_ring_consumed and fig_ring_replays. A slot has been read before it
+ * is reused. */
+void fig_fetch_tell(const fig_fetch_state *state, fig_fetch_words *words) {
+    __atomic_store_n(&words->consumed, state->number, __ATOMIC_RELEASE);
+    __atomic_store_n(&words->replays, state->replays, __ATOMIC_RELEASE);
+}
+
+/* ---- Taking a plan ------------------------------------------------------------------------- */
+
+const uint8_t *fig_fetch_find(const fig_fetch_ring *ring, uint64_t number, uint32_t *bytes) {
+    const uint8_t *slot = ring->slots + (number - 1) % ring->slot_count * ring->slot_bytes;
+    const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
     /* Partner: the release in fig_ring_publish. Only a slot that has been published is read on. */
-    if (__atomic_load_n(&slot->sequence, __ATOMIC_ACQUIRE) != next) return 0;
-    return slot->bucket == p->bucket && slot->bytes >= sizeof *slot &&
-           slot->bytes <= p->slot_bytes && slot->bytes <= p->plan_bytes;
+    const uint64_t tag = __atomic_load_n(&head->tag, __ATOMIC_ACQUIRE);
+    *bytes = fig_plan_tag_bytes(tag, ring->slot_bytes);
+    return fig_plan_tag_number(tag) == number ? slot : NULL;
+}
+
+/* A slot that says of itself what no slot can be is not read on. The tag, on which alone it was
+ * found and copied, says the same bytes as the head. */
+static int is_sound(const fig_fetch_params *p, const fig_plan_head *head, uint64_t number) {
+    if (head->tag != fig_plan_tag(number, head->bytes)) return 0;
+    if (head->rows < 0 || head->rows > p->shape.row_limit || head->horizon < 1) return 0;
+    if (head->page_count > p->slot_bytes / sizeof(fig_plan_page)) return 0;
+    const fig_plan_places places = fig_plan_places_of(&p->shape, head);
+    return places.bytes == head->bytes && head->bytes <= p->slot_bytes;
+}
+
+/* What a plan leaves out must be there already. Behind a plan that was torn one may come that has
+ * its sequences, since they changed, and not the splits of the one that was torn. */
+static int is_complete(const fig_fetch_state *state, const fig_plan_head *head) {
+    const uint32_t sections = head->sections;
+    const uint32_t splits = sections & FIG_PLAN_HAS_LENGTHS ? FIG_PLAN_HAS_SPLITS : 0;
+    const uint32_t all = FIG_PLAN_HAS_SEQUENCES | splits;
+    if ((sections & all) == all) return 1;
+    return state->held == head->bucket + 1 && state->rows == head->rows;
+}
+
+static int is_whole(const uint8_t *slot) {
+    const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
+    return !(head->sections & FIG_PLAN_HAS_CHECKSUM) ||
+           fig_plan_sum(slot, head->bytes) == head->checksum;
+}
+
+static void change_pages(const fig_fetch_params *p, const uint8_t *slot) {
+    const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
+    const fig_plan_places places = fig_plan_places_of(&p->shape, head);
+    const fig_plan_page *pages = (const void *)(slot + places.pages);
+    for (uint32_t i = 0; i < head->page_count; i++)
+        *(int32_t *)(uintptr_t)pages[i].address = pages[i].page;
+}
+
+static void miss(const fig_fetch_params *p) {
+    ((fig_plan_head *)(void *)p->plan)->rows = 0;
+    fig_fetch_miss(p->words);
+}
+
+static void finish(const fig_fetch_params *p) {
+    p->state->replays++;
+    if (p->tells) fig_fetch_tell(p->state, p->words);
+}
+
+/* Nothing of it is used. It is for as many launches all the same, which would else be out of step
+ * with the host; they run no rows. */
+static void tear(const fig_fetch_params *p) {
+    p->state->held = 0;
+    p->state->replays++;
+    miss(p);
+    count(&p->words->torn);
+    fig_fetch_tell(p->state, p->words);
+}
+
+/* A plan for another bucket stays where it is: the launch that it was staged for is still to come,
+ * and it is this one that nobody staged. One that is not whole is gone, and with it all that the
+ * plans behind it leave out. */
+static void take(const fig_fetch_params *p) {
+    fig_fetch_state *state = p->state;
+    const fig_fetch_ring ring = {p->ring, p->slot_count, p->slot_bytes};
+    const uint64_t next = state->number + 1;
+    uint32_t bytes;
+    const uint8_t *slot =
+        state->ahead == next ? fig_fetch_slot_ahead(state) : fig_fetch_find(&ring, next, &bytes);
+    const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
+    if (slot == NULL || head->bucket != p->shape.bucket) {
+        miss(p);
+        return;
+    }
+    const int sound = is_sound(p, head, next);
+    state->number = next;
+    state->left = sound ? head->horizon - 1 : 0;
+    if (!sound || !is_complete(state, head) || !is_whole(slot)) {
+        tear(p);
+        return;
+    }
+    fig_plan_unpack(&p->shape, slot, p->plan);
+    change_pages(p, slot);
+    state->held = head->bucket + 1;
+    state->rows = head->rows;
+    finish(p);
+}
+
+/* Rows that are not idle are a launch older. A launch of another bucket was not staged and takes
+ * none of the horizon; where the plan was torn, any may be the one that was. */
+static void grow(const fig_fetch_params *p) {
+    fig_fetch_state *state = p->state;
+    fig_plan_head *head = (fig_plan_head *)(void *)p->plan;
+    int32_t *lengths = (int32_t *)(void *)(p->plan + p->shape.layout.lengths);
+    int32_t *positions = (int32_t *)(void *)(p->plan + p->shape.layout.positions);
+    if (state->held != p->shape.bucket + 1) {
+        miss(p);
+        if (state->held != 0) return;
+        state->left--;
+        finish(p);
+        return;
+    }
+    for (int32_t row = 0; row < state->rows && head->row_tokens > 0; row++) {
+        if (lengths[row] == 0) continue;
+        lengths[row] += head->row_tokens;
+        positions[row] += head->row_tokens;
+    }
+    head->rows = state->rows;
+    head->advanced += head->row_tokens;
+    state->left--;
+    finish(p);
 }
 
 void fig_fetch_twin(const void *params, const uint32_t block[3]) {
     (void)block;
     const fig_fetch_params *p = params;
-    uint64_t next = *p->cursor + 1;
-    uint64_t index = (next - 1) % p->slot_count;
-    const uint8_t *bytes = p->ring + index * p->slot_bytes;
-    const fig_plan_head *slot = (const fig_plan_head *)bytes;
-    if (!is_ours(p, slot, next)) {
-        memset(p->plan, 0, sizeof(fig_plan_head));
-        fig_fetch_miss(p->words);
-        return;
+    if (p->shape.bucket >= FIG_FETCH_FORGET) {
+        if (p->shape.bucket == FIG_FETCH_DROP) p->state->left = 0;
+        p->state->ahead = 0;
+    } else if (p->state->left > 0) {
+        grow(p);
+    } else {
+        take(p);
     }
-    memcpy(p->plan, slot, slot->bytes);
-    *p->cursor = next;
-    /* Partner: the acquire in fig_ring_consumed. The slot has been read before it is reused. */
-    __atomic_store_n(&p->words->consumed, next, __ATOMIC_RELEASE);
 }

@@ -8,6 +8,8 @@
 
 #include "kernels/params.h"
 
+enum { FIG_FETCH_PIECE = sizeof(uint4) }; /* bytes; a slot is whole pieces */
+
 /* What the host wrote before it stored this number is there for whoever reads on. */
 static __device__ __forceinline__ uint64_t fig_fetch_acquire(const uint64_t *number) {
     uint64_t value;
@@ -15,8 +17,8 @@ static __device__ __forceinline__ uint64_t fig_fetch_acquire(const uint64_t *num
     return value;
 }
 
-/* The host that finds this number also finds all done before it, and reuses no memory that was
- * still to be read; of the whole block where a barrier stands before the call. */
+/* The host that finds this number also finds all done before it; of the whole block where a barrier
+ * stands before the call. */
 static __device__ __forceinline__ void fig_fetch_release(uint64_t *number, uint64_t value) {
     asm volatile("st.release.sys.u64 [%0], %1;" : : "l"(number), "l"(value) : "memory");
 }
@@ -31,10 +33,38 @@ static __device__ __forceinline__ uint4 fig_fetch_piece(const uint4 *from) {
     return piece;
 }
 
-/* Counts a replay that became one of zero rows; called by one thread. Partner: the acquire in
- * fig_ring_missed. */
+/* Where plan `number` lies once it is published. */
+static __device__ __forceinline__ const uint4 *
+fig_fetch_slot(const uint8_t *ring, uint64_t number, uint32_t slot_count, uint32_t slot_bytes) {
+    return (const uint4 *)(ring + (number - 1) % slot_count * slot_bytes);
+}
+
+/* Where one lies that was taken ahead. */
+static __device__ __forceinline__ uint4 *fig_fetch_slot_ahead(fig_fetch_state *state) {
+    return (uint4 *)(state + 1);
+}
+
+/* Adds one; called by one thread. Partner: the acquires in fig_ring_missed and fig_ring_torn. */
+static __device__ __forceinline__ void fig_fetch_count(uint64_t *word) {
+    fig_fetch_release(word, fig_fetch_acquire(word) + 1);
+}
+
+/* Counts a replay that became one of zero rows. */
 static __device__ __forceinline__ void fig_fetch_miss(fig_fetch_words *words) {
-    fig_fetch_release(&words->missed, fig_fetch_acquire(&words->missed) + 1);
+    fig_fetch_count(&words->missed);
+}
+
+/* Called by one thread, behind a barrier where others have read the slot. One fence releases both
+ * words, since each fence waits for what the bus still has to take. Partner: the acquires in
+ * fig_ring_consumed and fig_ring_replays. */
+static __device__ __forceinline__ void fig_fetch_tell(fig_fetch_words *words, uint64_t consumed,
+                                                      uint64_t replays) {
+    asm volatile("fence.acq_rel.sys;\n\t"
+                 "st.relaxed.sys.u64 [%0], %1;\n\t"
+                 "st.relaxed.sys.u64 [%2], %3;"
+                 :
+                 : "l"(&words->consumed), "l"(consumed), "l"(&words->replays), "l"(replays)
+                 : "memory");
 }
 
 #endif

@@ -33,5 +33,6 @@ fig_images_\operation\()_\path:
     image planning
     image rms_norm
     image merge_states
+    image look_ahead
 
     .section .note.GNU-stack, "", %progbits

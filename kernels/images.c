@@ -26,12 +26,18 @@ DECLARE(attention);
 DECLARE(planning);
 DECLARE(rms_norm);
 DECLARE(merge_states);
+DECLARE(look_ahead);
 
 static const fig_image_data *const table[FIG_OP_KERNEL_COUNT][FIG_IMAGE_PATH_COUNT] = {
-    [FIG_OP_FETCH] = ROW(fetch),         [FIG_OP_GATED] = ROW(gated),
-    [FIG_OP_ROPE] = ROW(rope),           [FIG_OP_APPEND_KV] = ROW(append_kv),
-    [FIG_OP_ATTENTION] = ROW(attention), [FIG_OP_PLAN] = ROW(planning),
-    [FIG_OP_RMS_NORM] = ROW(rms_norm),   [FIG_OP_MERGE_STATES] = ROW(merge_states),
+    [FIG_OP_FETCH] = ROW(fetch),
+    [FIG_OP_GATED] = ROW(gated),
+    [FIG_OP_ROPE] = ROW(rope),
+    [FIG_OP_APPEND_KV] = ROW(append_kv),
+    [FIG_OP_ATTENTION] = ROW(attention),
+    [FIG_OP_PLAN] = ROW(planning),
+    [FIG_OP_RMS_NORM] = ROW(rms_norm),
+    [FIG_OP_MERGE_STATES] = ROW(merge_states),
+    [FIG_OP_LOOK_AHEAD] = ROW(look_ahead),
 };
 
 fig_image fig_images_of(fig_op op, fig_image_path path) {

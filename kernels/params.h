@@ -14,23 +14,57 @@
 
 static_assert(sizeof(void *) == 8, "addresses are eight bytes in params");
 
-/* What a fetch tells the host, in memory that both see. */
+/* What the device tells the host, in memory that both see. */
 typedef struct fig_fetch_words {
-    uint64_t consumed; /* sequence number of the last plan that left its slot */
-    uint64_t missed;   /* replays that found no plan for them and ran zero rows */
+    uint64_t consumed; /* number of the last plan that left its slot */
+    uint64_t replays;  /* launches that ran under a plan */
+    uint64_t missed;   /* launches that found no plan for them and ran zero rows */
+    uint64_t torn;     /* of those, the ones whose plan did not match its checksum */
 } fig_fetch_words;
 
-/* Copies the next slot of the ring to `plan`: the one whose sequence number is *cursor + 1. Where
- * it is not there, or was planned for another bucket, it leaves a plan of zero rows. */
+/* How far the device is: its own memory, which nobody else writes. The slot behind it holds plan
+ * number `ahead`, where that is not 0: taken out of the ring before its launch. */
+typedef struct fig_fetch_state {
+    uint64_t number; /* of the last plan fetched */
+    uint64_t replays;
+    uint64_t ahead;
+    int32_t left;  /* launches that the last plan is still for */
+    int32_t rows;  /* of the last plan */
+    uint32_t held; /* 1 + the bucket whose sections the plan holds; 0: it holds none */
+    uint32_t reserved[7];
+} fig_fetch_state;
+static_assert(sizeof(fig_fetch_state) == 64, "the slot behind it is aligned");
+
+/* Fetches of no bucket: one drops what is left of a horizon, and what was taken ahead; the other
+ * forgets what was taken ahead, and leaves a horizon that is under way. */
+#define FIG_FETCH_DROP UINT32_MAX
+#define FIG_FETCH_FORGET (UINT32_MAX - 1)
+
+/* Makes `plan` the step's. Where launches are left to the last plan, its rows grow; else the plan
+ * of number state->number + 1 is taken, from behind the state or out of the ring, and the page
+ * tables are changed as it says. Where it is not there, is another bucket's or not whole, the plan
+ * becomes one of zero rows. */
 typedef struct fig_fetch_params {
     const uint8_t *ring; /* [slot_count][slot_bytes] */
     uint8_t *plan;
-    uint64_t *cursor; /* sequence number of the last plan fetched */
+    fig_fetch_state *state;
+    fig_fetch_words *words;
+    fig_plan_shape shape; /* bucket FIG_FETCH_DROP or FORGET: the rest is unread */
+    uint32_t slot_count, slot_bytes;
+    uint32_t tells; /* 1: tells the host what it did; 0: a look ahead behind it will */
+} fig_fetch_params;
+static_assert(sizeof(fig_fetch_params) == 232, "ABI");
+
+/* Runs beside the later part of a graph: tells the host how far the device is, and takes the next
+ * plan out of the ring, where it is there already, so that the next fetch need not wait for the
+ * bus. */
+typedef struct fig_look_ahead_params {
+    const uint8_t *ring;
+    fig_fetch_state *state;
     fig_fetch_words *words;
     uint32_t slot_count, slot_bytes;
-    uint32_t bucket, plan_bytes; /* most that a plan of this bucket may use */
-} fig_fetch_params;
-static_assert(sizeof(fig_fetch_params) == 48, "ABI");
+} fig_look_ahead_params;
+static_assert(sizeof(fig_look_ahead_params) == 32, "ABI");
 
 /* What the device makes a plan of where the host does not know the lengths: the head and sequences
  * are there, fetched; lengths, positions and every class's split are written behind them by the

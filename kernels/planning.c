@@ -3,8 +3,9 @@
  * The head and the sequences are there, fetched; lengths, positions and every class's split are
  * written by planner/plan.c, as for a step that the host plans. A length that no sequence can have
  * makes its row idle, and a line longer than its bucket's makes the step one of zero rows, which is
- * counted as missed. One block. Invariant: the plan is what the host would have made of the same
- * lengths, byte for byte. */
+ * counted as missed. One block. Where there are no rows nothing is written: a launch that found no
+ * plan of its own leaves there what another bucket's next plan leaves out. Invariant: the plan is
+ * what the host would have made of the same lengths, byte for byte. */
 #include "kernels/fetch.h"
 #include "kernels/twins.h"
 
@@ -34,6 +35,7 @@ void fig_planning_twin(const void *params, const uint32_t block[3]) {
     const fig_plan_params *p = params;
     fig_plan_head *head = (fig_plan_head *)p->plan;
     int32_t *lengths = (int32_t *)(p->plan + p->shape.layout.lengths);
+    if (head->rows == 0) return;
     for (int32_t row = 0; row < head->rows; row++)
         lengths[row] = fig_plan_length(&p->shape, p->kv_limit, p->lengths[row]);
     if (!is_within_bounds(p, lengths, head->rows)) {

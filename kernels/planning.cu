@@ -80,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     int32_t *lengths = (int32_t *)(p.plan + layout->lengths);
     int32_t *positions = (int32_t *)(p.plan + layout->positions);
     int32_t rows = head->rows;
+    if (rows == 0) return;
     for (int32_t row = (int32_t)threadIdx.x; row < rows; row += THREADS)
         lengths[row] = fig_plan_length(&p.shape, p.kv_limit, p.lengths[row]);
     if (!is_within_bounds(&p.shape, lengths, rows, sums)) {

@@ -53,12 +53,24 @@
 static const fig_field fetch_fields[] = {
     FROM(ring, FIG_FIELD_RING),
     FROM(plan, FIG_FIELD_PLAN),
-    FROM(cursor, FIG_FIELD_RING_CURSOR),
+    FROM(state, FIG_FIELD_RING_STATE),
+    FROM(words, FIG_FIELD_RING_WORDS),
+    FROM(shape, FIG_FIELD_PLAN_SHAPE),
+    FROM(slot_count, FIG_FIELD_RING_SLOTS),
+    FROM(slot_bytes, FIG_FIELD_RING_BYTES),
+    FROM(tells, FIG_FIELD_ZERO),
+};
+#undef PARAMS
+
+/* ---- look_ahead */
+
+#define PARAMS fig_look_ahead_params
+static const fig_field look_ahead_fields[] = {
+    FROM(ring, FIG_FIELD_RING),
+    FROM(state, FIG_FIELD_RING_STATE),
     FROM(words, FIG_FIELD_RING_WORDS),
     FROM(slot_count, FIG_FIELD_RING_SLOTS),
     FROM(slot_bytes, FIG_FIELD_RING_BYTES),
-    FROM(bucket, FIG_FIELD_BUCKET),
-    FROM(plan_bytes, FIG_FIELD_PLAN_BYTES),
 };
 #undef PARAMS
 
@@ -384,6 +396,11 @@ const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
                              .params_bytes = sizeof(fig_merge_states_params),
                              .shape = fig_merge_states_shape,
                              .twin = fig_merge_states_twin},
+    [FIG_OP_LOOK_AHEAD] = {.name = "look_ahead",
+                           FIELDS(look_ahead_fields),
+                           .params_bytes = sizeof(fig_look_ahead_params),
+                           .shape = fig_look_ahead_shape,
+                           .twin = fig_look_ahead_twin},
 };
 
 const char *fig_table_op_name(uint32_t op) {

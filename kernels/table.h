@@ -18,7 +18,8 @@ typedef enum fig_op {
     FIG_OP_PLAN = 5,
     FIG_OP_RMS_NORM = 6,
     FIG_OP_MERGE_STATES = 7,
-    FIG_OP_KERNEL_COUNT = 8,
+    FIG_OP_LOOK_AHEAD = 8, /* no node's, nor lowered: an engine's own */
+    FIG_OP_KERNEL_COUNT = 9,
     FIG_OP_CALL = 64 /* no kernel: kept as meaning */
 } fig_op;
 
@@ -43,16 +44,14 @@ typedef enum fig_field_kind {
     FIG_FIELD_ROWS,       /* of the operand in the bucket: batch times its multiple */
     FIG_FIELD_MULTIPLE,   /* the operand's: its rows for each row of the batch */
     FIG_FIELD_KV_LIMIT,   /* the spec's */
-    FIG_FIELD_BUCKET,     /* the bucket's index */
     FIG_FIELD_PLAN,       /* address of the device's plan */
-    FIG_FIELD_PLAN_BYTES, /* the bucket's bound */
     FIG_FIELD_PLAN_SHAPE, /* the bucket's fig_plan_shape */
     FIG_FIELD_PLAN_SECTION, /* offset in the plan of fig_plan_section `item` */
     FIG_FIELD_SPLIT,        /* the split shape of the node's class */
     FIG_FIELD_HEADS,        /* kv heads that a worker of the node's class reads at once */
     FIG_FIELD_WORKSPACE,    /* address of fig_workspace_section `item` of the node's class */
     FIG_FIELD_RING,         /* address of the plan ring */
-    FIG_FIELD_RING_CURSOR,  /* address */
+    FIG_FIELD_RING_STATE,   /* address of the device's fig_fetch_state */
     FIG_FIELD_RING_WORDS,   /* address */
     FIG_FIELD_RING_SLOTS,   /* slot count */
     FIG_FIELD_RING_BYTES    /* bytes of a slot */

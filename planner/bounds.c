@@ -32,9 +32,11 @@ static row_tiles tiles_of_row(const fig_split_shape *shape, int32_t kv_limit) {
     row.first_tiles = (least - 1) / tile + 1;
     row.second = row.first_tiles * tile + 1 - least;
     if (shape->window > 0) {
-        /* All queries of the row see so many tokens, which begin anywhere in a tile. */
+        /* All queries of the row see so many tokens, which begin anywhere in a tile; where a
+         * partial of each is kept, the row may grow by one more. */
         const int64_t seen = (int64_t)shape->window + least - 1;
-        most = min_of(most, (seen + tile - 2) / tile + 1);
+        const int64_t grown = fig_split_ahead_limit(shape) < INT32_MAX;
+        most = min_of(most, (seen + tile - 2) / tile + 1 + grown);
     }
     row.further_limit = most - row.first_tiles;
     return row;

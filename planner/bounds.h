@@ -9,7 +9,7 @@
 
 /* Tiles of one head group in any step of the shape with at most `tokens` tokens in all and kv_limit
  * in a row; a row that is not idle has row_tokens at least. Times groups it is tile_limit, so
- * workers, fixed and tile_limit are not read. */
+ * workers and tile_limit are not read. */
 int64_t fig_bounds_tiles(const fig_split_shape *shape, int64_t tokens, int32_t kv_limit);
 
 /* What one class of a bucket needs beside the plan. */

@@ -59,41 +59,29 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* What a class has on its line, in tiles of one head group. */
-typedef struct class_line {
-    int64_t row_tiles, longest, rows; /* rows that are not idle */
-} class_line;
-
-static class_line line_of_lengths(const fig_split_shape *split, const fig_plan_step *step) {
-    class_line line = {0, 0, 0};
-    for (int32_t row = 0; row < step->rows; row++) {
-        int32_t tiles = fig_split_tiles(split, step->lengths[row]);
-        line.row_tiles += tiles;
-        line.rows += tiles > 0;
-        if (tiles > line.longest) line.longest = tiles;
-    }
-    return line;
-}
-
 /* Where the device alone knows the lengths, as if all tokens there may be were shared evenly. */
-static class_line line_of_limit(const fig_split_shape *split, const fig_plan_step *step) {
-    if (step->rows == 0 || step->token_limit == 0) return (class_line){0, 0, 0};
+static fig_split_totals count_of_limit(const fig_split_shape *split, const fig_plan_step *step) {
+    if (step->rows == 0 || step->token_limit == 0) return (fig_split_totals){0, 0, 0};
     int64_t length = ceil_div(step->token_limit, step->rows);
     int32_t tiles = fig_split_tiles(split, length < INT32_MAX ? (int32_t)length : INT32_MAX);
-    return (class_line){(int64_t)tiles * step->rows, tiles, step->rows};
+    return (fig_split_totals){(int64_t)tiles * step->rows, tiles, step->rows};
+}
+
+static fig_split_totals count_of(const fig_split_shape *split, const fig_plan_step *step) {
+    const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step)};
+    return step->lengths != NULL ? fig_split_count(split, &rows) : count_of_limit(split, step);
 }
 
 static int64_t class_cost(const fig_variant *variant, const fig_split_shape *split,
                           int32_t token_bytes, const fig_plan_step *step) {
-    const class_line of =
-        step->lengths != NULL ? line_of_lengths(split, step) : line_of_limit(split, step);
-    int64_t line = of.row_tiles * split->groups;
+    const fig_split_totals of = count_of(split, step);
+    int64_t line = of.tiles * split->groups;
     if (line == 0) return variant->start_ns;
     int64_t active = line < split->workers ? line : split->workers;
     int64_t fullest_bytes = ceil_div(line, active) * split->tile_tokens * token_bytes;
     return variant->start_ns + fullest_bytes * 1000 / variant->bytes_per_us +
            ceil_div(of.longest * active, line) * variant->piece_ns +
-           ceil_div(of.rows * split->groups, active) * variant->segment_ns;
+           ceil_div((int64_t)of.busy * split->groups, active) * variant->segment_ns;
 }
 
 int64_t fig_bucket_cost(const fig_bucket_shape *bucket, const fig_plan_step *step) {
@@ -109,12 +97,22 @@ static int64_t capacity_of(const fig_bucket *caps) {
     return (int64_t)caps->batch * caps->kv;
 }
 
+/* All that the step's split may have to cover. */
 static int64_t tokens_of(const fig_plan_step *step) {
     int64_t tokens = 0;
+    int32_t busy = 0;
     if (step->lengths == NULL) return step->token_limit;
-    for (int32_t row = 0; row < step->rows; row++)
+    for (int32_t row = 0; row < step->rows; row++) {
         tokens += step->lengths[row];
-    return tokens;
+        busy += step->lengths[row] > 0;
+    }
+    return tokens + (int64_t)busy * fig_plan_ahead(step);
+}
+
+/* What the sentences say of so many tokens. */
+static const char *tokens_phrase(const fig_plan_step *step) {
+    if (step->lengths == NULL) return "there may be";
+    return fig_plan_ahead(step) > 0 ? "kv_lengths and horizon make" : "kv_lengths sum to";
 }
 
 /* Says why no bucket holds the step. */
@@ -131,10 +129,10 @@ static fig_status refuse(const fig_bucket_shape *buckets, int32_t count, const f
         return fig_fail(FIG_TOO_LARGE,
                         "step: rows is %" PRId32 ", the largest bucket takes %" PRId64, rows,
                         row_limit);
-    return fig_fail(
-        FIG_TOO_LARGE,
-        "step: %s %" PRId64 " tokens, the largest bucket of %" PRId32 " rows takes %" PRId64,
-        step->lengths != NULL ? "kv_lengths sum to" : "there may be", tokens, rows, token_limit);
+    return fig_fail(FIG_TOO_LARGE,
+                    "step: %s %" PRId64 " tokens, the largest bucket of %" PRId32
+                    " rows takes %" PRId64,
+                    tokens_phrase(step), tokens, rows, token_limit);
 }
 
 static int holds(const fig_bucket_shape *bucket, const fig_plan_step *step, int64_t tokens) {
@@ -157,16 +155,44 @@ static fig_status take_named(const fig_bucket_shape *buckets, int32_t count,
                         "step: rows is %" PRId32 ", bucket %" PRId32 " takes %" PRId32, step->rows,
                         step->bucket, bucket->caps.batch);
     return fig_fail(FIG_TOO_LARGE, "step: %s %" PRId64 " tokens, bucket %" PRId32 " takes %" PRId64,
-                    step->lengths != NULL ? "kv_lengths sum to" : "there may be", tokens,
-                    step->bucket, capacity_of(&bucket->caps));
+                    tokens_phrase(step), tokens, step->bucket, capacity_of(&bucket->caps));
+}
+
+/* Of the buckets before it none has batches as large. */
+static int32_t first_of_batch(const fig_bucket_shape *buckets, int32_t count, int32_t batch) {
+    int32_t first = 0;
+    while (count > 0) {
+        const int32_t half = count / 2;
+        if (buckets[first + half].caps.batch < batch) {
+            first += half + 1;
+            count -= half + 1;
+        } else {
+            count = half;
+        }
+    }
+    return first;
+}
+
+/* What is left behind a window while its rows grow must have partials in every bucket. */
+static fig_status check_ahead(const fig_bucket_shape *bucket, const fig_plan_step *step) {
+    for (int32_t i = 0; i < bucket->plan.class_count; i++) {
+        const int32_t limit = fig_split_ahead_limit(&bucket->plan.splits[i]);
+        if (fig_plan_ahead(step) <= limit) continue;
+        return fig_fail(FIG_TOO_LARGE,
+                        "step: rows grow by %" PRId32 " tokens within the horizon, limit %" PRId32
+                        " where layers have a window and graphs are deterministic",
+                        fig_plan_ahead(step), limit);
+    }
+    return FIG_OK;
 }
 
 fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
                              const fig_plan_step *step, int32_t *index) {
     const int64_t tokens = tokens_of(step);
     int64_t least = 0;
-    int32_t first = 0;
+    int32_t first = first_of_batch(buckets, count, step->rows);
     *index = -1;
+    if (step->horizon > 1 && count > 0) FIG_TRY(check_ahead(&buckets[0], step));
     if (step->bucket != 0) return take_named(buckets, count, step, tokens, index);
     while (first < count && !holds(&buckets[first], step, tokens))
         first++;

@@ -32,8 +32,8 @@ int64_t fig_bucket_cost(const fig_bucket_shape *bucket, const fig_plan_step *ste
 /* The cheapest variant of the first (batch, kv) that holds the step, or its token_limit where it
  * has no lengths; or the bucket that the step names; -1 where it fails. FIG_TOO_LARGE names the
  * rows and the most that any bucket, or the one named, takes, or the tokens and the most that any
- * bucket of so many rows takes. FIG_INVALID: there is no bucket of that number. O(rows + count);
- * lengths are the caller's to check. */
+ * bucket of so many rows takes, or by how many tokens rows may grow. FIG_INVALID: there is no
+ * bucket of that number. O(rows + count); lengths are the caller's to check. */
 fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
                              const fig_plan_step *step, int32_t *index);
 

@@ -82,10 +82,18 @@ FIG_BOTH int32_t fig_split_first_tile_token(const fig_split_shape *shape, int32_
     return first - first % shape->tile_tokens;
 }
 
-/* Tiles of one head group that a row of this length reads. */
-FIG_BOTH int32_t fig_split_tiles(const fig_split_shape *shape, int32_t length) {
+/* Tiles of one head group that a row reads while it grows from this length by `ahead` tokens. The
+ * first is counted from the length before it grew. */
+FIG_BOTH int32_t fig_split_tiles_ahead(const fig_split_shape *shape, int32_t length,
+                                       int32_t ahead) {
     if (length <= 0) return 0;
-    return (length - 1 - fig_split_first_tile_token(shape, length)) / shape->tile_tokens + 1;
+    return (length + ahead - 1 - fig_split_first_tile_token(shape, length)) / shape->tile_tokens +
+           1;
+}
+
+/* Those of a row that stays as it is. */
+FIG_BOTH int32_t fig_split_tiles(const fig_split_shape *shape, int32_t length) {
+    return fig_split_tiles_ahead(shape, length, 0);
 }
 
 FIG_BOTH fig_split_line fig_split_line_of(const fig_split_shape *shape, const int32_t *prefix,
@@ -191,9 +199,30 @@ FIG_BOTH int32_t fig_split_partial_limit(const fig_split_shape *shape) {
     return cuts + fig_size_min(cuts, shape->row_limit * shape->groups);
 }
 
-/* Fills prefix [rows + 1] and starts [workers] in O(rows + workers). lengths is [rows]; where it is
- * NULL all are 0. */
-void fig_split_plan(const fig_split_shape *shape, const int32_t *lengths, int32_t rows,
-                    int32_t *prefix, fig_split_start *starts);
+/* Tokens that rows may grow by under one split. A window leaves tiles behind while its row grows,
+ * and where each tile has a partial there is room for one such tile a row. */
+FIG_BOTH int32_t fig_split_ahead_limit(const fig_split_shape *shape) {
+    return shape->fixed && shape->window > 0 ? shape->tile_tokens : INT32_MAX;
+}
+
+/* The rows of a step, as a split sees them. */
+typedef struct fig_split_rows {
+    const int32_t *lengths; /* [count] */
+    int32_t count;
+    int32_t ahead; /* tokens that each row with any may yet grow by under this split */
+} fig_split_rows;
+
+/* What they have on the line of one head group. */
+typedef struct fig_split_totals {
+    int64_t tiles;
+    int32_t longest; /* tiles of a row */
+    int32_t busy;    /* rows that are not idle */
+} fig_split_totals;
+fig_split_totals fig_split_count(const fig_split_shape *shape, const fig_split_rows *rows);
+/* Writes prefix [count + 1]; 1: it was another before. */
+int fig_split_prefix(const fig_split_shape *shape, const fig_split_rows *rows, int32_t *prefix);
+/* Writes starts [workers], each once and in order, from a prefix of `rows`. O(rows + workers) */
+void fig_split_starts(const fig_split_shape *shape, const int32_t *prefix, int32_t rows,
+                      fig_split_start *starts);
 
 #endif

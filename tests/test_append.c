@@ -92,7 +92,7 @@ static void compare_ways(const fig_decode_options *options) {
     assert_int_equal(progress.staged, 9);
     assert_int_equal(progress.launched, 9);
     assert_int_equal(progress.completed, 9);
-    assert_int_equal(fig_gate_stats(engine).steps, 9);
+    assert_int_equal(fig_gate_stats(engine).launched, 9);
     free(want);
     free(start);
     fig_engine_close(engine);

@@ -186,7 +186,7 @@ static void a_callers_graph_runs_the_step_that_was_staged(void **state) {
     assert_int_equal(fig_engine_wait(c.engine, -1), FIG_DRIVER);
     fig_engine_stats stats = {.size = sizeof stats};
     fig_engine_read_stats(c.engine, &stats);
-    assert_int_equal(stats.steps, ROWS + 1);
+    assert_int_equal(stats.launched, ROWS + 1);
     assert_int_equal(fig_engine_launch(c.engine), FIG_INVALID);
     check_message("launch: nothing is staged");
     close_caller(&c);

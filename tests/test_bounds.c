@@ -21,18 +21,29 @@ static fig_split_shape shape_of(int32_t rows, int32_t tile_tokens, int32_t windo
                              .row_tokens = row_tokens};
 }
 
-/* Tiles with a token that one of the row's queries sees, found token by token. */
-static int32_t count_tiles(const fig_split_shape *shape, int32_t length) {
+/* Tiles with a token that one of the row's queries sees, found token by token, while the row grows
+ * by `ahead` to this length. */
+static int32_t count_tiles(const fig_split_shape *shape, int32_t length, int32_t ahead) {
     int32_t tiles = 0;
     for (int32_t tile = 0; tile < length; tile += shape->tile_tokens) {
         int seen = 0;
         for (int32_t token = tile; token < tile + shape->tile_tokens; token++) {
-            for (int32_t query = length - shape->row_tokens; query < length; query++)
+            for (int32_t query = length - ahead - shape->row_tokens; query < length; query++)
                 seen |= token <= query && (shape->window == 0 || token > query - shape->window);
         }
         tiles += seen;
     }
     return tiles;
+}
+
+/* Of a row that ends with this length, having grown by as much as it may. */
+static int32_t most_tiles(const fig_split_shape *shape, int32_t length) {
+    int32_t most = 0, limit = shape->fixed ? shape->tile_tokens : 0;
+    for (int32_t ahead = 0; ahead <= limit && length - ahead >= shape->row_tokens; ahead++) {
+        const int32_t tiles = count_tiles(shape, length, ahead);
+        if (tiles > most) most = tiles;
+    }
+    return most;
 }
 
 /* most[tokens]: the most tiles of a step with so many tokens at most. Every step is tried, the
@@ -41,7 +52,7 @@ static void try_every_step(const fig_split_shape *shape, int32_t kv_limit,
                            int32_t most[TOKENS_MOST + 1]) {
     int32_t tiles[KV_MOST + 1] = {0}, before[TOKENS_MOST + 1];
     for (int32_t length = shape->row_tokens; length <= kv_limit; length++)
-        tiles[length] = count_tiles(shape, length);
+        tiles[length] = most_tiles(shape, length);
     memset(most, 0, sizeof before);
     for (int32_t row = 0; row < shape->row_limit; row++) {
         memcpy(before, most, sizeof before);
@@ -61,10 +72,10 @@ static void expect_bounds(const fig_split_shape *shape, int32_t kv_limit) {
     for (int32_t tokens = 0; tokens <= TOKENS_MOST; tokens++) {
         int64_t bound = fig_bounds_tiles(shape, tokens, kv_limit);
         if (bound != most[tokens])
-            fail_msg("%d rows of %d queries, %d tokens, kv_limit %d, tile %d, window %d: bound "
-                     "%lld, most %d",
+            fail_msg("%d rows of %d queries, %d tokens, kv_limit %d, tile %d, window %d, fixed "
+                     "%d: bound %lld, most %d",
                      shape->row_limit, shape->row_tokens, tokens, kv_limit, shape->tile_tokens,
-                     shape->window, (long long)bound, most[tokens]);
+                     shape->window, shape->fixed, (long long)bound, most[tokens]);
     }
 }
 
@@ -75,8 +86,10 @@ static void no_step_of_a_small_shape_has_more_tiles_and_one_has_as_many(void **s
             for (int32_t tile = 1; tile <= KV_MOST + 1; tile++) {
                 for (int32_t row_tokens = 1; row_tokens <= 8; row_tokens++) {
                     for (int32_t window = 0; window <= KV_MOST + 1; window++) {
-                        const fig_split_shape shape = shape_of(rows, tile, window, row_tokens);
+                        fig_split_shape shape = shape_of(rows, tile, window, row_tokens);
                         expect_bounds(&shape, kv_limit);
+                        shape.fixed = 1;
+                        if (rows % 2 == 1) expect_bounds(&shape, kv_limit);
                     }
                 }
             }
@@ -128,16 +141,19 @@ static void random_steps_stay_within_the_tiles_of_their_bucket(void **state) {
         const int32_t row_tokens = fig_random_range(&random, 1, 8);
         const int32_t window =
             fig_random_range(&random, 0, 1) ? fig_random_range(&random, 1, 3000) : 0;
-        const fig_split_shape shape =
-            shape_of(fig_random_range(&random, 1, 64), fig_random_range(&random, 1, 256), window,
-                     row_tokens);
+        fig_split_shape shape = shape_of(fig_random_range(&random, 1, 64),
+                                         fig_random_range(&random, 1, 256), window, row_tokens);
+        shape.fixed = fig_random_range(&random, 0, 1);
         const int32_t kv_limit = fig_random_range(&random, row_tokens, 5000);
         int64_t tokens = 0, tiles = 0;
+        const int32_t most = fig_size_min(shape.tile_tokens, kv_limit - row_tokens);
+        const int32_t ahead = shape.fixed ? fig_random_range(&random, 0, most) : 0;
         for (int32_t row = 0; row < shape.row_limit; row++) {
             const int idle = fig_random_range(&random, 0, 7) == 0;
-            const int32_t length = idle ? 0 : fig_random_range(&random, row_tokens, kv_limit);
-            tokens += length;
-            tiles += fig_split_tiles(&shape, length);
+            const int32_t length =
+                idle ? 0 : fig_random_range(&random, row_tokens, kv_limit - ahead);
+            tokens += idle ? 0 : length + ahead;
+            tiles += fig_split_tiles_ahead(&shape, length, ahead);
         }
         assert_true(tiles <= fig_bounds_tiles(&shape, tokens, kv_limit));
     }

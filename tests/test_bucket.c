@@ -191,6 +191,80 @@ static void a_step_that_names_a_bucket_gets_it_or_hears_why_not(void **state) {
     assert_string_equal(fig_message(), "step: bucket is 4, limits 0 to 3");
 }
 
+/* Each row that is not idle by all that it may yet grow. */
+static void the_tokens_of_a_horizon_count_before_they_are_there(void **state) {
+    (void)state;
+    static const fig_bucket caps[] = {{1, 512}, {4, 128}, {4, 512}};
+    fig_bucket_shape buckets[3];
+    for (int i = 0; i < 3; i++)
+        buckets[i] = shape_of(caps[i], 0);
+    static const struct {
+        int32_t rows, lengths[4], horizon, row_tokens, expected;
+    } cases[] = {
+        {4, {128, 128, 0, 128}, 1, 1, 1},
+        {4, {128, 128, 0, 128}, 43, 1, 1},
+        {4, {128, 128, 0, 128}, 44, 1, 2},
+        {4, {128, 128, 0, 128}, 15, 3, 1},
+        {4, {128, 128, 0, 128}, 16, 3, 2},
+        {1, {500}, 13, 1, 0},
+        {1, {500}, 14, 1, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const fig_plan_step step = {.rows = cases[i].rows,
+                                    .lengths = cases[i].lengths,
+                                    .horizon = cases[i].horizon,
+                                    .row_tokens = cases[i].row_tokens};
+        int32_t index = -7;
+        assert_int_equal(fig_bucket_choose(buckets, 3, &step, &index), FIG_OK);
+        if (index != cases[i].expected)
+            fail_msg("case %zu: bucket %d, expected %d", i, index, cases[i].expected);
+        /* And each costs the tiles that it will have in the end. */
+        int32_t grown[4];
+        for (int32_t row = 0; row < step.rows; row++)
+            grown[row] = step.lengths[row] == 0 ? 0 : step.lengths[row] + fig_plan_ahead(&step);
+        const fig_plan_step last = {.rows = step.rows, .lengths = grown, .horizon = 1};
+        assert_int_equal(fig_bucket_cost(&buckets[2], &step), fig_bucket_cost(&buckets[2], &last));
+    }
+    static const int32_t lengths[] = {512, 512, 512, 511};
+    const fig_plan_step step = {.rows = 4, .lengths = lengths, .horizon = 2, .row_tokens = 1};
+    int32_t index = 7;
+    assert_int_equal(fig_bucket_choose(buckets, 3, &step, &index), FIG_TOO_LARGE);
+    assert_string_equal(fig_message(), "step: kv_lengths and horizon make 2051 tokens, the "
+                                       "largest bucket of 4 rows takes 2048");
+}
+
+/* There is room for the partials of a tile that its window left behind, in each row; without a
+ * window, or where tiles have no partials of their own, a step may grow by any tokens that fit. */
+static void a_fixed_windowed_row_grows_by_no_more_than_a_tile(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {1000};
+    fig_bucket_shape bucket = shape_of((fig_bucket){1, 2048}, 0);
+    fig_plan_step step = {.rows = 1, .lengths = lengths, .horizon = 66, .row_tokens = 1};
+    int32_t index = 7;
+    for (int32_t fixed = 0; fixed < 2; fixed++) {
+        for (int32_t window = 0; window <= 100; window += 100) {
+            bucket.plan.splits[0].fixed = fixed;
+            bucket.plan.splits[0].window = window;
+            const fig_status expected = fixed && window > 0 ? FIG_TOO_LARGE : FIG_OK;
+            for (step.bucket = 0; step.bucket <= 1; step.bucket++) {
+                assert_int_equal(fig_bucket_choose(&bucket, 1, &step, &index), expected);
+                assert_int_equal(index, expected == FIG_OK ? 0 : -1);
+            }
+        }
+    }
+    assert_string_equal(fig_message(),
+                        "step: rows grow by 65 tokens within the horizon, limit 64 where layers "
+                        "have a window and graphs are deterministic");
+    step.bucket = 0;
+    step.horizon = 65;
+    assert_int_equal(fig_bucket_choose(&bucket, 1, &step, &index), FIG_OK);
+    step.horizon = 33;
+    step.row_tokens = 2;
+    assert_int_equal(fig_bucket_choose(&bucket, 1, &step, &index), FIG_OK);
+    step.horizon = 34;
+    assert_int_equal(fig_bucket_choose(&bucket, 1, &step, &index), FIG_TOO_LARGE);
+}
+
 /* Four times the rows that a spec may have, so that 32 bits would not do. */
 static void tokens_are_summed_past_32_bits(void **state) {
     (void)state;
@@ -407,6 +481,8 @@ int main(void) {
         cmocka_unit_test(the_first_bucket_that_holds_rows_and_tokens_serves),
         cmocka_unit_test(a_step_larger_than_every_bucket_is_refused_by_name),
         cmocka_unit_test(a_step_that_names_a_bucket_gets_it_or_hears_why_not),
+        cmocka_unit_test(the_tokens_of_a_horizon_count_before_they_are_there),
+        cmocka_unit_test(a_fixed_windowed_row_grows_by_no_more_than_a_tile),
         cmocka_unit_test(tokens_are_summed_past_32_bits),
         cmocka_unit_test(a_larger_bucket_does_not_compete_with_its_variants),
         cmocka_unit_test(the_choice_is_the_cheapest_variant_of_the_smallest_bucket),

@@ -10,13 +10,16 @@
 
 #include <cmocka.h>
 
+#include "engine/cuda_lanes.h"
 #include "planner/status.h"
 #include "tests/support/cuda_bench.h"
+#include "tests/support/fake_graph.h"
 #include "tests/support/fault.h"
 
 static const fig_device_api *const api = &fig_device_cuda;
 static const fig_dev_after none = {NULL, 0};
 
+#undef fake
 #define fake fig_cuda_bench_fake
 
 static void check_message(const char *sentence) {
@@ -30,7 +33,7 @@ static void a_kernel_with_other_params_is_refused(void **state) {
     fake->params_excess = 8;
     assert_int_equal(fig_cuda_bench_try(0, 0), FIG_NO_DEVICE);
     assert_non_null(
-        strstr(fig_message(), "fig_kernel_fetch takes 56 bytes at 0, its params are 48"));
+        strstr(fig_message(), "fig_kernel_fetch takes 240 bytes at 0, its params are 232"));
     fake->params_excess = 0;
     fake->params_count = 2;
     assert_int_equal(fig_cuda_bench_try(0, 0), FIG_NO_DEVICE);
@@ -91,8 +94,8 @@ static void edges_between_kernels_alone_are_programmatic(void **state) {
     fig_cuda_bench b;
     fig_cuda_bench_open(&b, NULL);
     assert_int_equal(add_four(&b), FIG_OK);
-    assert_int_equal(fake->programmatic_edges, 2); /* 0 to 1 and 0 to 3 */
-    assert_int_equal(fake->edges, 6); /* of the call: in, between its two, to its end */
+    assert_int_equal(fake->programmatic_edges, 1); /* 0 to 1; 0 to 3 is implied */
+    assert_int_equal(fake->edges, 5); /* of the call: in, between its two, to its end */
     assert_int_equal(fake->empty_nodes, 1);
     assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_OK);
     fig_cuda_bench_close(&b);
@@ -104,6 +107,79 @@ static void edges_between_kernels_alone_are_programmatic(void **state) {
     fig_cuda_bench_close(&b);
 }
 
+/* The graph that was made last, and how the fake makes one. */
+static fig_cu_graph made;
+static fig_cu_result (*make_graph)(fig_cu_graph *graph, unsigned int flags);
+
+static fig_cu_result make_and_tell(fig_cu_graph *graph, unsigned int flags) {
+    const fig_cu_result result = make_graph(graph, flags);
+    made = *graph;
+    return result;
+}
+
+/* Nodes and edges of the driver's are the kernels and theirs where there is no call. */
+static int has_edge(uint32_t from, uint32_t to) {
+    int count = 0;
+    for (size_t i = 0; i < made->edge_count; i++)
+        count += made->edges[i].from == made->nodes[from] && made->edges[i].to == made->nodes[to];
+    return count;
+}
+
+static void a_graph_gets_the_edges_that_its_lanes_ask_for(void **state) {
+    (void)state;
+    enum { NODES = 100 };
+    static const uint32_t nodes[] = {0, 1, 2};
+    fig_cuda_lane_place places[NODES];
+    fig_cuda_lanes lanes = {0};
+    fig_cuda_bench b;
+    uint32_t edges = 0;
+    make_graph = fig_cuda_api_table()->GraphCreate;
+    fig_cuda_api_table()->GraphCreate = make_and_tell;
+    fig_cuda_bench_open(&b, NULL);
+    for (uint32_t node = 0; node < NODES; node++) {
+        uint32_t before[4];
+        const fig_dev_after after = {nodes, node > 2 ? node % 4 : node > 0};
+        const uint32_t count = fig_cuda_lanes_find(&lanes, places, after, &places[node], before);
+        fig_cuda_lanes_take(&lanes, &places[node], node);
+        assert_int_equal(fig_cuda_bench_kernel(&b, after), FIG_OK);
+        for (uint32_t i = 0; i < count; i++)
+            assert_int_equal(has_edge(before[i], node), 1);
+        edges += count;
+        assert_int_equal(made->edge_count, edges);
+    }
+    assert_int_equal(made->node_count, NODES);
+    assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_OK);
+    fig_cuda_bench_close(&b);
+}
+
+static void nobody_waits_for_a_kernel_that_stands_aside(void **state) {
+    (void)state;
+    enum { LAST = 20 };
+    fig_cuda_bench b;
+    const uint32_t nodes[] = {0, 2};
+    make_graph = fig_cuda_api_table()->GraphCreate;
+    fig_cuda_api_table()->GraphCreate = make_and_tell;
+    fig_cuda_bench_open(&b, NULL);
+    fig_dev_launch aside = fig_cuda_scene_launch(&b.s);
+    aside.aside = 1;
+    assert_int_equal(fig_cuda_bench_kernel(&b, none), FIG_OK);
+    assert_int_equal(api->graph_kernel(b.dev, b.graph, &aside, (fig_dev_after){nodes, 1}), FIG_OK);
+    assert_int_equal(has_edge(0, 1), 1);
+    for (uint32_t node = 2; node <= LAST; node++) {
+        const fig_dev_after after = {nodes, node % 3 > 0 && node > 2 ? 2 : node % 3 > 0};
+        assert_int_equal(fig_cuda_bench_kernel(&b, after), FIG_OK);
+    }
+    for (uint32_t node = 0; node <= LAST; node++)
+        assert_int_equal(has_edge(1, node), 0);
+    assert_int_equal(has_edge(0, 2), 1);
+    /* Nor does it wait for a lane. */
+    const size_t edges = made->edge_count;
+    assert_int_equal(api->graph_kernel(b.dev, b.graph, &aside, (fig_dev_after){nodes, 1}), FIG_OK);
+    assert_int_equal(has_edge(0, LAST + 1), 1);
+    assert_int_equal(made->edge_count, edges + 1);
+    fig_cuda_bench_close(&b);
+}
+
 static void a_driver_that_loses_programmatic_edges_is_found_out(void **state) {
     (void)state;
     fig_cuda_bench b;
@@ -111,7 +187,7 @@ static void a_driver_that_loses_programmatic_edges_is_found_out(void **state) {
     fig_cuda_bench_open(&b, NULL);
     assert_int_equal(add_four(&b), FIG_OK);
     assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_DRIVER);
-    check_message("cuda device: the driver, of CUDA 13.0, holds 0 programmatic edges where 2 were "
+    check_message("cuda device: the driver, of CUDA 13.0, holds 0 programmatic edges where 1 were "
                   "added");
     assert_null(b.exec);
     fig_cuda_bench_close(&b);
@@ -129,7 +205,8 @@ static void a_kernel_that_fails_leaves_the_graph_as_it_was(void **state) {
     assert_int_equal(fig_cuda_bench_kernel(&b, (fig_dev_after){&first, 1}), FIG_OK);
     assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_OK);
     assert_int_equal(api->exec_launch(b.dev, b.exec, b.stream), FIG_OK);
-    assert_int_equal(b.s.words.consumed + b.s.words.missed, 2); /* fetched twice, not thrice */
+    assert_int_equal(b.s.fetch.words.consumed + b.s.fetch.words.missed,
+                     2); /* fetched twice, not thrice */
     fig_cuda_bench_close(&b);
 }
 
@@ -145,7 +222,7 @@ static void a_call_is_captured_once_and_runs_in_every_step(void **state) {
     assert_int_equal(b.s.args.tag, 3);
     assert_int_equal(b.s.args.device, FIG_DEVICE_CUDA);
     for (int i = 1; i <= 3; i++) {
-        b.s.cursor = 0;
+        b.s.fetch.state.number = 0;
         assert_int_equal(api->exec_launch(b.dev, b.exec, b.stream), FIG_OK);
         assert_int_equal(b.s.works, 2 * i);
         assert_int_equal(b.s.rows_seen, 5); /* it came after the fetch */
@@ -225,15 +302,17 @@ static void an_exec_outlives_its_graph_and_takes_patches(void **state) {
     assert_int_equal(api->exec_create(b.dev, &second, b.graph), FIG_OK);
     api->graph_destroy(b.dev, b.graph);
     b.graph = NULL;
-    assert_int_equal(api->exec_patch(b.dev, b.exec, 0, &other.params, sizeof other.params), FIG_OK);
+    assert_int_equal(
+        api->exec_patch(b.dev, b.exec, 0, &other.fetch.params, sizeof other.fetch.params), FIG_OK);
     assert_int_equal(api->exec_launch(b.dev, b.exec, b.stream), FIG_OK);
-    assert_int_equal(other.plan.rows, 5);
-    assert_int_equal(b.s.plan.rows, 0);
+    assert_int_equal(other.fetch.plan.rows, 5);
+    assert_int_equal(b.s.fetch.plan.rows, 0);
     api->exec_destroy(b.dev, b.exec);
     b.exec = NULL;
-    assert_int_equal(api->exec_patch(b.dev, second, 0, &b.s.params, sizeof b.s.params), FIG_OK);
+    assert_int_equal(api->exec_patch(b.dev, second, 0, &b.s.fetch.params, sizeof b.s.fetch.params),
+                     FIG_OK);
     assert_int_equal(api->exec_launch(b.dev, second, b.stream), FIG_OK);
-    assert_int_equal(b.s.plan.rows, 5);
+    assert_int_equal(b.s.fetch.plan.rows, 5);
     api->exec_destroy(b.dev, second);
     fig_cuda_bench_close(&b);
 }
@@ -265,12 +344,13 @@ static fig_status use_all(int64_t fail_at_call, fig_cuda_scene *s) {
     USE(status, api->allocate(dev, &memory, FIG_MEMORY_DEVICE, sizeof word));
     USE(status, api->stream_open(dev, &stream));
     USE(status, api->copy_in(dev, stream, memory.device, &word, sizeof word));
+    USE(status, api->push(dev, stream, memory.device, &word, sizeof word));
     USE(status, api->copy_out(dev, stream, &word, memory.device, sizeof word));
     USE(status, api->graph_create(dev, &graph));
     USE(status, api->graph_kernel(dev, graph, &kernel, none));
     USE(status, api->graph_call(dev, graph, &call, (fig_dev_after){&first, 1}));
     USE(status, api->exec_create(dev, &exec, graph));
-    USE(status, api->exec_patch(dev, exec, 0, &s->params, sizeof s->params));
+    USE(status, api->exec_patch(dev, exec, 0, &s->fetch.params, sizeof s->fetch.params));
     USE(status, api->exec_launch(dev, exec, stream));
     USE(status, api->stream_wait(dev, stream, 20000000));
     USE(status, api->stream_query(dev, stream, &pending, &fault));
@@ -291,9 +371,9 @@ static fig_status use_all(int64_t fail_at_call, fig_cuda_scene *s) {
 static void each_call_fails_when_asked_and_says_so(void **state) {
     (void)state;
     static const char *const names[] = {
-        "open",         "allocate",     "stream_open", "copy_in",     "copy_out",
-        "graph_create", "graph_kernel", "graph_call",  "exec_create", "exec_patch",
-        "exec_launch",  "stream_wait",  "stream_query"};
+        "open",       "allocate",     "stream_open",  "copy_in",     "push",
+        "copy_out",   "graph_create", "graph_kernel", "graph_call",  "exec_create",
+        "exec_patch", "exec_launch",  "stream_wait",  "stream_query"};
     enum { NAMES = sizeof names / sizeof names[0] };
     for (int n = 1; n <= NAMES; n++) {
         fig_cuda_scene s;
@@ -375,6 +455,8 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_kernel_without_an_image_is_refused_by_name),
         FIG_CUDA_BENCH_TEST(shared_memory_is_asked_for_once_and_within_the_chip),
         FIG_CUDA_BENCH_TEST(edges_between_kernels_alone_are_programmatic),
+        FIG_CUDA_BENCH_TEST(a_graph_gets_the_edges_that_its_lanes_ask_for),
+        FIG_CUDA_BENCH_TEST(nobody_waits_for_a_kernel_that_stands_aside),
         FIG_CUDA_BENCH_TEST(a_driver_that_loses_programmatic_edges_is_found_out),
         FIG_CUDA_BENCH_TEST(a_kernel_that_fails_leaves_the_graph_as_it_was),
         FIG_CUDA_BENCH_TEST(a_call_is_captured_once_and_runs_in_every_step),

@@ -68,6 +68,27 @@ static void want_of_memory_names_what_was_asked_and_what_there_is(void **state) 
     fig_cuda_bench_close(&b);
 }
 
+static void a_push_arrives_and_does_not_wait(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fig_block from, to;
+    uint64_t seen = 0;
+    fig_cuda_bench_open(&b, NULL);
+    fig_cuda_bench_build(&b);
+    assert_int_equal(api->allocate(b.dev, &from, FIG_MEMORY_PINNED, sizeof seen), FIG_OK);
+    assert_int_equal(api->allocate(b.dev, &to, FIG_MEMORY_DEVICE, sizeof seen), FIG_OK);
+    *(uint64_t *)from.host = 77;
+    fake->busy_looks = 3;
+    assert_int_equal(api->exec_launch(b.dev, b.exec, b.stream), FIG_OK);
+    assert_int_equal(api->push(b.dev, b.stream, to.device, from.host, sizeof seen), FIG_OK);
+    assert_int_equal(api->stream_wait(b.dev, b.stream, 0), FIG_TIMEOUT);
+    assert_int_equal(api->copy_out(b.dev, b.stream, &seen, to.device, sizeof seen), FIG_OK);
+    assert_int_equal(seen, 77);
+    api->release(b.dev, &from);
+    api->release(b.dev, &to);
+    fig_cuda_bench_close(&b);
+}
+
 /* ---- Streams ------------------------------------------------------------------------------- */
 
 static void a_callers_stream_is_used_and_left(void **state) {
@@ -97,6 +118,30 @@ static void a_callers_stream_is_used_and_left(void **state) {
     assert_null(stream);
     api->close(dev);
     fig_fake_cuda_stream_destroy(alien);
+    fig_fake_cuda_stream_destroy(ours);
+    assert_int_equal(fig_cuda_api_table()->DevicePrimaryCtxRelease(40), FIG_CU_SUCCESS);
+    fig_cuda_bench_close(&b);
+}
+
+static void a_push_into_a_capture_is_refused(void **state) {
+    (void)state;
+    fig_cuda_bench b, mine;
+    uint64_t from = 77, to = 1;
+    fig_cu_context context;
+    fig_cuda_bench_open(&b, NULL);
+    assert_int_equal(fig_cuda_api_table()->DevicePrimaryCtxRetain(&context, 40), FIG_CU_SUCCESS);
+    fig_cu_stream ours = fig_fake_cuda_stream_create(context);
+    const fig_engine_options options = {.stream = ours};
+    fig_cuda_bench_open(&mine, &options);
+    assert_true(fig_fake_cuda_capture(ours));
+    assert_int_equal(api->push(mine.dev, mine.stream, &to, &from, sizeof to), FIG_INVALID);
+    check_message("cuda device: the engine's stream is capturing: what waits or copies comes "
+                  "before that or after");
+    assert_int_equal(to, 1);
+    fig_fake_cuda_drop(fig_fake_cuda_end(ours));
+    assert_int_equal(api->push(mine.dev, mine.stream, &to, &from, sizeof to), FIG_OK);
+    assert_int_equal(to, 77);
+    fig_cuda_bench_close(&mine);
     fig_fake_cuda_stream_destroy(ours);
     assert_int_equal(fig_cuda_api_table()->DevicePrimaryCtxRelease(40), FIG_CU_SUCCESS);
     fig_cuda_bench_close(&b);
@@ -189,12 +234,13 @@ static void a_lost_gpu_says_why_and_is_called_no_more(void **state) {
     LOST(api->stream_wait(b.dev, b.stream, 5));
     LOST(api->stream_wait(b.dev, b.stream, -1));
     LOST(api->exec_launch(b.dev, b.exec, b.stream));
-    LOST(api->exec_patch(b.dev, b.exec, 0, &b.s.params, sizeof b.s.params));
+    LOST(api->exec_patch(b.dev, b.exec, 0, &b.s.fetch.params, sizeof b.s.fetch.params));
     LOST(api->exec_create(b.dev, &exec, b.graph));
     LOST(api->graph_create(b.dev, &graph));
     LOST(fig_cuda_bench_kernel(&b, none));
     LOST(fig_cuda_bench_call(&b, none));
     LOST(api->copy_in(b.dev, b.stream, &word, &word, sizeof word));
+    LOST(api->push(b.dev, b.stream, &word, &word, sizeof word));
     LOST(api->copy_out(b.dev, b.stream, &word, &word, sizeof word));
     LOST(api->stream_open(b.dev, &stream));
     LOST(api->allocate(b.dev, &block, FIG_MEMORY_DEVICE, 8));
@@ -219,7 +265,8 @@ static void each_wait_finds_a_loss(void **state) {
         fig_status status = FIG_LOST;
         if (way == 0) status = api->stream_wait(b.dev, b.stream, -1);
         if (way == 1) status = api->stream_wait(b.dev, b.stream, 100);
-        if (way == 2) status = api->copy_out(b.dev, b.stream, &word, &b.s.cursor, sizeof word);
+        if (way == 2)
+            status = api->copy_out(b.dev, b.stream, &word, &b.s.fetch.state.number, sizeof word);
         assert_int_equal(status, FIG_LOST);
         fig_cuda_bench_close(&b); /* the fourth finds it here */
     }
@@ -283,6 +330,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(blocks_come_zeroed),
         FIG_CUDA_BENCH_TEST(want_of_memory_names_what_was_asked_and_what_there_is),
+        FIG_CUDA_BENCH_TEST(a_push_arrives_and_does_not_wait),
+        FIG_CUDA_BENCH_TEST(a_push_into_a_capture_is_refused),
         FIG_CUDA_BENCH_TEST(a_callers_stream_is_used_and_left),
         FIG_CUDA_BENCH_TEST(a_wait_ends_when_the_stream_does_or_at_its_bound),
         FIG_CUDA_BENCH_TEST(a_launch_is_one_call_and_a_query_one_between_modes),

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "tests/support/fault.h"
+#include "tests/support/fetch_place.h"
 #include "tests/support/place.h"
 
 enum { LOG_LIMIT = 1024 };
@@ -35,7 +36,7 @@ static void scene_init(scene *s) {
     memset(s, 0, sizeof *s);
     sem_init(&s->entered, 0, 0);
     sem_init(&s->leave, 0, 0);
-    s->plan.sequence = 7;
+    s->plan.tag = fig_plan_tag(7, 0);
     s->plan.rows = 3;
 }
 
@@ -127,32 +128,6 @@ static void wait_idle(const host *h) {
     assert_int_equal(api->stream_wait(h->dev, h->stream, 20000000), FIG_OK);
 }
 
-/* A ring of one slot, always with a plan in it for the cursor it stands at. */
-typedef struct fetch_place {
-    fig_plan_head slot, plan;
-    uint64_t cursor;
-    fig_fetch_words words;
-} fetch_place;
-
-static fig_fetch_params fetch_of(fetch_place *place) {
-    place->slot = (fig_plan_head){.sequence = 1, .bytes = sizeof place->slot, .rows = 5};
-    return (fig_fetch_params){.ring = (const uint8_t *)&place->slot,
-                              .plan = (uint8_t *)&place->plan,
-                              .cursor = &place->cursor,
-                              .words = &place->words,
-                              .slot_count = 1,
-                              .slot_bytes = sizeof place->slot,
-                              .plan_bytes = sizeof place->plan};
-}
-
-static fig_dev_launch launch_of(const fig_fetch_params *params) {
-    return (fig_dev_launch){.op = FIG_OP_FETCH,
-                            .grid = {1, 1, 1},
-                            .block = {1, 1, 1},
-                            .params = params,
-                            .params_bytes = sizeof *params};
-}
-
 /* ---- Memory -------------------------------------------------------------------------------- */
 
 static void blocks_come_zeroed_and_aligned(void **state) {
@@ -182,14 +157,14 @@ static void a_copy_comes_after_what_was_launched(void **state) {
     (void)state;
     host h = host_open();
     scene s;
-    fetch_place place = {0};
+    fig_fetch_place place;
     fig_plan_head copy;
     pthread_t thread;
     scene_init(&s);
+    fig_fetch_place_init(&place);
     fig_dev_graph *graph = new_graph(&h);
     const fig_dev_call call = call_of(&s, block, 0);
-    const fig_fetch_params params = fetch_of(&place);
-    const fig_dev_launch kernel = launch_of(&params);
+    const fig_dev_launch kernel = fig_fetch_place_launch(&place);
     const uint32_t first = 0;
     add_call(&h, graph, &call, none);
     assert_int_equal(api->graph_kernel(h.dev, graph, &kernel, (fig_dev_after){&first, 1}), FIG_OK);
@@ -200,14 +175,18 @@ static void a_copy_comes_after_what_was_launched(void **state) {
     assert_int_equal(copy.rows, 5);
     pthread_join(thread, NULL);
 
-    place.cursor = 0;
-    launch(&h, exec);
-    assert_int_equal(pthread_create(&thread, NULL, leave_after_a_while, &s), 0);
-    copy.rows = 9;
-    assert_int_equal(api->copy_in(h.dev, h.stream, &place.plan, &copy, sizeof copy), FIG_OK);
-    wait_idle(&h);
-    assert_int_equal(place.plan.rows, 9);
-    pthread_join(thread, NULL);
+    fig_status (*const ways_in[])(fig_dev *, fig_dev_stream *, void *, const void *,
+                                  size_t) = {api->copy_in, api->push};
+    for (int i = 0; i < 2; i++) {
+        place.state.number = 0;
+        launch(&h, exec);
+        assert_int_equal(pthread_create(&thread, NULL, leave_after_a_while, &s), 0);
+        copy.rows = 9 + i;
+        assert_int_equal(ways_in[i](h.dev, h.stream, &place.plan, &copy, sizeof copy), FIG_OK);
+        wait_idle(&h);
+        assert_int_equal(place.plan.rows, 9 + i);
+        pthread_join(thread, NULL);
+    }
     api->exec_destroy(h.dev, exec);
     host_close(&h);
 }
@@ -339,12 +318,14 @@ static void a_patch_reaches_no_launch_before_it(void **state) {
     (void)state;
     host h = host_open();
     scene s;
-    static fetch_place places[2];
+    static fig_fetch_place places[2];
     pthread_t thread;
     const uint32_t first = 0;
     scene_init(&s);
-    const fig_fetch_params params[2] = {fetch_of(&places[0]), fetch_of(&places[1])};
-    const fig_dev_launch kernel = launch_of(&params[0]);
+    for (int i = 0; i < 2; i++)
+        fig_fetch_place_init(&places[i]);
+    const fig_fetch_params *params = &places[1].params;
+    const fig_dev_launch kernel = fig_fetch_place_launch(&places[0]);
     const fig_dev_call call = call_of(&s, block, 0);
     fig_dev_graph *graph = new_graph(&h);
     add_call(&h, graph, &call, none);
@@ -353,7 +334,7 @@ static void a_patch_reaches_no_launch_before_it(void **state) {
     launch(&h, exec);
     sem_wait(&s.entered);
     assert_int_equal(pthread_create(&thread, NULL, leave_after_a_while, &s), 0);
-    assert_int_equal(api->exec_patch(h.dev, exec, 1, &params[1], sizeof params[1]), FIG_OK);
+    assert_int_equal(api->exec_patch(h.dev, exec, 1, params, sizeof *params), FIG_OK);
     wait_idle(&h);
     pthread_join(thread, NULL);
     assert_int_equal(places[0].plan.rows, 5);
@@ -369,10 +350,11 @@ static void a_patch_reaches_no_launch_before_it(void **state) {
 /* ---- Faults -------------------------------------------------------------------------------- */
 
 /* Every function that can fail, once, in the order numbered. Stops at the first failure. */
-static fig_status use_all(int64_t fail_at_call, scene *s, fetch_place *place) {
+static fig_status use_all(int64_t fail_at_call, scene *s) {
     const fig_engine_options options = {.fail_at_call = fail_at_call};
-    const fig_fetch_params params = fetch_of(place);
-    const fig_dev_launch kernel = launch_of(&params);
+    fig_fetch_place place;
+    fig_fetch_place_init(&place);
+    const fig_dev_launch kernel = fig_fetch_place_launch(&place);
     const fig_dev_call call = call_of(s, log_tag, 1);
     fig_dev *dev = NULL;
     fig_dev_stream *stream = NULL;
@@ -388,12 +370,14 @@ static fig_status use_all(int64_t fail_at_call, scene *s, fetch_place *place) {
     if (status == FIG_OK) status = api->allocate(dev, &memory, FIG_MEMORY_DEVICE, sizeof word);
     if (status == FIG_OK) status = api->stream_open(dev, &stream);
     if (status == FIG_OK) status = api->copy_in(dev, stream, memory.device, &word, sizeof word);
+    if (status == FIG_OK) status = api->push(dev, stream, memory.device, &word, sizeof word);
     if (status == FIG_OK) status = api->copy_out(dev, stream, &word, memory.device, sizeof word);
     if (status == FIG_OK) status = api->graph_create(dev, &graph);
     if (status == FIG_OK) status = api->graph_kernel(dev, graph, &kernel, none);
     if (status == FIG_OK) status = api->graph_call(dev, graph, &call, none);
     if (status == FIG_OK) status = api->exec_create(dev, &exec, graph);
-    if (status == FIG_OK) status = api->exec_patch(dev, exec, 0, &params, sizeof params);
+    if (status == FIG_OK)
+        status = api->exec_patch(dev, exec, 0, &place.params, sizeof place.params);
     if (status == FIG_OK) status = api->exec_launch(dev, exec, stream);
     if (status == FIG_OK) status = api->stream_wait(dev, stream, 20000000);
     if (status == FIG_OK) status = api->stream_query(dev, stream, &pending, &fault);
@@ -413,25 +397,23 @@ static fig_status use_all(int64_t fail_at_call, scene *s, fetch_place *place) {
 static void each_call_fails_when_asked_and_says_so(void **state) {
     (void)state;
     static const char *const names[] = {
-        "open",         "allocate",       "stream_open",  "copy_in",
-        "copy_out",     "graph_create",   "graph_kernel", "graph_call",
-        "exec_create",  "exec_patch",     "exec_launch",  "stream_wait",
-        "stream_query", "stream_capture", "graph_append", "stream_wait"};
+        "open",         "allocate",     "stream_open",  "copy_in",      "push",
+        "copy_out",     "graph_create", "graph_kernel", "graph_call",   "exec_create",
+        "exec_patch",   "exec_launch",  "stream_wait",  "stream_query", "stream_capture",
+        "graph_append", "stream_wait"};
     enum { NAMES = sizeof names / sizeof names[0] };
     for (int n = 1; n <= NAMES; n++) {
         scene s;
-        fetch_place place = {0};
         char sentence[128];
         scene_init(&s);
         snprintf(sentence, sizeof sentence, "host device: call %d (%s) failed as asked", n,
                  names[n - 1]);
-        assert_int_equal(use_all(n, &s, &place), n == 2 ? FIG_NOMEM : FIG_DRIVER);
+        assert_int_equal(use_all(n, &s), n == 2 ? FIG_NOMEM : FIG_DRIVER);
         assert_string_equal(fig_message(), sentence);
     }
     scene s;
-    fetch_place place = {0};
     scene_init(&s);
-    assert_int_equal(use_all(NAMES + 1, &s, &place), FIG_OK);
+    assert_int_equal(use_all(NAMES + 1, &s), FIG_OK);
 }
 
 static void a_graph_is_appended_again_and_again_to_the_only_stream(void **state) {
@@ -467,10 +449,9 @@ static void want_of_memory_or_threads_is_a_status_and_a_sentence(void **state) {
     (void)state;
     for (int64_t n = 1;; n++) {
         scene s;
-        fetch_place place = {0};
         scene_init(&s);
         fig_fault_arm(n);
-        fig_status status = use_all(0, &s, &place);
+        fig_status status = use_all(0, &s);
         int64_t seen = fig_fault_disarm();
         if (seen < n) {
             assert_int_equal(status, FIG_OK);

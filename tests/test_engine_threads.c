@@ -1,13 +1,18 @@
-/* test_engine_threads.c: engines on threads of their own. */
+/* test_engine_threads.c: engines on threads of their own, which share one fig_graphs, and a thread
+ * that looks at all of their counters the while. */
 #include "engine/engine.h"
 
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "tests/support/gate.h"
+#include "tests/support/place.h"
+#include "tests/support/race.h"
 
 typedef struct runner {
     const fig_graphs *graphs;
@@ -66,9 +71,102 @@ static void engines_on_several_threads_share_one_graphs(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* ---- Racing engines ------------------------------------------------------------------------ */
+
+enum { RACERS = 4, STEPS = 300, STRETCH = 32 };
+
+typedef struct looker {
+    fig_race *races; /* [RACERS] */
+    int done;        /* the racers are; atomic */
+    int64_t looks, wrong;
+} looker;
+
+/* Counters only grow, but for `staged`, which what is taken back leaves. */
+static int is_in_order(const fig_engine_stats *before, const fig_engine_stats *after) {
+    return after->launched >= before->launched && after->taken_back >= before->taken_back &&
+           after->busy >= before->busy && after->missed >= before->missed &&
+           after->host.count >= before->host.count && after->host.sum >= before->host.sum &&
+           after->period.count >= before->period.count &&
+           after->pinned_bytes == before->pinned_bytes && after->last_bucket >= -1;
+}
+
+static void *look(void *user) {
+    looker *l = user;
+    fig_engine_stats last[RACERS] = {{0}};
+    for (int i = 0; i < RACERS; i++) {
+        last[i].size = sizeof last[i];
+        fig_engine_read_stats(l->races[i].engine, &last[i]);
+    }
+    while (!__atomic_load_n(&l->done, __ATOMIC_ACQUIRE)) {
+        for (int i = 0; i < RACERS; i++) {
+            fig_engine_stats stats = {.size = sizeof stats};
+            fig_engine_read_stats(l->races[i].engine, &stats);
+            l->wrong += !is_in_order(&last[i], &stats);
+            last[i] = stats;
+        }
+        l->looks++;
+    }
+    return NULL;
+}
+
+static void *run_race(void *user) {
+    fig_race_run(user, STEPS, STRETCH);
+    return NULL;
+}
+
+/* Each of another seed. */
+static fig_race *open_races(const fig_graphs *graphs) {
+    fig_race *races = calloc(RACERS, sizeof *races);
+    fig_engine_options options = fig_place_options();
+    assert_non_null(races);
+    options.slots = 2;
+    options.check_plans = 1;
+    for (uint64_t i = 0; i < RACERS; i++)
+        if (!fig_race_open(&races[i], graphs, &options, i)) fail_msg("%s", races[i].sentence);
+    return races;
+}
+
+static void close_races(fig_race *races) {
+    for (int i = 0; i < RACERS; i++)
+        fig_race_close(&races[i]);
+    free(races);
+}
+
+static void what_engines_do_beside_each_other_is_what_each_does_alone(void **state) {
+    (void)state;
+    pthread_t threads[RACERS], looking;
+    fig_graphs *graphs = fig_race_graphs();
+    fig_race *beside = open_races(graphs), *alone = open_races(graphs);
+    looker l = {.races = beside};
+    assert_int_equal(pthread_create(&looking, NULL, look, &l), 0);
+    for (int i = 0; i < RACERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run_race, &beside[i]), 0);
+    for (int i = 0; i < RACERS; i++)
+        pthread_join(threads[i], NULL);
+    __atomic_store_n(&l.done, 1, __ATOMIC_RELEASE);
+    pthread_join(looking, NULL);
+    for (int i = 0; i < RACERS; i++) {
+        run_race(&alone[i]);
+        assert_string_equal(beside[i].sentence, "");
+        assert_string_equal(alone[i].sentence, "");
+        assert_int_equal(beside[i].launches, alone[i].launches);
+        assert_int_equal(beside[i].taken_back, alone[i].taken_back);
+        assert_memory_equal(beside[i].cache, alone[i].cache, sizeof alone[i].cache);
+        assert_true(i == 0 ||
+                    memcmp(beside[i].cache, beside[0].cache, sizeof beside[0].cache) != 0);
+    }
+    print_message("%d looks at the counters\n", (int)l.looks);
+    assert_int_equal(l.wrong, 0);
+    assert_true(l.looks > 0);
+    close_races(beside);
+    close_races(alone);
+    fig_graphs_destroy(graphs);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engines_on_several_threads_share_one_graphs),
+        cmocka_unit_test(what_engines_do_beside_each_other_is_what_each_does_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,20 +73,21 @@ static void assert_relocs(const ground *g, const fig_reloc *expected, uint32_t c
     }
 }
 
-static void the_fetch_knows_the_ring_and_the_bucket(void **state) {
+static void the_fetch_knows_the_ring_and_the_shape_of_its_plan(void **state) {
     (void)state;
     ground g;
     const fig_spec spec = fig_sample_spec();
     ground_make(&g, fig_sample_step(&spec), 0);
     fill(&g, FIG_OP_FETCH, UINT32_MAX);
-    const fig_fetch_params expected = {.bucket = 5, .plan_bytes = g.shape.plan.layout.bytes};
+    const fig_fetch_params expected = {.shape = g.shape.plan};
+    assert_int_equal(expected.shape.bucket, 5);
     assert_memory_equal(g.params, &expected, sizeof expected);
 #define AT(field, reloc)                                                                           \
     { .offset = OFFSET(fig_fetch_params, field), .kind = reloc }
     const fig_reloc relocs[] = {
         AT(ring, FIG_RELOC_RING),
         AT(plan, FIG_RELOC_PLAN),
-        AT(cursor, FIG_RELOC_RING_CURSOR),
+        AT(state, FIG_RELOC_RING_STATE),
         AT(words, FIG_RELOC_RING_WORDS),
         AT(slot_count, FIG_RELOC_RING_SLOTS),
         AT(slot_bytes, FIG_RELOC_RING_BYTES),
@@ -403,7 +404,7 @@ static void several_queries_fp8_and_windows_reach_the_params(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_fetch_knows_the_ring_and_the_bucket),
+        cmocka_unit_test(the_fetch_knows_the_ring_and_the_shape_of_its_plan),
         cmocka_unit_test(gated_is_filled),
         cmocka_unit_test(rope_is_filled_and_absent_positions_are_zero),
         cmocka_unit_test(append_kv_is_filled),

@@ -23,7 +23,7 @@ static void takes(const fig_edit *edits, size_t count) {
 
 static void sound_nodes_are_taken(void **state) {
     (void)state;
-    for (fig_op op = FIG_OP_FETCH + 1; op < FIG_OP_KERNEL_COUNT; op++)
+    for (fig_op op = FIG_OP_FETCH + 1; op < FIG_OP_LOOK_AHEAD; op++)
         takes(&(fig_edit){op, 0, FIG_EDIT_NOTHING, 0}, 1);
 }
 

@@ -71,7 +71,7 @@ static void draw_rows(planning_case *c) {
     }
 }
 
-/* The plan as a fetch brings it: rows and sequences known, lengths and positions zero. */
+/* The plan as a fetch brings it: rows and sequences alone. */
 static void open_case(planning_case *c, uint64_t number) {
     memset(c, 0, sizeof *c);
     c->memory = fig_place_allocate(sizeof *c->memory);
@@ -91,8 +91,7 @@ static void open_case(planning_case *c, uint64_t number) {
     draw_rows(c);
     for (int32_t i = 0; i < c->shape.class_count; i++) /* just enough */
         c->shape.splits[i].tile_limit = line_of(&c->shape.splits[i], c->lengths, c->rows);
-    static const int32_t zeros[ROW_CAPACITY];
-    fig_plan_step step = {.rows = c->rows, .lengths = zeros, .sequences = c->sequences};
+    fig_plan_step step = {.rows = c->rows, .sequences = c->sequences};
     c->plan = fig_twin_plan(&c->shape, &step);
     c->with_positions = draw(c, 0, 1);
     c->words->missed = 7;
@@ -109,7 +108,8 @@ static void close_case(planning_case *c) {
     fig_place_free(c->memory);
 }
 
-/* The plan is what the host makes of these lengths, and so many replays were missed. */
+/* The plan is what the host makes of these lengths, but that its head says of itself what came by
+ * the ring; and so many replays were missed. */
 static void expect_host_s(const planning_case *c, const int32_t *lengths, uint64_t missed) {
     fig_plan_shape shape = c->shape;
     fig_plan_step step = {.rows = c->rows,
@@ -117,11 +117,15 @@ static void expect_host_s(const planning_case *c, const int32_t *lengths, uint64
                           .positions = c->with_positions ? c->positions : NULL,
                           .sequences = c->sequences};
     uint8_t *expected = fig_twin_plan(&shape, &step);
-    for (uint32_t i = 0; i < c->shape.layout.bytes; i++)
+    const fig_plan_head *head = (const fig_plan_head *)(void *)c->plan;
+    assert_int_equal(head->rows, c->rows);
+    assert_int_equal(head->bucket, c->shape.bucket);
+    for (uint32_t i = sizeof *head; i < c->shape.layout.bytes && c->rows > 0; i++)
         if (c->plan[i] != expected[i])
             fail_msg("byte %u: %u, the host's is %u; seed 0x%llx", i, c->plan[i], expected[i],
                      (unsigned long long)seed);
     fig_place_free(expected);
+    assert_int_equal(((const fig_plan_head *)(void *)c->plan)->rows, c->rows);
     assert_true(c->words->missed == missed && c->words->consumed == 0);
 }
 
@@ -211,12 +215,31 @@ static void a_line_that_32_bits_cannot_count_is_past_its_bound(void **state) {
     close_case(&c);
 }
 
+/* Its plan may be another bucket's, whose next plan leaves out what lies there. */
+static void a_launch_without_a_plan_writes_nothing(void **state) {
+    (void)state;
+    for (uint64_t n = 0; n < cases(); n++) {
+        planning_case c;
+        open_case(&c, n);
+        uint8_t *before = malloc(c.shape.layout.bytes);
+        assert_non_null(before);
+        memset(c.plan, 0x5a, c.shape.layout.bytes);
+        ((fig_plan_head *)(void *)c.plan)->rows = 0;
+        memcpy(before, c.plan, c.shape.layout.bytes);
+        fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
+        assert_memory_equal(c.plan, before, c.shape.layout.bytes);
+        free(before);
+        close_case(&c);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_made_on_the_device_is_the_host_s),
         cmocka_unit_test(a_length_that_no_row_can_have_makes_it_idle),
         cmocka_unit_test(a_line_past_its_bound_makes_the_step_one_of_no_rows),
         cmocka_unit_test(a_line_that_32_bits_cannot_count_is_past_its_bound),
+        cmocka_unit_test(a_launch_without_a_plan_writes_nothing),
     };
     seed = fig_twin_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,12 +16,13 @@
 #include "tests/support/twin.h"
 
 enum { BOUND_US = 20000000 }; /* longer than any wait that ends */
-enum { SLOT_LIMIT = 64, SLOT_BYTES = 256, PAYLOAD_WORDS = (SLOT_BYTES - 64) / 8 };
+enum { SLOT_LIMIT = 64, ROWS = 16, SECTIONS = 3, WORDS = ROWS * SECTIONS };
+enum { SLOT_BYTES = 64 + 4 * WORDS };
 
-/* A plan whose every word says which one it is. */
+/* A plan whose every word says which one it is; in a slot and on the device the same. */
 typedef struct test_plan {
-    fig_plan_head head;
-    uint64_t payload[PAYLOAD_WORDS];
+    _Alignas(16) fig_plan_head head;
+    int32_t words[WORDS];
 } test_plan;
 static_assert(sizeof(test_plan) == SLOT_BYTES, "a plan fills a slot");
 
@@ -30,10 +31,21 @@ typedef struct bench {
     fig_fetch_words words;
     test_plan slots[SLOT_LIMIT];
     test_plan plan; /* the device's */
-    uint64_t cursor;
+    _Alignas(16) fig_fetch_state state;
+    test_plan ahead;
     uint64_t torn; /* number of the first plan that a thread found not whole; 0: none */
-    fig_fetch_params fetch;
+    int looks;     /* 1: a look ahead follows each fetch and tells what it does not */
+    fig_fetch_params fetch, drop;
+    fig_look_ahead_params look;
 } bench;
+static_assert(offsetof(bench, ahead) == offsetof(bench, state) + sizeof(fig_fetch_state),
+              "the slot taken ahead lies behind the state");
+
+static fig_plan_shape shape_of_bench(void) {
+    fig_plan_shape shape = {.row_limit = ROWS};
+    fig_plan_lay_out(&shape);
+    return shape;
+}
 
 static bench *bench_open(uint32_t slot_count) {
     bench *b = fig_place_allocate(sizeof *b);
@@ -42,48 +54,60 @@ static bench *bench_open(uint32_t slot_count) {
     fig_ring_init(&b->ring, (uint8_t *)b->slots, &b->words, slot_count, SLOT_BYTES);
     b->fetch = (fig_fetch_params){.ring = (uint8_t *)b->slots,
                                   .plan = (uint8_t *)&b->plan,
-                                  .cursor = &b->cursor,
+                                  .state = &b->state,
                                   .words = &b->words,
+                                  .shape = shape_of_bench(),
                                   .slot_count = slot_count,
                                   .slot_bytes = SLOT_BYTES,
-                                  .plan_bytes = SLOT_BYTES};
+                                  .tells = 1};
+    b->drop = (fig_fetch_params){
+        .state = &b->state, .words = &b->words, .shape = {.bucket = FIG_FETCH_DROP}};
+    b->look = (fig_look_ahead_params){.ring = (uint8_t *)b->slots,
+                                      .state = &b->state,
+                                      .words = &b->words,
+                                      .slot_count = slot_count,
+                                      .slot_bytes = SLOT_BYTES};
     return b;
 }
 
 static void replay(bench *b) {
     fig_twin_launch(FIG_OP_FETCH, &b->fetch, NULL);
+    if (b->looks) fig_twin_launch(FIG_OP_LOOK_AHEAD, &b->look, NULL);
 }
 
-/* Writes all of a plan but its number, as fig_plan_write does. */
+/* Writes all of a plan but its tag, as fig_plan_write does. */
 static void write_plan(uint8_t *slot, uint64_t number) {
     test_plan *plan = (test_plan *)(void *)slot;
     plan->head.bytes = SLOT_BYTES;
     plan->head.bucket = 0;
-    plan->head.rows = (int32_t)number;
-    for (int i = 0; i < PAYLOAD_WORDS; i++)
-        plan->payload[i] = number;
+    plan->head.rows = ROWS;
+    plan->head.horizon = 1;
+    plan->head.sections = FIG_PLAN_HAS_LENGTHS | FIG_PLAN_HAS_SEQUENCES | FIG_PLAN_HAS_POSITIONS |
+                          FIG_PLAN_HAS_SPLITS;
+    for (int i = 0; i < WORDS; i++)
+        plan->words[i] = (int32_t)number;
 }
 
 static void stage(bench *b, int32_t wait_us) {
     uint8_t *slot;
     assert_int_equal(fig_ring_claim(&b->ring, wait_us, &slot), FIG_OK);
     write_plan(slot, b->ring.next);
-    fig_ring_publish(&b->ring, slot);
+    fig_ring_publish(&b->ring, slot, SLOT_BYTES);
 }
 
 /* 1: the device's plan is number `number` in every word. */
 static int is_whole(const bench *b, uint64_t number) {
-    if (b->plan.head.sequence != number || b->plan.head.rows != (int32_t)number) return 0;
-    for (int i = 0; i < PAYLOAD_WORDS; i++)
-        if (b->plan.payload[i] != number) return 0;
+    if (b->plan.head.tag != fig_plan_tag(number, SLOT_BYTES) || b->plan.head.rows != ROWS) return 0;
+    for (int i = 0; i < WORDS; i++)
+        if (b->plan.words[i] != (int32_t)number) return 0;
     return 1;
 }
 
 static void check_fetched(const bench *b, uint64_t number) {
     if (is_whole(b, number)) return;
-    fail_msg("plan %llu: head says %llu of %d rows, first word is of plan %llu",
-             (unsigned long long)number, (unsigned long long)b->plan.head.sequence,
-             b->plan.head.rows, (unsigned long long)b->plan.payload[0]);
+    fail_msg("plan %llu: head says %llu of %d rows, first word is of plan %d",
+             (unsigned long long)number, (unsigned long long)fig_plan_tag_number(b->plan.head.tag),
+             b->plan.head.rows, b->plan.words[0]);
 }
 
 static int64_t now_us(void) {
@@ -140,7 +164,7 @@ static void a_claimed_slot_stays_the_next_until_it_is_published(void **state) {
     replay(b); /* nothing was published */
     assert_int_equal(b->plan.head.rows, 0);
     assert_int_equal(fig_ring_missed(&b->ring), 1);
-    fig_ring_publish(&b->ring, first);
+    fig_ring_publish(&b->ring, first, SLOT_BYTES);
     assert_int_equal(fig_ring_claim(&b->ring, 0, &again), FIG_OK);
     assert_ptr_equal(again, &b->slots[1]);
     fig_place_free(b);
@@ -155,7 +179,6 @@ static void a_replay_without_a_new_plan_runs_no_rows(void **state) {
         check_fetched(b, number);
         replay(b); /* every slot holds an old plan, and the next one's slot too */
         assert_int_equal(b->plan.head.rows, 0);
-        assert_int_equal(b->plan.head.sequence, 0);
         assert_int_equal(fig_ring_missed(&b->ring), number);
         assert_int_equal(fig_ring_consumed(&b->ring), number);
     }
@@ -169,8 +192,8 @@ static void a_plan_taken_back_is_never_found(void **state) {
     for (uint64_t number = 1; number <= 7; number++) {
         assert_int_equal(fig_ring_claim(&b->ring, 0, &slot), FIG_OK);
         write_plan(slot, 100 + number); /* another step's, which never ran */
-        fig_ring_publish(&b->ring, slot);
-        fig_ring_take_back(&b->ring);
+        fig_ring_publish(&b->ring, slot, SLOT_BYTES);
+        assert_ptr_equal(fig_ring_take_back(&b->ring), slot);
         replay(b);
         assert_int_equal(b->plan.head.rows, 0);
         assert_int_equal(fig_ring_missed(&b->ring), number);
@@ -180,6 +203,28 @@ static void a_plan_taken_back_is_never_found(void **state) {
         replay(b);
         check_fetched(b, number);
     }
+    fig_place_free(b);
+}
+
+static void a_plan_taken_back_is_dropped_by_a_device_that_looked_ahead(void **state) {
+    (void)state;
+    bench *b = bench_open(3);
+    uint8_t *slot;
+    b->fetch.tells = 0;
+    stage(b, 0);
+    replay(b);
+    check_fetched(b, 1);
+    assert_int_equal(fig_ring_claim(&b->ring, 0, &slot), FIG_OK);
+    write_plan(slot, 100); /* another step's, which never ran */
+    fig_ring_publish(&b->ring, slot, SLOT_BYTES);
+    fig_twin_launch(FIG_OP_LOOK_AHEAD, &b->look, NULL);
+    fig_ring_take_back(&b->ring);
+    fig_twin_launch(FIG_OP_FETCH, &b->drop, NULL);
+    replay(b);
+    assert_int_equal(b->plan.head.rows, 0);
+    stage(b, 0);
+    replay(b);
+    check_fetched(b, 2);
     fig_place_free(b);
 }
 
@@ -250,10 +295,11 @@ static void *replay_all(void *user) {
     return NULL;
 }
 
-static void plans_pass_whole_and_in_order_between_threads(void **state) {
-    (void)state;
+static void pass_plans(int looks) {
     for (uint32_t count = 1; count <= SLOT_LIMIT; count *= 4) {
         bench *b = bench_open(count);
+        b->looks = looks;
+        b->fetch.tells = !looks;
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, replay_all, b), 0);
         for (int i = 0; i < PASSED; i++)
@@ -261,8 +307,20 @@ static void plans_pass_whole_and_in_order_between_threads(void **state) {
         pthread_join(thread, NULL);
         assert_int_equal(b->torn, 0);
         assert_int_equal(fig_ring_consumed(&b->ring), PASSED);
+        assert_int_equal(fig_ring_replays(&b->ring), PASSED);
+        assert_int_equal(fig_ring_torn(&b->ring), 0);
         fig_place_free(b);
     }
+}
+
+static void plans_pass_whole_and_in_order_between_threads(void **state) {
+    (void)state;
+    pass_plans(0);
+}
+
+static void plans_taken_ahead_pass_whole_and_in_order_between_threads(void **state) {
+    (void)state;
+    pass_plans(1);
 }
 
 int main(void) {
@@ -272,10 +330,12 @@ int main(void) {
         cmocka_unit_test(a_claimed_slot_stays_the_next_until_it_is_published),
         cmocka_unit_test(a_replay_without_a_new_plan_runs_no_rows),
         cmocka_unit_test(a_plan_taken_back_is_never_found),
+        cmocka_unit_test(a_plan_taken_back_is_dropped_by_a_device_that_looked_ahead),
         cmocka_unit_test(a_plan_taken_back_leaves_those_before_it),
         cmocka_unit_test(a_bounded_wait_ends_when_a_slot_is_free),
         cmocka_unit_test(a_bounded_wait_ends_at_its_bound),
         cmocka_unit_test(plans_pass_whole_and_in_order_between_threads),
+        cmocka_unit_test(plans_taken_ahead_pass_whole_and_in_order_between_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,6 +113,10 @@ for argument; do
 done
 END
     ln -s "$(command -v basename)" "$bin/basename"
+    stand_in make << 'END'
+[ "$1" = -C ] && mkdir "$2/.libs" && echo archive > "$2/.libs/libhwloc.a"
+END
+    echo 'exit 9' | stand_in bzip2 # no source of these is packed by it
     stand_in ar << 'END'
 [ "$1" = rcs ] && archive=$2 && shift 2 && cat "$@" > "$archive"
 END
@@ -131,8 +135,13 @@ source_package() {
         echo "$file" > "$scratch/$name-1/$file"
     done
     tar -c -z -f "$scratch/sources/${name}_1.orig.tar.gz" -C "$scratch" "$name-1"
+    echo signature > "$scratch/sources/${name}_1.orig.tar.gz.asc"
 }
 source_package cmocka src/cmocka.c include/cmocka.h
+source_package hwloc hwloc/bind.c include/hwloc.h include/hwloc/bitmap.h \
+    include/hwloc/autogen/config.h configure
+echo ': > configured' > "$scratch/hwloc-1/configure"
+source_package hwloc include/hwloc/helper.h
 source_package libzstd lib/common/a.c lib/compress/b.c lib/decompress/c.c lib/zstd.h
 source_package jansson src/dump.c src/jansson.h
 echo '#define JSON_INLINE @json_inline@' > "$scratch/jansson-1/src/jansson_config.h.in"
@@ -150,6 +159,12 @@ working_apt
 expect 1 '^setup: no bundle was made: the command gcc is missing$' --bundle
 left_alone '.deps*'
 
+case='a bundle needs make, which hwloc is built with'
+bundling_machine
+rm "$bin/make"
+expect 1 '^setup: no bundle was made: the command make is missing$' --bundle
+left_alone '.deps*'
+
 case='a bundle whose download fails is one sentence and leaves nothing'
 bundling_machine
 echo 'echo "E: no such mirror"; exit 100' | stand_in apt-get
@@ -159,8 +174,9 @@ left_alone '.deps*'
 
 case='a bundle holds each library and its headers, and needs no root'
 bundling_machine
-expect 0 '^setup: \.deps/ holds static cmocka, jansson and zstd, [0-9]+ KiB$' --bundle
-for file in lib/libcmocka.a lib/libjansson.a lib/libzstd.a include/cmocka.h include/jansson.h \
+expect 0 '^setup: \.deps/ holds static cmocka, hwloc, jansson and zstd, [0-9]+ KiB$' --bundle
+for file in lib/libcmocka.a lib/libhwloc.a lib/libjansson.a lib/libzstd.a include/cmocka.h \
+    include/hwloc.h include/hwloc/bitmap.h include/hwloc/autogen/config.h include/jansson.h \
     include/jansson_config.h include/zstd.h; do
     [ -s "$root/.deps/$file" ] || wrong "no $file"
 done

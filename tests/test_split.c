@@ -20,18 +20,19 @@ enum { RANDOM_STEPS = 100000 };
 enum { RANDOM_STEPS = 1000000 };
 #endif
 
-enum { ROW_CAPACITY = 1024, LINE_CAPACITY = 1 << 17 };
+enum { ROW_CAPACITY = 1024, LINE_CAPACITY = 1 << 18 };
 
 typedef struct taken {
     fig_split_piece piece;
     int32_t worker;
 } taken;
 
-/* One step, its plan, and the map. */
+/* One step, its split, and the map. */
 static struct ground {
     uint64_t seed;
     fig_split_shape shape;
     int32_t rows;
+    int32_t ahead; /* tokens that a row may yet grow by */
     int32_t lengths[ROW_CAPACITY];
     int32_t prefix[ROW_CAPACITY + 1];
     fig_split_start starts[FIG_WORKER_LIMIT];
@@ -59,10 +60,10 @@ static fig_split_shape shape_of(int32_t row_limit, int32_t groups, int32_t tile_
 static void refute(const char *what, int64_t index, int64_t seen, int64_t expected) {
     const fig_split_shape *shape = &ground.shape;
     print_error("seed %llu, row_limit %d, groups %d, tile_tokens %d, workers %d, window %d, "
-                "row_tokens %d, fixed %d, %d rows:",
+                "row_tokens %d, fixed %d, ahead %d, %d rows:",
                 (unsigned long long)ground.seed, shape->row_limit, shape->groups,
                 shape->tile_tokens, shape->workers, shape->window, shape->row_tokens, shape->fixed,
-                ground.rows);
+                ground.ahead, ground.rows);
     for (int32_t row = 0; row < ground.rows; row++)
         print_error(" %d", ground.lengths[row]);
     print_error("\n");
@@ -75,11 +76,13 @@ static void expect(const char *what, int64_t index, int64_t seen, int64_t expect
 }
 
 /* Tiles by walking from token 0, not by the formula under test: a tile is read if its last token is
- * no earlier than what the row's first query, which sees furthest back, still sees. */
+ * no earlier than what the row's first query, which sees furthest back, still sees; and of those
+ * yet to come each is, until the row has grown. */
 static int32_t count_tiles(int32_t length) {
     const int32_t first_query = length - ground.shape.row_tokens;
     int32_t tiles = 0;
-    for (int32_t token = 0; token < length; token += ground.shape.tile_tokens) {
+    const int32_t grown = length > 0 ? length + ground.ahead : 0;
+    for (int32_t token = 0; token < grown; token += ground.shape.tile_tokens) {
         int32_t last = token + ground.shape.tile_tokens - 1;
         tiles += ground.shape.window == 0 || last > first_query - ground.shape.window;
     }
@@ -108,10 +111,33 @@ static void draw_map(void) {
     ground.shape.tile_limit = tiles;
 }
 
+static int split_rows(void) {
+    const fig_split_rows rows = {ground.lengths, ground.rows, ground.ahead};
+    const int changed = fig_split_prefix(&ground.shape, &rows, ground.prefix);
+    fig_split_starts(&ground.shape, ground.prefix, ground.rows, ground.starts);
+    return changed;
+}
+
+/* What choosing a bucket goes by. */
+static void count(void) {
+    const fig_split_rows rows = {ground.lengths, ground.rows, ground.ahead};
+    const fig_split_totals totals = fig_split_count(&ground.shape, &rows);
+    int64_t tiles = 0, longest = 0, busy = 0;
+    for (int32_t row = 0; row < ground.rows; row++) {
+        tiles += ground.row_tiles[row];
+        longest = ground.row_tiles[row] > longest ? ground.row_tiles[row] : longest;
+        busy += ground.row_tiles[row] > 0;
+    }
+    expect("tiles of rows", ground.rows, totals.tiles, tiles);
+    expect("tiles of the longest of rows", ground.rows, totals.longest, longest);
+    expect("busy rows of", ground.rows, totals.busy, busy);
+}
+
 /* The walk over all workers writes what each worker finds for itself. */
 static void plan(void) {
     memset(ground.prefix, 0xa5, sizeof ground.prefix[0] * (size_t)(ground.rows + 1));
-    fig_split_plan(&ground.shape, ground.lengths, ground.rows, ground.prefix, ground.starts);
+    expect("prefix is another, rows", ground.rows, split_rows(), 1);
+    expect("prefix is the same, rows", ground.rows, split_rows(), 0);
     for (int32_t row = 0; row <= ground.rows; row++)
         expect("prefix of row", row, (int64_t)ground.prefix[row] * ground.shape.groups,
                ground.row_begin[row]);
@@ -208,6 +234,7 @@ static void place_partials(void) {
 
 static void check_step(void) {
     draw_map();
+    count();
     plan();
     take_all();
     place_partials();
@@ -246,6 +273,8 @@ static void draw_shape(fig_random *random, int large) {
     const int drafts = fig_random_range(random, 0, 2) == 0;
     shape->row_tokens = drafts ? fig_random_range(random, 2, 8) : 1;
     shape->fixed = fig_random_range(random, 0, 3) == 0;
+    const int grows = fig_random_range(random, 0, 3) == 0;
+    ground.ahead = grows ? fig_random_range(random, 1, 3 * shape->tile_tokens) : 0;
 }
 
 /* A row that is not idle holds its own queries. */
@@ -280,6 +309,7 @@ static int32_t tiles_spared(void) {
     int32_t spared = 0;
     for (int32_t row = 0; row < ground.rows; row++) {
         int32_t length = ground.lengths[row], tile = ground.shape.tile_tokens;
+        if (length > 0) length += ground.ahead;
         spared += (length + tile - 1) / tile - ground.row_tiles[row];
     }
     return spared;
@@ -288,7 +318,7 @@ static int32_t tiles_spared(void) {
 static void a_million_random_steps_are_split_fairly_and_once(void **state) {
     (void)state;
     int64_t mixes[MIX_COUNT] = {0}, cut = 0, fewer_tiles = 0, fewer_rows = 0, at_limit = 0;
-    int64_t fixed_cut = 0, spared = 0, drafts = 0;
+    int64_t fixed_cut = 0, spared = 0, drafts = 0, grow = 0;
     for (uint64_t seed = 1; seed <= RANDOM_STEPS; seed++) {
         int mix = draw_step(seed);
         check_step();
@@ -298,6 +328,7 @@ static void a_million_random_steps_are_split_fairly_and_once(void **state) {
         fixed_cut += is_cut && fixed;
         spared += tiles_spared() > 0;
         drafts += ground.shape.row_tokens > 1;
+        grow += ground.ahead > 0;
         fewer_tiles += ground.line.tiles < ground.shape.workers;
         fewer_rows += ground.rows < ground.shape.row_limit;
         at_limit += is_cut && !fixed && ground.partials == fig_split_partial_limit(&ground.shape);
@@ -309,6 +340,7 @@ static void a_million_random_steps_are_split_fairly_and_once(void **state) {
     assert_true(fixed_cut > RANDOM_STEPS / 10);
     assert_true(spared > RANDOM_STEPS / 20);
     assert_true(drafts > RANDOM_STEPS / 4);
+    assert_true(grow > RANDOM_STEPS / 5);
     assert_true(fewer_tiles > RANDOM_STEPS / 10);
     assert_true(fewer_rows > RANDOM_STEPS / 10);
     assert_true(at_limit > RANDOM_STEPS / 200);
@@ -331,6 +363,7 @@ static int next_small_step(int32_t *row_tiles, int32_t tiles) {
 static int32_t most_partials(fig_split_shape shape, int32_t tiles) {
     int32_t row_tiles[8] = {0}, most = 0;
     ground.seed = 0;
+    ground.ahead = 0;
     ground.shape = shape;
     ground.rows = shape.row_limit;
     memset(ground.lengths, 0, sizeof ground.lengths);
@@ -427,6 +460,7 @@ static void real_shapes_reach_the_limit(void **state) {
         fig_random random = fig_random_seed(i);
         int32_t limit = fig_split_partial_limit(&shapes[i]), most = 0;
         ground.shape = shapes[i];
+        ground.ahead = 0;
         ground.rows = ground.shape.row_limit;
         for (int attempt = 0; attempt < 2000 && most < limit; attempt++) {
             for (int32_t row = 0; row < ground.rows; row++)
@@ -443,11 +477,12 @@ static void real_shapes_reach_the_limit(void **state) {
 static void the_longest_line_is_split_without_overflow(void **state) {
     (void)state;
     ground.seed = 0;
+    ground.ahead = 0;
     ground.shape = shape_of(ROW_CAPACITY, 16, 16, FIG_WORKER_LIMIT);
     ground.rows = ROW_CAPACITY;
     for (int32_t row = 0; row < ground.rows; row++)
         ground.lengths[row] = (1 << 20) - (row & 1);
-    fig_split_plan(&ground.shape, ground.lengths, ground.rows, ground.prefix, ground.starts);
+    split_rows();
     ground.line = fig_split_line_of(&ground.shape, ground.prefix, ground.rows);
     assert_int_equal(ground.line.tiles, 1 << 30);
     int64_t x = 0;
@@ -471,6 +506,7 @@ static void the_longest_line_is_split_without_overflow(void **state) {
 static void a_step_without_tokens_has_no_work(void **state) {
     (void)state;
     ground.seed = 0;
+    ground.ahead = 0;
     ground.shape = shape_of(5, 3, 16, 7);
     memset(ground.lengths, 0, sizeof ground.lengths);
     for (ground.rows = 0; ground.rows <= 5; ground.rows++) {
@@ -486,6 +522,7 @@ static void idle_rows_are_not_on_the_line(void **state) {
     (void)state;
     static const int32_t lengths[] = {0, 0, 17, 0, 1, 0, 0, 0, 33, 0, 0};
     ground.seed = 0;
+    ground.ahead = 0;
     ground.rows = sizeof lengths / sizeof lengths[0];
     memcpy(ground.lengths, lengths, sizeof lengths);
     for (int32_t workers = 1; workers <= 20; workers++) {
@@ -543,23 +580,6 @@ static void a_fixed_split_cuts_a_row_by_its_own_length_alone(void **state) {
     assert_true(cut > RANDOM_STEPS / 200);
 }
 
-/* Where nobody on this side knows the lengths, the plan is that of as many idle rows. */
-static void without_lengths_every_row_is_idle(void **state) {
-    (void)state;
-    int32_t prefix[6];
-    fig_split_start starts[7];
-    const fig_split_shape shape = shape_of(5, 3, 16, 7);
-    memset(prefix, 0xa5, sizeof prefix);
-    memset(starts, 0xa5, sizeof starts);
-    fig_split_plan(&shape, NULL, 5, prefix, starts);
-    for (int32_t row = 0; row <= 5; row++)
-        assert_int_equal(prefix[row], 0);
-    for (int32_t worker = 0; worker < 7; worker++)
-        assert_int_equal(starts[worker].row | starts[worker].group | starts[worker].tile |
-                             starts[worker].count,
-                         0);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_million_random_steps_are_split_fairly_and_once),
@@ -570,7 +590,6 @@ int main(void) {
         cmocka_unit_test(the_longest_line_is_split_without_overflow),
         cmocka_unit_test(a_step_without_tokens_has_no_work),
         cmocka_unit_test(idle_rows_are_not_on_the_line),
-        cmocka_unit_test(without_lengths_every_row_is_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

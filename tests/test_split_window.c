@@ -1,4 +1,5 @@
-/* test_split_window.c: a row's tiles are those with a token that one of its queries sees. */
+/* test_split_window.c: a row's tiles are those with a token that one of its queries sees, or will
+ * see while it grows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +8,7 @@
 
 #include "planner/split.h"
 
-enum { LENGTH_MOST = 26, WINDOW_MOST = 28, TILE_MOST = 9, QUERIES_MOST = 8 };
+enum { LENGTH_MOST = 26, WINDOW_MOST = 28, TILE_MOST = 9, QUERIES_MOST = 8, AHEAD_MOST = 20 };
 
 /* Of all tokens that the row's queries see, one by one. */
 typedef struct seen {
@@ -56,12 +57,51 @@ static void the_tiles_of_a_row_are_those_that_its_queries_see(void **state) {
     }
 }
 
+/* Tiles that the row reads at any of its lengths from this one to `ahead` more, marked one by one
+ * and counted from the tile where the first of them is. */
+static int32_t mark_tiles(const fig_split_shape *shape, int32_t length, int32_t ahead) {
+    uint8_t marked[LENGTH_MOST + AHEAD_MOST + 1] = {0};
+    const int32_t origin = look(shape, length).first / shape->tile_tokens;
+    int32_t tiles = 0, last = -1;
+    for (int32_t grown = length; grown <= length + ahead; grown++) {
+        const seen tokens = look(shape, grown);
+        for (int32_t token = tokens.first; token <= tokens.last; token++)
+            marked[token / shape->tile_tokens] = 1;
+    }
+    for (int32_t tile = 0; tile <= LENGTH_MOST + AHEAD_MOST; tile++) {
+        if (!marked[tile]) continue;
+        if (tile < origin) fail_msg("tile %d is read and before the first, %d", tile, origin);
+        tiles++;
+        last = tile;
+    }
+    if (last - origin + 1 != tiles) fail_msg("a gap before tile %d", last);
+    return tiles;
+}
+
+static void a_row_that_grows_has_the_tiles_that_it_reads_on_the_way(void **state) {
+    (void)state;
+    fig_split_shape shape = {.row_limit = 1, .groups = 1, .workers = 1};
+    for (shape.tile_tokens = 1; shape.tile_tokens <= TILE_MOST; shape.tile_tokens += 2) {
+        for (shape.window = 0; shape.window <= WINDOW_MOST; shape.window += 3) {
+            for (shape.row_tokens = 1; shape.row_tokens <= QUERIES_MOST; shape.row_tokens += 2) {
+                for (int32_t length = shape.row_tokens; length <= LENGTH_MOST; length++) {
+                    for (int32_t ahead = 0; ahead <= AHEAD_MOST; ahead++)
+                        assert_int_equal(fig_split_tiles_ahead(&shape, length, ahead),
+                                         mark_tiles(&shape, length, ahead));
+                }
+            }
+        }
+    }
+}
+
 static void an_idle_row_has_no_tile(void **state) {
     (void)state;
     for (int32_t window = 0; window <= WINDOW_MOST; window++) {
         const fig_split_shape shape = {
             .row_limit = 1, .groups = 1, .tile_tokens = 4, .window = window, .row_tokens = 1};
         assert_int_equal(fig_split_tiles(&shape, 0), 0);
+        for (int32_t ahead = 0; ahead <= AHEAD_MOST; ahead++)
+            assert_int_equal(fig_split_tiles_ahead(&shape, 0, ahead), 0);
     }
 }
 
@@ -87,6 +127,7 @@ static void a_window_wider_than_the_row_shows_all_of_it(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tiles_of_a_row_are_those_that_its_queries_see),
+        cmocka_unit_test(a_row_that_grows_has_the_tiles_that_it_reads_on_the_way),
         cmocka_unit_test(an_idle_row_has_no_tile),
         cmocka_unit_test(a_window_wider_than_the_row_shows_all_of_it),
     };

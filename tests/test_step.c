@@ -9,12 +9,14 @@
 
 #include "graphs/step.h"
 #include "planner/spec.h"
+#include "tests/support/random.h"
 #include "tests/support/sample.h"
 
 /* 6 rows, 200 tokens, 9 sequences. */
 enum { SEQUENCES = 9 };
 static uint32_t stamp_words[SEQUENCES];
-static fig_step_stamps stamps = {stamp_words, 0};
+static int32_t known[6];
+static fig_step_stamps stamps = {.of = stamp_words, .known = known};
 
 /* Against a program of this spec whose first node is `first`. */
 static fig_status check_of(const fig_spec *spec, fig_op first, const fig_step *step,
@@ -125,6 +127,124 @@ static void a_row_has_a_token_for_each_of_its_queries(void **state) {
                        "kv_lengths[1] is 3, it must be 0 or at least the spec's row_tokens, 4");
 }
 
+/* 200 tokens, and one more in each launch but the first. */
+static void a_horizon_reaches_as_far_as_a_sequence(void **state) {
+    (void)state;
+    static const int32_t rows[] = {1, 0, 190};
+    fig_plan_step plan;
+    static const int32_t sound[][2] = {{0, 1}, {1, 1}, {2, 2}, {11, 11}};
+    for (size_t i = 0; i < sizeof sound / sizeof sound[0]; i++) {
+        assert_int_equal(
+            check_into(FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = rows, .horizon = sound[i][0]),
+                       &plan),
+            FIG_OK);
+        assert_int_equal(plan.horizon, sound[i][1]);
+        assert_int_equal(plan.row_tokens, 1);
+        assert_int_equal(fig_plan_ahead(&plan), sound[i][1] - 1);
+    }
+    FIG_SAMPLE_REFUSES(STEP(.rows = 3, .kv_lengths = rows, .horizon = -1), FIG_INVALID,
+                       "horizon is -1, it must be at least 0");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 3, .kv_lengths = rows, .horizon = 12), FIG_TOO_LARGE,
+                       "kv_lengths[2] is 190 and grows by 11 within the horizon, limit 200");
+    /* An idle row stays as it is. */
+    assert_int_equal(STEP(.rows = 2, .kv_lengths = rows, .horizon = 200), FIG_OK);
+    FIG_SAMPLE_REFUSES(STEP(.rows = 2, .kv_lengths = rows, .horizon = 201), FIG_TOO_LARGE,
+                       "horizon is 201, limit 200");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 2, .kv_lengths = rows, .horizon = INT32_MAX), FIG_TOO_LARGE,
+                       "horizon is 2147483647, limit 200");
+}
+
+/* Four at a time: 1 + 49 * 4 would do, but that a row has four at least. */
+static void rows_of_several_queries_grow_by_as_many(void **state) {
+    (void)state;
+    static const int32_t rows[] = {4, 164};
+    fig_spec spec = fig_sample_spec();
+    fig_plan_step plan;
+    spec.row_tokens = 4;
+    const fig_step sound = {.size = sizeof sound, .rows = 2, .kv_lengths = rows, .horizon = 10};
+    fig_step unsound = sound;
+    assert_int_equal(check_of(&spec, FIG_OP_CALL, &sound, &plan), FIG_OK);
+    assert_int_equal(fig_plan_ahead(&plan), 36);
+    unsound.horizon = 11;
+    FIG_SAMPLE_REFUSES(check_of(&spec, FIG_OP_CALL, &unsound, &plan), FIG_TOO_LARGE,
+                       "kv_lengths[1] is 164 and grows by 40 within the horizon, limit 200");
+    unsound.rows = 1;
+    unsound.horizon = 50;
+    assert_int_equal(check_of(&spec, FIG_OP_CALL, &unsound, &plan), FIG_OK);
+    unsound.horizon = 51;
+    FIG_SAMPLE_REFUSES(check_of(&spec, FIG_OP_CALL, &unsound, &plan), FIG_TOO_LARGE,
+                       "horizon is 51, limit 50");
+}
+
+/* What is wrong with a row, by the words of figraph.h: 0: nothing; 1: its length, 2: its sequence,
+ * 3: its position. */
+static int fault_of(const fig_spec *spec, const fig_step *step, int32_t ahead, int32_t row) {
+    const int32_t length = step->kv_lengths != NULL ? step->kv_lengths[row] : 1;
+    const int32_t sequence = step->sequences != NULL ? step->sequences[row] : row;
+    if (step->kv_lengths != NULL) {
+        if (length < 0 || (length > 0 && length < spec->row_tokens)) return 1;
+        if (length > 0 && length + ahead > spec->kv_limit) return 1;
+    }
+    if (sequence < 0 || sequence >= spec->sequence_limit)
+        if (length != 0 || step->sequences != NULL) return 2;
+    for (int32_t other = 0; other < row && step->sequences != NULL && length != 0; other++) {
+        const int busy = step->kv_lengths == NULL || step->kv_lengths[other] != 0;
+        if (busy && step->sequences[other] == sequence) return 2;
+    }
+    return step->positions != NULL && step->positions[row] < 0 ? 3 : 0;
+}
+
+/* Most draws are sound, or unsound in one row. */
+static int32_t draw_number(fig_random *random, int32_t low, int32_t high) {
+    if (fig_random_range(random, 0, 30) > 0) return fig_random_range(random, low, high);
+    return fig_random_range(random, 0, 1) ? low - 1 : high + fig_random_range(random, 0, 2);
+}
+
+/* The first row at fault is named, and of its faults the first. */
+static void a_row_is_refused_just_where_something_is_wrong_with_it(void **state) {
+    (void)state;
+    static const char *const names[] = {"", "kv_lengths[", "sequences", "positions["};
+    fig_random random = fig_random_seed(9);
+    int refused[4] = {0};
+    for (int draw = 0; draw < 50000; draw++) {
+        int32_t rows_lengths[6], positions[6], sequences[6], row = 0, fault = 0;
+        fig_spec spec = fig_sample_spec();
+        spec.row_tokens = fig_random_range(&random, 1, 4);
+        spec.sequence_limit = fig_random_range(&random, 4, SEQUENCES);
+        const int on_device = fig_random_range(&random, 0, 4) == 0;
+        fig_step step = {.size = sizeof step, .rows = fig_random_range(&random, 0, 6)};
+        if (!on_device) step.kv_lengths = rows_lengths;
+        if (fig_random_range(&random, 0, 1) && !on_device) step.positions = positions;
+        if (fig_random_range(&random, 0, 1)) step.sequences = sequences;
+        step.horizon = fig_random_range(&random, 0, 1) ? 0 : fig_random_range(&random, 1, 9);
+        const int32_t ahead = step.horizon > 1 ? (step.horizon - 1) * spec.row_tokens : 0;
+        for (int32_t r = 0; r < 6; r++) {
+            const int idle = fig_random_range(&random, 0, 2) == 0;
+            rows_lengths[r] = idle ? 0 : draw_number(&random, spec.row_tokens, 200 - ahead);
+            positions[r] = draw_number(&random, 0, INT32_MAX - 2);
+            sequences[r] = (r + draw) % spec.sequence_limit;
+            if (fig_random_range(&random, 0, 9) == 0)
+                sequences[r] = draw_number(&random, 0, spec.sequence_limit - 1);
+        }
+        while (row < step.rows && (fault = fault_of(&spec, &step, ahead, row)) == 0)
+            row++;
+        fig_plan_step plan;
+        const fig_status status =
+            check_of(&spec, on_device ? FIG_OP_PLAN : FIG_OP_CALL, &step, &plan);
+        if ((status == FIG_OK) != (fault == 0))
+            fail_msg("draw %d, row %d: fault %d, %s", draw, row, fault, fig_message());
+        refused[fault]++;
+        if (fault == 0) continue;
+        char number[16];
+        snprintf(number, sizeof number, "[%d] is", row);
+        if (step.sequences == NULL && fault == 2) snprintf(number, sizeof number, "row %d", row);
+        if (strstr(fig_message(), names[fault]) == NULL || strstr(fig_message(), number) == NULL)
+            fail_msg("draw %d, row %d: fault %d, %s", draw, row, fault, fig_message());
+    }
+    for (int fault = 0; fault < 4; fault++)
+        assert_true(refused[fault] > 500);
+}
+
 static fig_status check_on_device(const fig_step *step, fig_plan_step *plan) {
     const fig_spec spec = fig_sample_spec();
     return check_of(&spec, FIG_OP_PLAN, step, plan);
@@ -148,6 +268,35 @@ static void lengths_on_the_device_leave_rows_sequences_and_a_token_limit(void **
     assert_int_equal(DEVICE_STEP(.rows = 3, .token_limit = INT64_MAX), FIG_OK);
     assert_int_equal(plan.token_limit, 600);
     assert_int_equal(DEVICE_STEP(.rows = 0), FIG_OK);
+}
+
+/* Each launch reads them, however many there are. */
+static void lengths_on_the_device_do_not_grow_by_themselves(void **state) {
+    (void)state;
+    fig_plan_step plan;
+    assert_int_equal(DEVICE_STEP(.rows = 3, .horizon = INT32_MAX), FIG_OK);
+    assert_int_equal(plan.horizon, INT32_MAX);
+    assert_int_equal(fig_plan_ahead(&plan), 0);
+    assert_int_equal(plan.token_limit, 600);
+    FIG_SAMPLE_REFUSES(DEVICE_STEP(.rows = 3, .horizon = -1), FIG_INVALID, "horizon is -1");
+}
+
+/* What was found sound once is taken at its word only where it was so for every row. */
+static void sequences_that_stay_are_still_checked_where_rows_wake_up(void **state) {
+    (void)state;
+    static const int32_t ones[] = {1, 1, 1, 1}, sleeping[] = {1, 0, 1, 1};
+    static const int32_t twice[] = {4, 6, 5, 6}, sound[] = {4, 7, 5, 6}, other[] = {4, 7, 5, 4};
+    for (int again = 0; again < 3; again++) {
+        assert_int_equal(STEP(.rows = 4, .kv_lengths = sleeping, .sequences = twice), FIG_OK);
+        FIG_SAMPLE_REFUSES(STEP(.rows = 4, .kv_lengths = ones, .sequences = twice), FIG_INVALID,
+                           "sequences[3] is 6, which an earlier row is");
+        assert_int_equal(STEP(.rows = 4, .kv_lengths = ones, .sequences = sound), FIG_OK);
+        assert_int_equal(STEP(.rows = 4, .kv_lengths = ones, .sequences = sound), FIG_OK);
+        assert_int_equal(STEP(.rows = 4, .kv_lengths = sleeping, .sequences = sound), FIG_OK);
+        assert_int_equal(STEP(.rows = 3, .kv_lengths = ones, .sequences = sound), FIG_OK);
+        FIG_SAMPLE_REFUSES(STEP(.rows = 4, .kv_lengths = ones, .sequences = other), FIG_INVALID,
+                           "sequences[3] is 4, which an earlier row is");
+    }
 }
 
 /* Any of its rows may have tokens, so no two share a sequence. */
@@ -199,8 +348,13 @@ int main(void) {
         cmocka_unit_test(idle_rows_may_share_a_sequence_but_not_leave_the_limits),
         cmocka_unit_test(rows_without_a_sequence_of_their_own_are_idle),
         cmocka_unit_test(a_row_has_a_token_for_each_of_its_queries),
+        cmocka_unit_test(a_horizon_reaches_as_far_as_a_sequence),
+        cmocka_unit_test(rows_of_several_queries_grow_by_as_many),
+        cmocka_unit_test(lengths_on_the_device_do_not_grow_by_themselves),
+        cmocka_unit_test(a_row_is_refused_just_where_something_is_wrong_with_it),
         cmocka_unit_test(lengths_on_the_device_leave_rows_sequences_and_a_token_limit),
         cmocka_unit_test(what_the_device_reads_the_host_does_not_give),
+        cmocka_unit_test(sequences_that_stay_are_still_checked_where_rows_wake_up),
         cmocka_unit_test(stamps_last_over_their_wrap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,7 +84,7 @@ list_sources() {
 
 unpack() {
     mkdir "$work/$1" && cd "$work/$1" &&
-        tar -x -f "$work/$1"_*.orig.tar.?z --strip-components=1
+        tar -x -f "$work/$1"_*.orig.tar.*[z2] --strip-components=1
 }
 
 # compile ARGUMENT...: told what every system with glibc and gcc has, in place of configuring.
@@ -113,13 +113,24 @@ build_jansson() {
         cp src/jansson.h src/jansson_config.h "$new/include"
 }
 
+# Configured by its own script, which is there and knows more than can be told in a line. It looks
+# for cores and memory alone, and so needs no library of its own.
+build_hwloc() {
+    unpack hwloc &&
+        sh ./configure CFLAGS='-O2 -fPIC' --disable-shared --enable-static --disable-io \
+            --disable-libxml2 --disable-libudev --disable-cairo && make -C hwloc &&
+        cp hwloc/.libs/libhwloc.a "$new/lib" && mkdir -p "$new/include/hwloc/autogen" &&
+        cp include/hwloc.h "$new/include" && cp include/hwloc/*.h "$new/include/hwloc" &&
+        cp include/hwloc/autogen/*.h "$new/include/hwloc/autogen"
+}
+
 build_zstd() {
     unpack libzstd && cd lib && compile -DZSTD_DISABLE_ASM common/*.c compress/*.c decompress/*.c &&
         ar rcs "$new/lib/libzstd.a" ./*.o && cp zstd*.h "$new/include"
 }
 
 make_bundle() {
-    for command in apt-get gcc ar tar xz gzip; do
+    for command in apt-get gcc make ar tar xz gzip bzip2; do
         have_command $command || fail 1 "no bundle was made: the command $command is missing"
     done
     work=$(mktemp -d "$root/.deps.XXXXXX" 2> /dev/null) ||
@@ -131,16 +142,17 @@ make_bundle() {
     list_sources
     apt_aside update || : # one place of many may fail, and matters if what comes next fails too
     trouble=$(grep -m 1 '^[EW]: ' "$log")
-    (cd "$work" && apt_aside source --download-only cmocka jansson libzstd) ||
+    (cd "$work" && apt_aside source --download-only cmocka hwloc jansson libzstd) ||
         fail 1 "no bundle was made: a download failed: ${trouble:-$(tail -n 1 "$log")}"
-    for library in cmocka jansson zstd; do
+    for library in cmocka hwloc jansson zstd; do
         (build_$library) > "$log" 2>&1 || fail 1 "no bundle was made: $library does not build: $(
             grep -m 1 -i error "$log" || tail -n 1 "$log"
         )"
     done
     rm -rf "$root/.deps"
     mv "$new" "$root/.deps" || fail 1 "no bundle was made: $root/.deps cannot be written"
-    say ".deps/ holds static cmocka, jansson and zstd, $(du -sk "$root/.deps" | cut -f 1) KiB"
+    size=$(du -sk "$root/.deps" | cut -f 1)
+    say ".deps/ holds static cmocka, hwloc, jansson and zstd, $size KiB"
 }
 
 # ---- What is asked -------------------------------------------------------------------------------

@@ -268,12 +268,39 @@ static void open_features(fig_attention_case *c) {
 
 /* ---- Split */
 
+/* What the row had when the split was made. */
+static int32_t length_before(const fig_attention_form *f, int32_t row) {
+    return f->lengths[row] == 0 ? 0 : f->lengths[row] - f->launch * f->row_tokens;
+}
+
+static int32_t ahead_of(const fig_attention_form *f) {
+    return f->horizon > 1 ? (f->horizon - 1) * f->row_tokens : 0;
+}
+
 /* Of this very step, so that a partial past it is past the end of its array. */
 static int32_t tiles_of(const fig_attention_form *f, const fig_split_shape *split) {
     int32_t tiles = 0;
     for (int32_t r = 0; r < f->rows; r++)
-        tiles += fig_split_tiles(split, f->lengths[r]) * split->groups;
+        tiles += fig_split_tiles_ahead(split, length_before(f, r), ahead_of(f)) * split->groups;
     return tiles;
+}
+
+/* As it was fetched, and then grown by the launches before this one. */
+static void open_plan(fig_attention_case *c) {
+    const fig_attention_form *f = &c->form;
+    int32_t lengths[FIG_CASE_ROW_LIMIT];
+    for (int32_t r = 0; r < f->rows; r++) {
+        lengths[r] = length_before(f, r);
+        assert_true(lengths[r] == 0 || lengths[r] >= f->row_tokens);
+    }
+    const fig_plan_step step = {.rows = f->rows,
+                                .lengths = lengths,
+                                .sequences = c->sequences,
+                                .horizon = f->horizon,
+                                .row_tokens = f->row_tokens};
+    c->plan = fig_twin_plan(&c->shape, &step);
+    ((fig_plan_head *)(void *)c->plan)->advanced = f->launch * f->row_tokens;
+    memcpy(c->plan + c->shape.layout.lengths, f->lengths, (size_t)f->rows * sizeof(int32_t));
 }
 
 static void open_split(fig_attention_case *c, int32_t workers) {
@@ -288,9 +315,7 @@ static void open_split(fig_attention_case *c, int32_t workers) {
                                  .fixed = f->fixed};
     p->split.tile_limit = tiles_of(f, &p->split);
     c->shape = (fig_plan_shape){.row_limit = f->row_limit, .class_count = 1, .splits = {p->split}};
-    c->plan = fig_twin_plan(
-        &c->shape,
-        &(fig_plan_step){.rows = f->rows, .lengths = f->lengths, .sequences = c->sequences});
+    open_plan(c);
     int64_t vectors = (int64_t)fig_split_partial_limit(&p->split) * f->row_tokens * f->ratio *
                       f->heads_per_worker;
     c->partials = fig_twin_array_make(FIG_F32, vectors * p->head_dim);
@@ -381,12 +406,12 @@ void fig_attention_case_fail(const fig_attention_case *c, const char *what, int6
     fail_msg("%s, element %lld: got %.9g, want %.9g within %.3g; dtype %d over %d, head_dim %d, "
              "%d kv heads, %d q heads each, %d at once, page %d, layout %d, pool %d, tile %d, "
              "%d workers, %d rows of %d, %d queries, window %d, fixed %d, sinks %d, alibi %d, "
-             "scales %d, cap %g; seed 0x%llx",
+             "scales %d, cap %g, launch %d of %d; seed 0x%llx",
              what, (long long)index, got, want, tolerance, f->dtype, f->kv_dtype, f->head_dim,
              f->kv_heads, f->ratio, f->heads_per_worker, f->page_size, f->layout, f->pool,
              f->tile_tokens, c->params.split.workers, f->rows, f->row_limit, f->row_tokens,
-             f->window, f->fixed, f->sinks, f->alibi, f->scales, (double)f->soft_cap,
-             (unsigned long long)f->seed);
+             f->window, f->fixed, f->sinks, f->alibi, f->scales, (double)f->soft_cap, f->launch,
+             f->horizon, (unsigned long long)f->seed);
 }
 
 void fig_attention_case_truth(const fig_attention_case *c, int32_t row, int32_t query,

@@ -31,13 +31,15 @@ typedef struct fig_attention_form {
     int32_t packed;    /* 1: a row of q is followed by k and v, as out of one GEMM */
     int32_t tile_tokens, workers, row_limit, rows;
     int32_t row_tokens, window, fixed;
+    int32_t horizon, launch;  /* the split is that of so many launches, of which this is the n-th
+                                 from 0; 0 and 0: of this one alone */
     int32_t sinks, alibi;     /* 1: there are */
     int32_t scales;           /* fig_case_scales */
     float soft_cap, sm_scale; /* 0: none; 1 / sqrt(head_dim) */
     int32_t length_limit;     /* tokens of a dense page; as many entries as that has a table row */
     int32_t outside;          /* of 16 page numbers, how many lie outside the cache */
     int32_t shared_pages;     /* 0: each row has pages of its own; n: all draw from so many */
-    int32_t lengths[FIG_CASE_ROW_LIMIT];
+    int32_t lengths[FIG_CASE_ROW_LIMIT]; /* at this launch */
     int32_t contents[FIG_CASE_ROW_LIMIT];
 } fig_attention_form;
 

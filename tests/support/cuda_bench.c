@@ -36,21 +36,14 @@ int fig_cuda_bench_tear_down(void **state) {
 
 void fig_cuda_scene_init(fig_cuda_scene *s) {
     memset(s, 0, sizeof *s);
-    s->slot = (fig_plan_head){.sequence = 1, .bytes = sizeof s->slot, .rows = 5};
-    s->params = (fig_fetch_params){.ring = (const uint8_t *)&s->slot,
-                                   .plan = (uint8_t *)&s->plan,
-                                   .cursor = &s->cursor,
-                                   .words = &s->words,
-                                   .slot_count = 1,
-                                   .slot_bytes = sizeof s->slot,
-                                   .plan_bytes = sizeof s->plan};
+    fig_fetch_place_init(&s->fetch);
     s->enqueues = 2;
 }
 
 static void work(void *user) {
     fig_cuda_scene *s = user;
     s->works++;
-    s->rows_seen = s->plan.rows;
+    s->rows_seen = s->fetch.plan.rows;
 }
 
 static int callback(void *user, const fig_call_args *args) {
@@ -64,11 +57,7 @@ static int callback(void *user, const fig_call_args *args) {
 }
 
 fig_dev_launch fig_cuda_scene_launch(const fig_cuda_scene *s) {
-    return (fig_dev_launch){.op = FIG_OP_FETCH,
-                            .grid = {1, 1, 1},
-                            .block = {32, 1, 1},
-                            .params = &s->params,
-                            .params_bytes = sizeof s->params};
+    return fig_fetch_place_launch(&s->fetch);
 }
 
 fig_dev_call fig_cuda_scene_call(fig_cuda_scene *s) {

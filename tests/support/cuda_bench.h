@@ -8,6 +8,7 @@
 
 #include "engine/device.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/fetch_place.h"
 
 #define FIG_CUDA_BENCH_TEST(name)                                                                  \
     cmocka_unit_test_setup_teardown(name, fig_cuda_bench_set_up, fig_cuda_bench_tear_down)
@@ -15,13 +16,9 @@ int fig_cuda_bench_set_up(void **state);
 int fig_cuda_bench_tear_down(void **state);
 extern fig_fake_cuda *fig_cuda_bench_fake; /* of the test that runs */
 
-/* A ring of one slot, always with a plan of five rows in it for the cursor it stands at; and how a
- * call behaves. */
+/* What a fetch sees, and how a call behaves. */
 typedef struct fig_cuda_scene {
-    fig_plan_head slot, plan;
-    uint64_t cursor;
-    fig_fetch_words words;
-    fig_fetch_params params;
+    fig_fetch_place fetch;
     int answer, enqueues, breaks; /* of the callback: what it returns, how much it enqueues */
     int calls, works;             /* so far */
     fig_call_args args;           /* of the last call */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { DEPTH_LIMIT = 16 };
 
@@ -101,8 +102,25 @@ static fig_cu_result device_get_attribute(int *value, unsigned int attribute,
     case FIG_CU_DEVICE_CAPABILITY_MINOR: *value = fake.capability % 10; return FIG_CU_SUCCESS;
     case FIG_CU_DEVICE_SM_COUNT: *value = 132; return FIG_CU_SUCCESS;
     case FIG_CU_DEVICE_SHARED_BYTES: *value = fake.shared_bytes; return FIG_CU_SUCCESS;
+    case FIG_CU_DEVICE_HOST_NODE:
+        *value = fake.node;
+        return fake.no_node_attribute ? FIG_CU_INVALID_VALUE : FIG_CU_SUCCESS;
     default: return FIG_CU_INVALID_VALUE;
     }
+}
+
+static fig_cu_result device_get_bus(char *bus, int bytes, fig_cu_device device) {
+    BEGIN("cuDeviceGetPCIBusId");
+    if (device < FIG_FAKE_DEVICE) return fig_fake_cuda_unsafe();
+    snprintf(bus, (size_t)bytes, "%s", fake.bus);
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result device_total_mem(size_t *bytes, fig_cu_device device) {
+    BEGIN("cuDeviceTotalMem");
+    if (device < FIG_FAKE_DEVICE) return fig_fake_cuda_unsafe();
+    *bytes = fake.memory_bytes;
+    return FIG_CU_SUCCESS;
 }
 
 static fig_cu_result device_get_name(char *name, int bytes, fig_cu_device device) {
@@ -216,6 +234,25 @@ static fig_cu_result mem_free_host(void *host) {
     return FIG_CU_SUCCESS;
 }
 
+/* Memory of the caller's, whole pages of it. */
+static fig_cu_result mem_host_register(void *host, size_t bytes, unsigned int flags) {
+    BEGIN_INSIDE("cuMemHostRegister");
+    if (fig_fake_cuda_breaks()) return FIG_CU_CAPTURE_INVALIDATED;
+    if (bytes == 0 || (uintptr_t)host % 4096 != 0 ||
+        flags != (FIG_CU_HOST_PORTABLE | FIG_CU_HOST_MAPPED))
+        return fig_fake_cuda_unsafe();
+    fake.registered++;
+    fake.held++;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result mem_host_unregister(void *host) {
+    *(volatile uint8_t *)host = 0; /* which ends the test where it is gone already */
+    fake.held--;
+    BEGIN_UNSAFE("cuMemHostUnregister");
+    return FIG_CU_SUCCESS;
+}
+
 static fig_cu_result mem_host_get_device_pointer(fig_cu_address *address, void *host,
                                                  unsigned int flags) {
     BEGIN_INSIDE("cuMemHostGetDevicePointer");
@@ -292,6 +329,52 @@ static fig_cu_result stream_synchronize(fig_cu_stream stream) {
     return FIG_CU_SUCCESS;
 }
 
+/* ---- Events -------------------------------------------------------------------------------- */
+
+struct CUevent_st {
+    int recorded;
+    struct timespec at;
+};
+
+static fig_cu_result event_create(fig_cu_event *event, unsigned int flags) {
+    BEGIN_INSIDE("cuEventCreate");
+    if (fig_fake_cuda_breaks()) return FIG_CU_CAPTURE_INVALIDATED;
+    if (flags != FIG_CU_EVENT_TIMED) return fig_fake_cuda_unsafe();
+    *event = calloc(1, sizeof **event);
+    if (*event == NULL) return FIG_CU_OUT_OF_MEMORY;
+    fake.held++;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result event_destroy(fig_cu_event event) {
+    free(event);
+    fake.held--;
+    BEGIN_UNSAFE("cuEventDestroy");
+    return FIG_CU_SUCCESS;
+}
+
+/* What was launched before it has run by then. */
+static fig_cu_result event_record(fig_cu_event event, fig_cu_stream stream) {
+    BEGIN("cuEventRecord");
+    if (stream == NULL || stream->capturing != NULL) return fig_fake_cuda_unsafe();
+    event->recorded = 1;
+    clock_gettime(CLOCK_MONOTONIC, &event->at);
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result event_synchronize(fig_cu_event event) {
+    BEGIN_UNSAFE("cuEventSynchronize");
+    return event->recorded ? FIG_CU_SUCCESS : fig_fake_cuda_unsafe();
+}
+
+static fig_cu_result event_elapsed_time(float *ms, fig_cu_event from, fig_cu_event to) {
+    BEGIN("cuEventElapsedTime");
+    if (!from->recorded || !to->recorded) return fig_fake_cuda_unsafe();
+    *ms = (float)(to->at.tv_sec - from->at.tv_sec) * 1e3f +
+          (float)(to->at.tv_nsec - from->at.tv_nsec) / 1e6f;
+    return FIG_CU_SUCCESS;
+}
+
 /* ---- The table ----------------------------------------------------------------------------- */
 
 static fig_cuda_api entries = {
@@ -303,6 +386,8 @@ static fig_cuda_api entries = {
     .DeviceGet = device_get,
     .DeviceGetAttribute = device_get_attribute,
     .DeviceGetName = device_get_name,
+    .DeviceGetPCIBusId = device_get_bus,
+    .DeviceTotalMem = device_total_mem,
     .DevicePrimaryCtxRetain = retain,
     .DevicePrimaryCtxRelease = release,
     .CtxPushCurrent = ctx_push,
@@ -312,6 +397,8 @@ static fig_cuda_api entries = {
     .MemGetInfo = mem_get_info,
     .MemHostAlloc = mem_host_alloc,
     .MemFreeHost = mem_free_host,
+    .MemHostRegister = mem_host_register,
+    .MemHostUnregister = mem_host_unregister,
     .MemHostGetDevicePointer = mem_host_get_device_pointer,
     .MemsetD8Async = memset_d8_async,
     .MemcpyAsync = memcpy_async,
@@ -320,6 +407,11 @@ static fig_cuda_api entries = {
     .StreamGetCtx = stream_get_ctx,
     .StreamQuery = stream_query,
     .StreamSynchronize = stream_synchronize,
+    .EventCreate = event_create,
+    .EventDestroy = event_destroy,
+    .EventRecord = event_record,
+    .EventSynchronize = event_synchronize,
+    .EventElapsedTime = event_elapsed_time,
     .ThreadExchangeStreamCaptureMode = thread_exchange_mode,
 };
 
@@ -336,6 +428,8 @@ fig_fake_cuda *fig_fake_cuda_install(void) {
                            .name = "NVIDIA H200",
                            .shared_bytes = 232448,
                            .memory_bytes = 1 << 30,
+                           .node = FIG_FAKE_NODE,
+                           .bus = "0000:FF:1F.7",
                            .params_count = 1};
     return &fake;
 }

@@ -20,10 +20,15 @@ typedef struct fig_fake_cuda {
     int no_images;         /* 1: built without nvcc */
     fig_cu_result init;    /* what cuInit returns */
     uint64_t memory_bytes; /* of the GPU in all */
+    int node;              /* beside the GPU; -1: unknown */
+    int no_node_attribute; /* 1: the driver does not know of nodes */
+    const char *bus;       /* where on it the GPU is */
     int static_bytes;      /* of shared memory in every kernel */
     size_t params_excess;  /* bytes that every kernel takes beyond its params */
     int params_count;      /* of every kernel; 1 */
     int loses_edges;       /* 1: programmatic edges become full */
+    int keeps_edges;       /* 1: edges that are added together keep each its kind */
+    int takes_execs;       /* 1: one can be launched into a capture */
     int busy_looks;        /* how often a stream is found busy after a launch; below 0: for ever */
     fig_cu_result work_ends; /* what every call returns once something was launched */
     int64_t fail_at;         /* the n-th call fails; 0: none */
@@ -36,7 +41,9 @@ typedef struct fig_fake_cuda {
     int64_t unsafe;       /* calls that a real driver would not have survived */
     const char *last;     /* call */
     const char *failed;   /* the n-th call, where it came to that */
-    int64_t held;         /* contexts, streams, libraries, graphs, execs, objects and blocks */
+    int64_t held;         /* contexts, streams, libraries, graphs, execs, objects and blocks, those
+                             included that were registered */
+    int64_t registered;   /* blocks, so far */
     uint64_t memory_used; /* of the GPU */
     int64_t edges, programmatic_edges, empty_nodes, attributes_set; /* made so far */
     int64_t children, instantiated;                                 /* the same */

@@ -79,12 +79,12 @@ static fig_cu_result graph_destroy_node(fig_cu_node node) {
     return FIG_CU_SUCCESS;
 }
 
-/* The first edge's data for all: some drivers do. */
+/* The first edge's data for all: some drivers do, and this one unless told otherwise. */
 fig_cu_result fig_fake_graph_edges(fig_cu_graph graph, const fig_cu_node *from,
                                    const fig_cu_node *to, const fig_cu_edge *data, size_t count) {
     static const fig_cu_edge full;
     for (size_t i = 0; i < count; i++) {
-        fig_cu_edge kind = data != NULL ? data[0] : full;
+        fig_cu_edge kind = data != NULL ? data[fake.keeps_edges ? i : 0] : full;
         int programmatic = kind.type == FIG_CU_EDGE_PROGRAMMATIC;
         if (from[i]->graph != graph || to[i]->graph != graph ||
             graph->edge_count == FIG_FAKE_EDGE_LIMIT)
@@ -331,9 +331,10 @@ void fig_fake_cuda_launch(fig_cu_exec exec, fig_cu_stream stream) {
 /* Edges lead from nodes to later ones. No context need be current: a stream has one. */
 static fig_cu_result graph_launch(fig_cu_exec exec, fig_cu_stream stream) {
     BEGIN("cuGraphLaunch");
+    if (stream->capturing != NULL && fake.takes_execs) return FIG_CU_SUCCESS;
     if (stream->capturing != NULL) {
         stream->broken = 1;
-        return FIG_FAKE_CAPTURE_UNSUPPORTED;
+        return FIG_CU_CAPTURE_UNSUPPORTED;
     }
     if (stream->context != &fig_fake_cuda_primary) return fig_fake_cuda_unsafe();
     fig_fake_cuda_launch(exec, stream);

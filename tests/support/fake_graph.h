@@ -12,8 +12,8 @@ enum {
     FIG_FAKE_EDGE_LIMIT = 4096,
     FIG_FAKE_OBJECT_LIMIT = 64,
     FIG_FAKE_DEVICE = 40, /* the first device; no ordinal is */
-    FIG_FAKE_ILLEGAL_STATE = 401,
-    FIG_FAKE_CAPTURE_UNSUPPORTED = 900
+    FIG_FAKE_NODE = 777,  /* beside the GPU; of no machine, so that it is none to choose */
+    FIG_FAKE_ILLEGAL_STATE = 401
 };
 
 struct CUctx_st {

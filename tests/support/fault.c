@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <hwloc.h>
+
 /* Declares what the linker defines and opens the definition of what it calls. */
 #define GATE(type, name, arguments)                                                                \
     type __real_##name arguments;                                                                  \
@@ -98,6 +100,43 @@ GATE(char *, strdup, (const char *text)) {
 GATE(void *, mmap, (void *address, size_t bytes, int access, int flags, int file, off_t offset)) {
     FAIL_WITH(ENOMEM, MAP_FAILED);
     return __real_mmap(address, bytes, access, flags, file, offset);
+}
+
+/* ---- hwloc ----------------------------------------------------------------------------------- */
+
+/* What hwloc allocates inside a call, through these same gates where it is linked in, is its own
+ * affair: it does not survive every want of memory. */
+#define SHIELD(type, name, arguments)                                                              \
+    const int armed = fault_armed;                                                                 \
+    fault_armed = 0;                                                                               \
+    type result = __real_##name arguments;                                                         \
+    fault_armed = armed;                                                                           \
+    return result
+
+GATE(int, hwloc_topology_init, (hwloc_topology_t * topology)) {
+    FAIL_WITH(ENOMEM, -1);
+    SHIELD(int, hwloc_topology_init, (topology));
+}
+
+/* Never fails: a library that knows no such components has none to leave out. */
+GATE(int, hwloc_topology_set_components,
+     (hwloc_topology_t topology, unsigned long flags, const char *name)) {
+    SHIELD(int, hwloc_topology_set_components, (topology, flags, name));
+}
+
+GATE(int, hwloc_topology_load, (hwloc_topology_t topology)) {
+    FAIL_WITH(EINVAL, -1);
+    SHIELD(int, hwloc_topology_load, (topology));
+}
+
+GATE(hwloc_bitmap_t, hwloc_bitmap_alloc, (void)) {
+    FAIL_WITH(ENOMEM, NULL);
+    SHIELD(hwloc_bitmap_t, hwloc_bitmap_alloc, ());
+}
+
+GATE(void *, hwloc_alloc, (hwloc_topology_t topology, size_t bytes)) {
+    FAIL_WITH(ENOMEM, NULL);
+    SHIELD(void *, hwloc_alloc, (topology, bytes));
 }
 
 /* ---- Descriptors ----------------------------------------------------------------------------- */

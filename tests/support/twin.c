@@ -92,12 +92,29 @@ int64_t fig_twin_stride(fig_random *random, int64_t unit, int64_t width) {
     return (width + unit - 1) / unit * unit + unit * fig_random_range(random, 0, 3);
 }
 
+/* As a fetch puts it there that finds nothing held. A horizon of 0 is one of 1. */
+static void put_plan(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan) {
+    fig_plan_step ours = *step;
+    fig_plan_held held;
+    uint8_t *slot = aligned_alloc(16, shape->layout.bytes);
+    if (ours.horizon == 0) ours.horizon = 1;
+    assert_int_equal(fig_plan_held_init(&held, shape->row_limit), FIG_OK);
+    assert_non_null(slot);
+    memset(slot, 0x7f, shape->layout.bytes);
+    const uint32_t sections = fig_plan_settle(shape, &ours, &held);
+    fig_plan_write(shape, &ours, sections, &held, slot);
+    ((fig_plan_head *)(void *)slot)->tag = 0;
+    fig_plan_unpack(shape, slot, plan);
+    free(slot);
+    fig_plan_held_finish(&held);
+}
+
 uint8_t *fig_twin_plan(fig_plan_shape *shape, const fig_plan_step *step) {
     fig_plan_lay_out(shape);
     uint8_t *plan = fig_place_allocate(shape->layout.bytes);
     assert_non_null(plan);
     memset(plan, 0x7f, shape->layout.bytes);
-    fig_plan_write(shape, step, plan);
+    put_plan(shape, step, plan);
     return plan;
 }
 

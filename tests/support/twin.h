@@ -41,8 +41,8 @@ int64_t fig_twin_unit(fig_random *random, int32_t dtype);
 /* Elements from one thing of `width` to the next: it and up to three units more. */
 int64_t fig_twin_stride(fig_random *random, int64_t unit, int64_t width);
 
-/* Lays out shape and writes the step's plan into memory of layout.bytes, poisoned first;
- * fig_place_free is the caller's. */
+/* Lays out shape and makes the step's plan as a fetch does, by way of a slot, in memory of
+ * layout.bytes; both are poisoned first. A horizon of 0 is 1. fig_place_free is the caller's. */
 uint8_t *fig_twin_plan(fig_plan_shape *shape, const fig_plan_step *step);
 
 /* Every block of the launch once, to its end: in order, in random order where random is given, or

@@ -1,0 +1,524 @@
+/* measure.c: what a step costs, and what its parts do.
+ *
+ * One step is run over and over. Two execs of the measuring's own run beside the bucket's: `bare`,
+ * its nodes without fetch and look ahead, under the plan that the device holds, and `chain`, those
+ * nodes several times in one graph. On cuda a program's callbacks are called once more for each
+ * copy.
+ *
+ * The host. Rows are a token longer each time, as in a loop. check, choose and plan are what stage
+ * is made of, each timed alone on memory of its own. A step, which is stage and launch, and a bare
+ * launch, which is the driver's alone, take turns:
+ *
+ *     plan for 2  launch  wait  BARE LAUNCH    step  wait  STAGE LAUNCH
+ *
+ * Both launch the same exec. First the wait is for a slot of the ring, as in a loop that runs ahead
+ * of the device; then for the step before to end, as in a loop that needs its tokens: both find an
+ * idle device and, whatever the wait did, colder caches. A look at the clock is taken off.
+ *
+ * The device. A batch is replays of one kind between two marks on the stream; a sample is the time
+ * from mark to mark divided by their number, and nothing is taken off:
+ *
+ *     chain  own  MARK 0  replay replay ..  MARK 1
+ *
+ *     fetched   own execs, each with a plan of its own; the host stages as far as the ring allows
+ *     resident  own execs under the plan of the `own` before mark 0: the fetch reads none
+ *     bare      bare execs
+ *     chain     as many copies of the nodes, but in fewer graphs
+ *     waited    one own exec, staged when all before has ended: there is nothing but the two marks
+ *               around it, so its launch and the bus are in it
+ *
+ * All of them have the same lengths, since tokens cost more than what is measured, and each plan
+ * travels whole, as where everything has changed. The chain in front is there for its length: the
+ * device is busy until the host has launches in hand, so that it never waits for one. The own exec
+ * behind it has looked ahead for the first of the batch, as each does for the next. All batches
+ * begin and end alike, so what a mark costs falls out of the differences: between bare and chain,
+ * the gaps; between fetched and either of the others, what a fetch adds. Kinds take turns batch by
+ * batch. A median is of all samples of a kind.
+ *
+ * The engine's own counters have all these steps in them afterwards. Cold. Invariant: whatever
+ * fails, nothing stays staged and nothing runs when measuring has ended. */
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "planner/status.h"
+
+enum {
+    STEPS_DEFAULT = 10000,
+    STEPS_LIMIT = 1000000,
+    GROWTH_LIMIT = 64, /* lengths that a row takes, one after another */
+    BATCH = 16,        /* replays between two marks */
+    COPIES_LIMIT = 8,  /* of the nodes in one graph; BATCH is a multiple */
+    COPIES_LEAST = 2,
+    NODES_LIMIT = 256, /* of a chain, unless the fewest copies have more */
+    DEPTH_LIMIT = 16,  /* steps that the host is ahead, however deep the ring */
+    CLOCK_LOOKS = 255
+};
+static const int64_t PATIENCE_NS = 1000000000;
+
+typedef enum kind {
+    CHECK,
+    CHOOSE,
+    PLAN,
+    STEP,
+    LAUNCH,
+    BARE_LAUNCH,
+    IDLE_STEP,
+    IDLE_BARE,
+    FETCHED,
+    RESIDENT,
+    BARE,
+    CHAIN,
+    WAITED,
+    KIND_COUNT
+} kind;
+
+typedef struct measuring {
+    fig_engine *engine;
+    fig_step step;        /* the caller's, but for kv_lengths, which are `lengths` */
+    const int32_t *given; /* [rows] the caller's */
+    int32_t *lengths;     /* [rows] */
+    int32_t base, period; /* a row with tokens takes given + base, and period - 1 lengths more */
+    int32_t at;           /* which of them comes next */
+    uint32_t bucket;
+    int32_t steps;
+    int64_t never_fetched; /* launches from before, which found no plan */
+    fig_dev_exec *bare, *chain;
+    int32_t copies; /* in the chain */
+    fig_plan_held held;
+    uint8_t *slot;   /* scratch for a plan */
+    double clock;    /* ns that a look at the clock takes */
+    double *samples; /* [KIND_COUNT][steps] */
+    int32_t counts[KIND_COUNT];
+} measuring;
+
+static int64_t clock_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- Samples ------------------------------------------------------------------------------- */
+
+static void note(measuring *m, kind of, double ns) {
+    assert(m->counts[of] < m->steps);
+    m->samples[(size_t)of * (size_t)m->steps + (size_t)m->counts[of]++] = ns > 0 ? ns : 0;
+}
+
+/* Of what lies between two looks at the clock. */
+static void note_host(measuring *m, kind of, int64_t ns) {
+    note(m, of, (double)ns - m->clock);
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *samples, int32_t count) {
+    qsort(samples, (size_t)count, sizeof *samples, compare);
+    return samples[count / 2];
+}
+
+static double median_of(measuring *m, kind of) {
+    assert(m->counts[of] > 0);
+    return median(m->samples + (size_t)of * (size_t)m->steps, m->counts[of]);
+}
+
+static void time_clock(measuring *m) {
+    double looks[CLOCK_LOOKS];
+    for (int i = 0; i < CLOCK_LOOKS; i++) {
+        const int64_t begin_ns = clock_ns();
+        looks[i] = (double)(clock_ns() - begin_ns);
+    }
+    m->clock = median(looks, CLOCK_LOOKS);
+}
+
+/* ---- Which lengths, which bucket ----------------------------------------------------------- */
+
+static void lengthen(measuring *m, int32_t tokens) {
+    for (int32_t row = 0; row < m->step.rows; row++)
+        m->lengths[row] = m->given[row] > 0 ? m->given[row] + tokens : 0;
+}
+
+/* Lengths of the next step. */
+static void advance(measuring *m) {
+    lengthen(m, m->base + m->at);
+    m->at = (m->at + 1) % m->period;
+}
+
+/* The bucket of the step with so many tokens more in each row. */
+static fig_status choose(measuring *m, int32_t tokens, int32_t *bucket) {
+    const fig_engine *engine = m->engine;
+    fig_plan_step planned;
+    *bucket = -1;
+    lengthen(m, tokens);
+    FIG_TRY(fig_step_check(engine->program, &m->step, &m->engine->stamps, &planned));
+    return fig_bucket_choose(engine->graphs->buckets, (int32_t)engine->graphs->bucket_count,
+                             &planned, bucket);
+}
+
+/* How many lengths from `base` on have one bucket. */
+static fig_status count_lengths(measuring *m, int32_t base) {
+    int32_t first, next;
+    m->base = base;
+    m->period = 1;
+    FIG_TRY(choose(m, base, &first));
+    m->bucket = (uint32_t)first;
+    while (m->period < GROWTH_LIMIT && choose(m, base + m->period, &next) == FIG_OK &&
+           next == first)
+        m->period++;
+    return FIG_OK;
+}
+
+/* All steps are one bucket's, or a change of graphs would be measured, and there are two lengths at
+ * least, so that each step changes them. One that fills its bucket is measured from a token later
+ * on. */
+static fig_status settle_lengths(measuring *m) {
+    const int32_t limit = m->engine->program->spec.kv_limit - 1;
+    FIG_TRY(count_lengths(m, 0));
+    for (int32_t row = 0; row < m->step.rows; row++)
+        if (m->given[row] > limit)
+            return fig_fail(FIG_TOO_LARGE,
+                            "measure: kv_lengths[%" PRId32 "] is %" PRId32 ", limit %" PRId32
+                            ": from step to step rows are a token longer",
+                            row, m->given[row], limit);
+    if (m->period == 1) FIG_TRY(count_lengths(m, 1));
+    if (m->period > 1) return FIG_OK;
+    return fig_fail(FIG_TOO_LARGE,
+                    "measure: bucket %" PRIu32 " holds the step with 1 token more in each row, but "
+                    "not with 2",
+                    m->bucket + 1);
+}
+
+/* ---- Open and finish ----------------------------------------------------------------------- */
+
+static fig_status check_options(const fig_engine *engine, const fig_measure_options *options) {
+    if (options->steps < 0 || options->steps > STEPS_LIMIT)
+        return fig_fail(FIG_INVALID, "measure: steps is %" PRId32 ", limits 0 to %d",
+                        options->steps, STEPS_LIMIT);
+    if (!fig_program_reads_lengths(engine->program)) return FIG_OK;
+    return fig_fail(FIG_UNSUPPORTED,
+                    "measure: the program reads lengths on the device, and they are to change in "
+                    "every step");
+}
+
+static fig_status check_step(fig_engine *engine, const fig_step *step) {
+    fig_plan_step planned;
+    int32_t tokens = 0;
+    FIG_TRY(fig_step_check(engine->program, step, &engine->stamps, &planned));
+    if (planned.horizon > 1)
+        return fig_fail(FIG_INVALID, "measure: horizon is %" PRId32 ", it must be 0 or 1",
+                        planned.horizon);
+    for (int32_t row = 0; row < planned.rows; row++)
+        tokens |= planned.lengths[row];
+    if (tokens > 0) return FIG_OK;
+    return fig_fail(FIG_INVALID, "measure: rows is %" PRId32 ", and none of them has tokens",
+                    planned.rows);
+}
+
+static fig_status check_idle(fig_engine *engine) {
+    fig_engine_catch_up(engine);
+    if (engine->staged == engine->launched) return fig_engine_wait(engine, -1);
+    return fig_fail(FIG_INVALID,
+                    "measure: %" PRId64 " staged steps wait for their launch, the engine must be "
+                    "idle",
+                    engine->staged - engine->launched);
+}
+
+/* After all that can be wrong with what was asked for. */
+static fig_status open_memory(measuring *m) {
+    const size_t rows = (size_t)m->step.rows, samples = (size_t)m->steps * KIND_COUNT;
+    m->lengths = calloc(rows, sizeof *m->lengths);
+    m->samples = calloc(samples, sizeof *m->samples);
+    m->slot = aligned_alloc(64, m->engine->ring.slot_bytes);
+    if (m->lengths == NULL || m->samples == NULL || m->slot == NULL)
+        return fig_fail(FIG_NOMEM, "measure: %zu samples, %zu rows and a plan of %" PRIu32 " bytes",
+                        samples, rows, m->engine->ring.slot_bytes);
+    m->step.kv_lengths = m->lengths;
+    return fig_plan_held_init(&m->held, m->engine->program->spec.batch_limit);
+}
+
+/* Copies so that a batch is whole chains. Between two copies there are edges from each node that
+ * ends one to each that begins the next, so there are few copies of many nodes. */
+static fig_status open_execs(measuring *m) {
+    const fig_execs *execs = &m->engine->execs;
+    const int32_t nodes = (int32_t)m->engine->program->node_count;
+    FIG_TRY(fig_engine_prepare(m->engine));
+    m->copies = COPIES_LIMIT;
+    while (m->copies > COPIES_LEAST && m->copies * nodes > NODES_LIMIT)
+        m->copies /= 2;
+    FIG_TRY(fig_execs_bare(execs, m->bucket, 1, &m->bare));
+    return fig_execs_bare(execs, m->bucket, (uint32_t)m->copies, &m->chain);
+}
+
+/* After a success nothing runs, and whether one more wait succeeds is of no interest. */
+static void finish(measuring *m) {
+    fig_engine *engine = m->engine;
+    const fig_device_api *api = engine->api;
+    while (engine->launched < engine->staged) {
+        const int64_t staged = engine->staged;
+        fig_engine_take_back(engine);
+        if (engine->staged == staged) break;
+    }
+    api->stream_wait(engine->dev, engine->stream, -1);
+    api->exec_destroy(engine->dev, m->bare);
+    api->exec_destroy(engine->dev, m->chain);
+    fig_plan_held_finish(&m->held);
+    free(m->slot);
+    free(m->samples);
+    free(m->lengths);
+}
+
+/* ---- Replays ------------------------------------------------------------------------------- */
+
+static int64_t count_ahead(const measuring *m) {
+    return m->engine->launched - m->never_fetched - (int64_t)fig_ring_replays(&m->engine->ring);
+}
+
+/* Until so few steps are ahead of the device that the ring has a slot for one more; where a plan
+ * was lost, the engine's own wait says so. A loop that runs ahead of a GPU has a core to itself and
+ * looks without a pause; on the host device the thread that runs the steps may need that core. */
+static fig_status wait_for_slot(measuring *m) {
+    const uint32_t slots = m->engine->ring.slot_count;
+    const int64_t depth = slots < DEPTH_LIMIT ? slots : DEPTH_LIMIT;
+    const int64_t deadline = clock_ns() + PATIENCE_NS;
+    while (count_ahead(m) >= depth && clock_ns() < deadline)
+        if (m->engine->api->kind == FIG_DEVICE_HOST) sched_yield();
+    return count_ahead(m) < depth ? FIG_OK : fig_engine_wait(m->engine, -1);
+}
+
+static fig_status replay(measuring *m, fig_dev_exec *exec) {
+    return m->engine->api->exec_launch(m->engine->dev, exec, m->engine->stream);
+}
+
+static fig_status run_step(measuring *m) {
+    advance(m);
+    FIG_TRY(wait_for_slot(m));
+    FIG_TRY(fig_engine_stage(m->engine, &m->step));
+    return fig_engine_launch(m->engine);
+}
+
+/* Stages the step for so many launches, all with the lengths that stand there: where rows do not
+ * grow, the last launch is as much within bucket and limits as the first. It travels whole. */
+static fig_status put(measuring *m, int32_t horizon) {
+    fig_plan_step planned;
+    FIG_TRY(wait_for_slot(m));
+    FIG_TRY(fig_step_check(m->engine->program, &m->step, &m->engine->stamps, &planned));
+    planned.horizon = horizon;
+    planned.row_tokens = 0;
+    m->engine->held.bucket = -1;
+    return fig_replay_put(m->engine, &planned, (int32_t)m->bucket);
+}
+
+static fig_status mark(measuring *m, int32_t which) {
+    return m->engine->api->stream_mark(m->engine->dev, m->engine->stream, which);
+}
+
+/* Everything once, so that no sample is of what the driver does at a first launch; the step first,
+ * since the others run under the plan that it leaves. */
+static fig_status warm_up(measuring *m) {
+    FIG_TRY(run_step(m));
+    FIG_TRY(replay(m, m->bare));
+    FIG_TRY(replay(m, m->chain));
+    return fig_engine_wait(m->engine, -1);
+}
+
+/* ---- The host ------------------------------------------------------------------------------ */
+
+static fig_status time_stage(measuring *m) {
+    const fig_graphs *graphs = m->engine->graphs;
+    const fig_plan_shape *shape = &graphs->buckets[m->bucket].plan;
+    fig_plan_step planned;
+    int32_t bucket;
+    advance(m);
+    const int64_t begin_ns = clock_ns();
+    FIG_TRY(fig_step_check(m->engine->program, &m->step, &m->engine->stamps, &planned));
+    const int64_t checked_ns = clock_ns();
+    FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &planned, &bucket));
+    const int64_t chosen_ns = clock_ns();
+    const uint32_t sections = fig_plan_settle(shape, &planned, &m->held);
+    fig_plan_write(shape, &planned, sections, &m->held, m->slot);
+    const int64_t planned_ns = clock_ns();
+    assert(bucket == (int32_t)m->bucket);
+    note_host(m, CHECK, checked_ns - begin_ns);
+    note_host(m, CHOOSE, chosen_ns - checked_ns);
+    note_host(m, PLAN, planned_ns - chosen_ns);
+    return FIG_OK;
+}
+
+/* What a loop waits for before its next step. */
+typedef enum pace {
+    AHEAD, /* a slot of the ring: the device still runs */
+    IDLE   /* the step before, to its end */
+} pace;
+
+static fig_status keep_pace(measuring *m, pace at) {
+    return at == IDLE ? fig_engine_wait(m->engine, -1) : wait_for_slot(m);
+}
+
+/* The launch behind it is of a plan that is for two. */
+static fig_status time_bare_launch(measuring *m, pace at) {
+    fig_engine *engine = m->engine;
+    fig_dev_exec *exec = engine->execs.buckets[m->bucket].exec;
+    advance(m);
+    FIG_TRY(put(m, 2));
+    FIG_TRY(fig_engine_launch(m->engine));
+    FIG_TRY(keep_pace(m, at));
+    const int64_t begin_ns = clock_ns();
+    FIG_TRY(engine->api->exec_launch(engine->dev, exec, engine->stream));
+    note_host(m, at == IDLE ? IDLE_BARE : BARE_LAUNCH, clock_ns() - begin_ns);
+    fig_engine_pass(engine, 1);
+    engine->own_launched = engine->launched;
+    return FIG_OK;
+}
+
+static fig_status time_step(measuring *m, pace at) {
+    FIG_TRY(run_step(m));
+    FIG_TRY(keep_pace(m, at));
+    advance(m);
+    const int64_t begin_ns = clock_ns();
+    FIG_TRY(fig_engine_stage(m->engine, &m->step));
+    const int64_t staged_ns = clock_ns();
+    FIG_TRY(fig_engine_launch(m->engine));
+    const int64_t end_ns = clock_ns();
+    note(m, at == IDLE ? IDLE_STEP : STEP, (double)(end_ns - begin_ns) - 2 * m->clock);
+    if (at == AHEAD) note_host(m, LAUNCH, end_ns - staged_ns);
+    return FIG_OK;
+}
+
+static fig_status time_host(measuring *m) {
+    time_clock(m);
+    for (int32_t i = 0; i < m->steps; i++)
+        FIG_TRY(time_stage(m));
+    for (int32_t i = 0; i < m->steps; i++) {
+        FIG_TRY(time_bare_launch(m, AHEAD));
+        FIG_TRY(time_step(m, AHEAD));
+    }
+    for (int32_t i = 0; i < m->steps; i++) {
+        FIG_TRY(time_bare_launch(m, IDLE));
+        FIG_TRY(time_step(m, IDLE));
+    }
+    return fig_engine_wait(m->engine, -1);
+}
+
+/* ---- The device ---------------------------------------------------------------------------- */
+
+static fig_status begin_batch(measuring *m, int32_t horizon) {
+    FIG_TRY(replay(m, m->chain));
+    FIG_TRY(put(m, horizon));
+    FIG_TRY(fig_engine_launch(m->engine));
+    return mark(m, 0);
+}
+
+static fig_status end_batch(measuring *m, kind of, int32_t replays) {
+    double ns;
+    FIG_TRY(mark(m, 1));
+    FIG_TRY(m->engine->api->stream_between(m->engine->dev, m->engine->stream, &ns));
+    note(m, of, ns / replays);
+    return FIG_OK;
+}
+
+static fig_status time_fetched(measuring *m) {
+    FIG_TRY(begin_batch(m, 1));
+    for (int32_t i = 0; i < BATCH; i++) {
+        FIG_TRY(put(m, 1));
+        FIG_TRY(fig_engine_launch(m->engine));
+    }
+    return end_batch(m, FETCHED, BATCH);
+}
+
+static fig_status time_resident(measuring *m) {
+    FIG_TRY(begin_batch(m, 1 + BATCH));
+    for (int32_t i = 0; i < BATCH; i++)
+        FIG_TRY(fig_engine_launch(m->engine));
+    return end_batch(m, RESIDENT, BATCH);
+}
+
+static fig_status time_nodes(measuring *m, kind of) {
+    const int32_t launches = of == CHAIN ? BATCH / m->copies : BATCH;
+    FIG_TRY(begin_batch(m, 1));
+    for (int32_t i = 0; i < launches; i++)
+        FIG_TRY(replay(m, of == CHAIN ? m->chain : m->bare));
+    return end_batch(m, of, BATCH);
+}
+
+static fig_status time_waited(measuring *m) {
+    FIG_TRY(fig_engine_wait(m->engine, -1));
+    FIG_TRY(put(m, 1));
+    FIG_TRY(mark(m, 0));
+    FIG_TRY(fig_engine_launch(m->engine));
+    return end_batch(m, WAITED, 1);
+}
+
+static fig_status time_device(measuring *m) {
+    lengthen(m, m->base);
+    for (int32_t done = 0; done < m->steps; done += BATCH) {
+        FIG_TRY(time_fetched(m));
+        FIG_TRY(time_resident(m));
+        FIG_TRY(time_nodes(m, BARE));
+        FIG_TRY(time_nodes(m, CHAIN));
+        for (int32_t i = 0; i < BATCH && done + i < m->steps; i++)
+            FIG_TRY(time_waited(m));
+    }
+    return fig_engine_wait(m->engine, -1);
+}
+
+/* ---- All of it ----------------------------------------------------------------------------- */
+
+static void sum_up(measuring *m, fig_measured *measured) {
+    const int32_t gaps = BATCH - BATCH / m->copies; /* that a batch of bare has more than a chain */
+    const double bare_ns = median_of(m, BARE), chain_ns = median_of(m, CHAIN);
+    *measured = (fig_measured){
+        .bucket = (int32_t)m->bucket,
+        .launches = (int32_t)fig_execs_launch_count(&m->engine->execs, m->bucket),
+        .check_ns = median_of(m, CHECK),
+        .choose_ns = median_of(m, CHOOSE),
+        .plan_ns = median_of(m, PLAN),
+        .launch_ns = median_of(m, LAUNCH),
+        .step_ns = median_of(m, STEP),
+        .bare_launch_ns = median_of(m, BARE_LAUNCH),
+        .idle_step_ns = median_of(m, IDLE_STEP),
+        .idle_bare_launch_ns = median_of(m, IDLE_BARE),
+        .fetched_ns = median_of(m, FETCHED),
+        .waited_ns = median_of(m, WAITED),
+        .resident_ns = median_of(m, RESIDENT),
+        .bare_ns = bare_ns,
+        .gap_ns = (bare_ns - chain_ns) * BATCH / gaps,
+    };
+}
+
+static fig_status measure(measuring *m, fig_measured *measured) {
+    FIG_TRY(open_memory(m));
+    FIG_TRY(settle_lengths(m));
+    FIG_TRY(open_execs(m));
+    FIG_TRY(warm_up(m));
+    FIG_TRY(time_host(m));
+    FIG_TRY(time_device(m));
+    sum_up(m, measured);
+    return FIG_OK;
+}
+
+fig_status fig_engine_measure(fig_engine *engine, const fig_measure_options *options,
+                              fig_measured *measured) {
+    fig_measure_options ours;
+    fig_measured result = {0};
+    measuring m = {.engine = engine};
+    FIG_TRY(fig_status_give(measured, &result, sizeof result, "fig_measured"));
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_measure_options"));
+    FIG_TRY(check_options(engine, &ours));
+    FIG_TRY(check_idle(engine));
+    FIG_TRY(fig_status_take_options(&m.step, sizeof m.step, ours.step, "fig_step"));
+    FIG_TRY(check_step(engine, &m.step));
+    m.given = m.step.kv_lengths;
+    m.steps = ours.steps > 0 ? ours.steps : STEPS_DEFAULT;
+    m.never_fetched = engine->launched - (int64_t)fig_ring_replays(&engine->ring);
+    fig_status status = measure(&m, &result);
+    finish(&m);
+    if (status != FIG_OK) return status;
+    return fig_status_give(measured, &result, sizeof result, "fig_measured");
+}

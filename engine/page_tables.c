@@ -1,0 +1,267 @@
+/* page_tables.c: changes to page tables on their way to the device.
+ *
+ * Invariant: nothing is changed by a call that fails its checks; where the device refuses half-way
+ * the tables named have the entries, or the caller sets them again. */
+#include "engine/page_tables.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/status.h"
+
+/* A call with more entries goes ahead: a joining sequence, not one that grew by a page. */
+enum { INLINE_LIMIT = 16, HALF_BYTES = FIG_GRAPHS_BULK_BYTES / 2 };
+
+/* Entries taken back wait beside those that came since. */
+fig_status fig_page_tables_init(fig_page_tables *tables, fig_binding_table *bindings,
+                                fig_dev_stream *stream, const fig_ring *ring, uint8_t *bulk) {
+    const uint32_t slot_limit = fig_graphs_page_limit(bindings->graphs);
+    *tables = (fig_page_tables){.bindings = bindings,
+                                .stream = stream,
+                                .ring = ring,
+                                .slot_limit = slot_limit,
+                                .waiting_limit = slot_limit * (ring->slot_count + 1),
+                                .bulk = bulk};
+    tables->waiting = calloc(tables->waiting_limit, sizeof *tables->waiting);
+    tables->limits = calloc((size_t)bindings->program->tensor_count + 1, sizeof *tables->limits);
+    if (tables->waiting != NULL && tables->limits != NULL) return FIG_OK;
+    return fig_fail(FIG_NOMEM, "engine: %" PRIu32 " entries of page tables", tables->waiting_limit);
+}
+
+void fig_page_tables_finish(fig_page_tables *tables) {
+    free(tables->waiting);
+    free(tables->limits);
+    *tables = (fig_page_tables){0};
+}
+
+/* ---- Checks -------------------------------------------------------------------------------- */
+
+/* Pages that every cache behind the table has; counted once for each set of bindings. */
+static int64_t page_limit_of(fig_page_tables *tables, uint32_t table) {
+    const fig_binding_table *bindings = tables->bindings;
+    if (tables->limits_version != bindings->version) {
+        for (uint32_t t = 1; t <= bindings->program->tensor_count; t++)
+            if (bindings->tensors[t - 1].tables)
+                tables->limits[t - 1] = fig_binding_page_limit(bindings, t);
+        tables->limits_version = bindings->version;
+    }
+    return tables->limits[table - 1];
+}
+
+static fig_status check(fig_page_tables *tables, const fig_pages *pages, uint32_t table) {
+    const fig_tensor_record *record = &tables->bindings->program->tensors[table - 1];
+    assert(record->rank == 2 && record->dtype == FIG_I32);
+    if (pages->sequence < 0 || pages->sequence >= record->dims[0])
+        return fig_fail(FIG_INVALID, "pages: sequence is %" PRId32 ", limit %" PRId64,
+                        pages->sequence, record->dims[0] - 1);
+    if (pages->first < 0 || pages->count < 0 ||
+        (int64_t)pages->first + pages->count > record->dims[1])
+        return fig_fail(FIG_INVALID,
+                        "pages: %" PRId32 " entries from %" PRId32 ", a sequence has %" PRId64,
+                        pages->count, pages->first, record->dims[1]);
+    if (pages->count > 0 && pages->pages == NULL)
+        return fig_fail(FIG_INVALID, "pages: pages is NULL");
+    const int64_t limit = page_limit_of(tables, table);
+    for (int32_t i = 0; i < pages->count; i++)
+        if (pages->pages[i] < 0 || pages->pages[i] >= limit)
+            return fig_fail(FIG_INVALID,
+                            "pages: pages[%" PRId32 "] is %" PRId32 ", the caches hold %" PRId64, i,
+                            pages->pages[i], limit);
+    return FIG_OK;
+}
+
+/* The next page table behind tensor t that is meant; 0: there is none. */
+static uint32_t next_table(const fig_page_tables *tables, const fig_pages *pages, uint32_t t) {
+    const fig_binding_table *bindings = tables->bindings;
+    for (t++; t <= bindings->program->tensor_count; t++) {
+        if (!bindings->tensors[t - 1].tables) continue;
+        if (pages->table == NULL) return t;
+        if (strcmp(pages->table, fig_program_tensor_name(bindings->program, t)) == 0) return t;
+    }
+    return 0;
+}
+
+/* A table that nobody bound gets its memory here. */
+static fig_status find_table(fig_page_tables *tables, const fig_pages *pages, uint32_t t) {
+    const char *name = fig_program_tensor_name(tables->bindings->program, t);
+    if (tables->bindings->tensors[t - 1].place.address == NULL)
+        FIG_TRY(fig_binding_find(tables->bindings, name, &t));
+    return check(tables, pages, t);
+}
+
+/* ---- Waiting for a plan -------------------------------------------------------------------- */
+
+static fig_plan_page *find_waiting(const fig_page_tables *tables, uint64_t address) {
+    for (uint32_t i = 0; i < tables->waiting_count; i++)
+        if (tables->waiting[i].address == address) return &tables->waiting[i];
+    return NULL;
+}
+
+static void add_waiting(fig_page_tables *tables, uint64_t address, const int32_t *pages,
+                        int32_t count) {
+    for (int32_t i = 0; i < count; i++, address += sizeof(int32_t)) {
+        fig_plan_page *page = find_waiting(tables, address);
+        if (page == NULL) page = &tables->waiting[tables->waiting_count++];
+        *page = (fig_plan_page){.address = address, .page = pages[i]};
+    }
+}
+
+uint32_t fig_page_tables_carry(fig_page_tables *tables, uint8_t *slot, uint32_t bytes) {
+    const uint32_t count = tables->waiting_count;
+    if (count == 0) return bytes;
+    assert(fig_page_tables_fit(tables));
+    tables->waiting_count = 0;
+    return fig_plan_add_pages(slot, tables->waiting, count);
+}
+
+/* 1: it lies in a table that is bound. */
+static int is_entry(const fig_page_tables *tables, const fig_plan_page *page) {
+    const fig_binding_table *bindings = tables->bindings;
+    for (uint32_t t = 0; t < bindings->program->tensor_count; t++) {
+        const fig_bound *bound = &bindings->tensors[t];
+        const uint64_t base = (uint64_t)(uintptr_t)bound->place.address;
+        if (bound->tables && page->address - base < bound->place.bytes) return 1;
+    }
+    return 0;
+}
+
+void fig_page_tables_forget(fig_page_tables *tables) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < tables->waiting_count; i++)
+        if (is_entry(tables, &tables->waiting[i])) tables->waiting[kept++] = tables->waiting[i];
+    tables->waiting_count = kept;
+}
+
+/* A newer value that waits already stays. */
+void fig_page_tables_restore(fig_page_tables *tables, const uint8_t *slot) {
+    const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
+    const size_t bytes = head->page_count * sizeof(fig_plan_page);
+    const fig_plan_page *pages = (const void *)(slot + head->bytes - bytes);
+    for (uint32_t i = 0; i < head->page_count; i++) {
+        if (find_waiting(tables, pages[i].address) != NULL || !is_entry(tables, &pages[i]))
+            continue;
+        assert(tables->waiting_count < tables->waiting_limit);
+        tables->waiting[tables->waiting_count++] = pages[i];
+    }
+}
+
+/* 1: a plan from number `first` on carries the entry. */
+static int is_carried(const fig_page_tables *tables, uint64_t address, uint64_t first) {
+    const fig_ring *ring = tables->ring;
+    for (uint64_t number = first; number < ring->next; number++) {
+        const uint8_t *slot = ring->slots + (number - 1) % ring->slot_count * ring->slot_bytes;
+        const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
+        const size_t bytes = head->page_count * sizeof(fig_plan_page);
+        const fig_plan_page *pages = (const void *)(slot + head->bytes - bytes);
+        for (uint32_t i = 0; i < head->page_count; i++)
+            if (pages[i].address == address) return 1;
+    }
+    return 0;
+}
+
+fig_status fig_page_tables_flush(fig_page_tables *tables, uint64_t first) {
+    const fig_binding_table *bindings = tables->bindings;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < tables->waiting_count; i++) {
+        const fig_plan_page page = tables->waiting[i];
+        FIG_TRY(bindings->api->copy_in(bindings->dev, tables->stream,
+                                       (void *)(uintptr_t)page.address, &page.page,
+                                       sizeof page.page));
+        if (is_carried(tables, page.address, first)) tables->waiting[kept++] = page;
+    }
+    tables->waiting_count = kept;
+    return FIG_OK;
+}
+
+/* ---- Ahead of plans ------------------------------------------------------------------------ */
+
+/* Memory for `bytes` that the stream has passed: a half is filled while the other may still be read
+ * by copies that it has before it. */
+static fig_status take_bulk(fig_page_tables *tables, uint32_t bytes, uint64_t launched,
+                            uint8_t **out) {
+    const fig_binding_table *bindings = tables->bindings;
+    assert(bytes <= HALF_BYTES);
+    if (tables->used + bytes > HALF_BYTES) {
+        tables->busy_until[tables->half] = launched + 1;
+        tables->half ^= 1;
+        tables->used = 0;
+        /* A launch that ran began behind every copy before it. */
+        if (fig_ring_replays(tables->ring) < tables->busy_until[tables->half])
+            FIG_TRY(bindings->api->stream_wait(bindings->dev, tables->stream, -1));
+    }
+    *out = tables->bulk + tables->half * HALF_BYTES + tables->used;
+    tables->used += (bytes + 15) / 16 * 16;
+    return FIG_OK;
+}
+
+/* Entries that wait for a plan and lie in the range get the value that goes ahead. */
+static void outdo_waiting(fig_page_tables *tables, uint64_t address, const int32_t *pages,
+                          int32_t count) {
+    for (uint32_t i = 0; i < tables->waiting_count; i++) {
+        const uint64_t entry = (tables->waiting[i].address - address) / sizeof(int32_t);
+        if (tables->waiting[i].address >= address && entry < (uint64_t)count)
+            tables->waiting[i].page = pages[entry];
+    }
+}
+
+/* What plans carry that are still to be launched would undo it, so of that it also waits. */
+static void outdo_carried(fig_page_tables *tables, uint64_t address, const int32_t *pages,
+                          int32_t count, uint64_t first) {
+    for (int32_t i = 0; i < count && first < tables->ring->next; i++) {
+        const uint64_t entry = address + (uint64_t)i * sizeof *pages;
+        if (is_carried(tables, entry, first)) add_waiting(tables, entry, &pages[i], 1);
+    }
+}
+
+static fig_status send_ahead(fig_page_tables *tables, uint64_t address, const int32_t *pages,
+                             int32_t count, const fig_page_order *order) {
+    const fig_binding_table *bindings = tables->bindings;
+    outdo_waiting(tables, address, pages, count);
+    outdo_carried(tables, address, pages, count, order->first);
+    while (count > 0) {
+        const int32_t most = HALF_BYTES / (int32_t)sizeof *pages;
+        const int32_t part = count < most ? count : most;
+        const size_t bytes = (size_t)part * sizeof *pages;
+        uint8_t *from;
+        FIG_TRY(take_bulk(tables, (uint32_t)bytes, order->launched, &from));
+        memcpy(from, pages, bytes);
+        FIG_TRY(bindings->api->push(bindings->dev, tables->stream, (void *)(uintptr_t)address, from,
+                                    bytes));
+        address += bytes;
+        pages += part;
+        count -= part;
+    }
+    if (order->elsewhere) FIG_TRY(bindings->api->stream_wait(bindings->dev, tables->stream, -1));
+    return FIG_OK;
+}
+
+static fig_status set_table(fig_page_tables *tables, const fig_pages *pages, uint32_t t,
+                            const fig_page_order *order, uint64_t *ahead_bytes) {
+    const fig_bound_place *place = &tables->bindings->tensors[t - 1].place;
+    const int64_t entry = pages->sequence * place->strides[0] + pages->first;
+    const uint64_t address =
+        (uint64_t)(uintptr_t)place->address + (uint64_t)entry * sizeof(int32_t);
+    if (pages->count <= INLINE_LIMIT &&
+        tables->waiting_count + (uint32_t)pages->count <= tables->slot_limit) {
+        add_waiting(tables, address, pages->pages, pages->count);
+        return FIG_OK;
+    }
+    *ahead_bytes += (uint64_t)pages->count * sizeof(int32_t);
+    return send_ahead(tables, address, pages->pages, pages->count, order);
+}
+
+fig_status fig_page_tables_set(fig_page_tables *tables, const fig_pages *pages,
+                               const fig_page_order *order, uint64_t *ahead_bytes) {
+    const uint32_t first = next_table(tables, pages, 0);
+    *ahead_bytes = 0;
+    if (first == 0)
+        return fig_fail(FIG_INVALID, "pages: the program has no page table%s%s",
+                        pages->table != NULL ? " called " : "",
+                        pages->table != NULL ? pages->table : "");
+    for (uint32_t t = first; t != 0; t = next_table(tables, pages, t))
+        FIG_TRY(find_table(tables, pages, t));
+    for (uint32_t t = first; t != 0 && pages->count > 0; t = next_table(tables, pages, t))
+        FIG_TRY(set_table(tables, pages, t, order, ahead_bytes));
+    return FIG_OK;
+}

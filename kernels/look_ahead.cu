@@ -1,0 +1,41 @@
+/* look_ahead.cu: take the next plan out of the ring while a step still runs.
+ *
+ * Tells the host how far the device is, and copies the slot of plan number + 1 behind the state,
+ * where it is published already. One block beside a graph's later kernels: two trips over the bus,
+ * with most of the slot in flight at once, and few registers, so that it takes nothing from them.
+ * Invariant: that of fetch.c; `ahead` says a number only once all of its slot is there. */
+#include "kernels/block.cuh"
+#include "kernels/fetch.cuh"
+
+enum { THREADS = 256, IN_FLIGHT = 4 /* pieces of a thread: 16 KB of a block */ };
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    fig_kernel_look_ahead(const __grid_constant__ fig_look_ahead_params p) {
+    __shared__ uint64_t tag;
+    fig_block_wait();
+    fig_block_trigger();
+    const uint64_t next = p.state->number + 1;
+    const uint4 *slot = fig_fetch_slot(p.ring, next, p.slot_count, p.slot_bytes);
+    uint4 *to = fig_fetch_slot_ahead(p.state);
+    const int is_ahead = p.state->ahead == next;
+    if (threadIdx.x == 0) {
+        fig_fetch_tell(p.words, next - 1, p.state->replays);
+        /* Partner: the release in fig_ring_publish. Only a slot that has been published is read. */
+        tag = is_ahead ? 0 : fig_fetch_acquire((const uint64_t *)slot);
+    }
+    __syncthreads();
+    if (fig_plan_tag_number(tag) != next) return;
+    const uint32_t count = fig_plan_tag_bytes(tag, p.slot_bytes) / FIG_FETCH_PIECE;
+    for (uint32_t first = threadIdx.x; first < count; first += IN_FLIGHT * THREADS) {
+        uint4 pieces[IN_FLIGHT];
+#pragma unroll
+        for (uint32_t i = 0; i < IN_FLIGHT; i++)
+            if (first + i * THREADS < count)
+                pieces[i] = fig_fetch_piece(slot + first + i * THREADS);
+#pragma unroll
+        for (uint32_t i = 0; i < IN_FLIGHT; i++)
+            if (first + i * THREADS < count) to[first + i * THREADS] = pieces[i];
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) p.state->ahead = next;
+}

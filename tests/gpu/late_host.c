@@ -1,0 +1,286 @@
+/* late_host.c: on a GPU, a host that is late or goes away while graphs of the caller's hold its
+ * steps: they run no rows, and nothing hangs.
+ *
+ *     build/release/tests/gpu/late_host [--pauses N]
+ *
+ * FIG_DEVICE=cuda --pauses 600 is the long run, two minutes of pauses of 100 ms in which the GPU
+ * has nothing to do. What needs no graph of a caller's is in tests/test_late_host.c, which runs on
+ * a GPU as well. Invariant: lse lies in the test's own memory, so that it can be read when the
+ * engine is gone. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/cuda_api.h"
+#include "tests/support/place.h"
+#include "tests/support/race.h"
+
+enum { ALARM_S = 300, BOUND_US = 20000000, LATE_MS = 100, ROWS = 3, REPLAYS = 100 };
+
+static int pauses = 10;
+static int32_t bucket; /* n: the n-th, the one that a step of ROWS rows takes */
+static const int32_t lengths[ROWS] = {5, 0, 90};
+static const fig_cuda_api *cu;
+static fig_cu_device device;
+static fig_cu_stream stream; /* the caller's */
+static fig_graphs *graphs;
+static fig_race race; /* of which only the engine is used */
+static float *lse;    /* [FIG_RACE_ROWS] */
+
+#define CU(name, ...)                                                                              \
+    do {                                                                                           \
+        const fig_cu_result cu_result_ = cu->name(__VA_ARGS__);                                    \
+        if (cu_result_ != FIG_CU_SUCCESS) fail_msg("cu" #name ": %u", cu_result_);                 \
+    } while (0)
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        if ((call) != FIG_OK) fail_msg("%s", fig_message());                                       \
+    } while (0)
+
+static int open_driver(void **state) {
+    fig_cu_context context;
+    (void)state;
+    if (fig_cuda_api_open() != FIG_OK) return 1;
+    cu = fig_cuda_api_table();
+    if (cu->Init(0) != FIG_CU_SUCCESS || cu->DeviceGet(&device, 0) != FIG_CU_SUCCESS ||
+        cu->DevicePrimaryCtxRetain(&context, device) != FIG_CU_SUCCESS ||
+        cu->CtxPushCurrent(context) != FIG_CU_SUCCESS ||
+        cu->StreamCreate(&stream, FIG_CU_STREAM_NON_BLOCKING) != FIG_CU_SUCCESS)
+        return 1;
+    graphs = fig_race_graphs();
+    fig_plan_report report = {.size = sizeof report};
+    OK(fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = ROWS, .kv_lengths = lengths),
+                       &report));
+    bucket = report.bucket + 1;
+    return 0;
+}
+
+/* Graphs and context stay: an engine that was outlived left its memory to the process's end. */
+static int close_driver(void **state) {
+    (void)state;
+    return stream == NULL || cu->StreamDestroy(stream) != FIG_CU_SUCCESS;
+}
+
+/* A hang ends the program, which is a failure. */
+static int set_up(void **state) {
+    (void)state;
+    alarm(ALARM_S);
+    lse = fig_place_allocate(FIG_RACE_ROWS * sizeof *lse);
+    return lse == NULL;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    fig_place_free(lse);
+    alarm(0);
+    return 0;
+}
+
+/* ---- Steps --------------------------------------------------------------------------------- */
+
+static fig_engine *open_engine(void) {
+    const fig_engine_options options = fig_place_options();
+    if (!fig_race_open(&race, graphs, &options, 1)) fail_msg("%s", race.sentence);
+    OK(fig_engine_bind(race.engine, FIG_OPTIONS(fig_binding, .name = "lse", .address = lse,
+                                                .bytes = FIG_RACE_ROWS * sizeof *lse)));
+    OK(fig_engine_prepare(race.engine));
+    return race.engine;
+}
+
+static void stage(int32_t horizon) {
+    OK(fig_engine_stage(race.engine, FIG_OPTIONS(fig_step, .rows = ROWS, .kv_lengths = lengths,
+                                                 .bucket = bucket, .horizon = horizon)));
+}
+
+static void forget_lse(void) {
+    for (int32_t row = 0; row < FIG_RACE_ROWS; row++)
+        lse[row] = -1;
+}
+
+/* By a launch of which the rows have grown by so many tokens. */
+static void check_grown(int32_t grown) {
+    for (int32_t row = 0; row < ROWS; row++) {
+        const float want = lengths[row] == 0 ? -INFINITY : log2f((float)(lengths[row] + grown));
+        if (lse[row] == want || fabsf(lse[row] - want) < 1e-3f) continue;
+        fail_msg("lse[%d] is %g, want %g", (int)row, (double)lse[row], (double)want);
+    }
+}
+
+static void check_not_run(void) {
+    for (int32_t row = 0; row < FIG_RACE_ROWS; row++)
+        if (lse[row] != -1) fail_msg("lse[%d] is %g: rows have run", (int)row, (double)lse[row]);
+}
+
+/* ---- A caller's graph ---------------------------------------------------------------------- */
+
+typedef struct captured {
+    fig_cu_graph graph;
+    fig_cu_exec exec;
+} captured;
+
+static captured capture(void) {
+    captured made = {NULL, NULL};
+    fig_cu_instantiate_params params = {.flags = 0};
+    CU(StreamBeginCapture, stream, 0);
+    OK(fig_engine_append(race.engine, FIG_OPTIONS(fig_append, .bucket = bucket, .stream = stream)));
+    CU(StreamEndCapture, stream, &made.graph);
+    CU(GraphInstantiateWithParams, &made.exec, made.graph, &params);
+    return made;
+}
+
+static void drop(const captured *made) {
+    CU(GraphExecDestroy, made->exec);
+    CU(GraphDestroy, made->graph);
+}
+
+static void replay(const captured *made, int times) {
+    for (int i = 0; i < times; i++)
+        CU(GraphLaunch, made->exec, stream);
+    CU(StreamSynchronize, stream);
+}
+
+/* Staged steps and the rest of a horizon are taken back by close, and nothing is found after. */
+static void a_graph_that_outlives_its_engine_runs_no_rows(void **state) {
+    (void)state;
+    fig_engine *engine = open_engine();
+    const captured made = capture();
+    stage(4);
+    replay(&made, 1);
+    check_grown(0);
+    replay(&made, 1);
+    check_grown(1);
+    stage(1);
+    fig_engine_close(engine);
+    forget_lse();
+    replay(&made, REPLAYS);
+    check_not_run();
+    drop(&made);
+}
+
+static void so_it_does_where_the_engine_is_closed_while_it_runs(void **state) {
+    (void)state;
+    fig_engine *engine = open_engine();
+    const captured made = capture();
+    stage(4);
+    for (int i = 0; i < REPLAYS; i++)
+        CU(GraphLaunch, made.exec, stream);
+    fig_engine_close(engine);
+    CU(StreamSynchronize, stream);
+    forget_lse();
+    replay(&made, REPLAYS);
+    check_not_run();
+    drop(&made);
+}
+
+static void a_loop_goes_on_after_a_replay_that_came_too_early(void **state) {
+    (void)state;
+    fig_engine *engine = open_engine();
+    const captured made = capture();
+    fig_progress progress = {.size = sizeof progress};
+    forget_lse();
+    replay(&made, 3);
+    check_not_run();
+    OK(fig_engine_poll(engine, &progress));
+    assert_int_equal(progress.fault, FIG_DRIVER);
+    assert_int_equal(progress.launched, 0);
+    stage(2);
+    replay(&made, 2);
+    check_grown(1);
+    OK(fig_engine_poll(engine, &progress));
+    assert_int_equal(progress.fault, FIG_DRIVER); /* until a wait */
+    assert_int_equal(progress.launched, 2);
+    assert_int_equal(fig_engine_wait(engine, BOUND_US), FIG_DRIVER);
+    OK(fig_engine_wait(engine, BOUND_US));
+    drop(&made);
+    fig_race_close(&race);
+}
+
+static void a_graph_launched_long_after_its_stage_is_right(void **state) {
+    (void)state;
+    open_engine();
+    const captured made = capture();
+    const struct timespec late = {0, LATE_MS * 1000000L};
+    for (int i = 0; i < pauses; i++) {
+        stage(2);
+        if (i % 2 == 0) nanosleep(&late, NULL);
+        replay(&made, 1);
+        check_grown(0);
+        if (i % 2 == 1) nanosleep(&late, NULL);
+        replay(&made, 1);
+        check_grown(1);
+    }
+    OK(fig_engine_wait(race.engine, BOUND_US));
+    drop(&made);
+    fig_race_close(&race);
+}
+
+/* ---- Graphs of the engine's own ------------------------------------------------------------ */
+
+static void a_launch_long_after_the_one_before_is_right(void **state) {
+    (void)state;
+    fig_engine *engine = open_engine();
+    const struct timespec late = {0, LATE_MS * 1000000L};
+    for (int i = 0; i < pauses; i++) {
+        stage(3);
+        for (int32_t grown = 0; grown < 3; grown++) {
+            if (i % 3 == grown) nanosleep(&late, NULL);
+            OK(fig_engine_launch(engine));
+            if (grown != i % 2) continue;
+            stage(1); /* behind what is left of the horizon */
+            OK(fig_engine_take_back(engine));
+        }
+        OK(fig_engine_wait(engine, BOUND_US));
+        check_grown(2);
+    }
+    fig_race_close(&race);
+}
+
+static void thousands_of_steps_in_flight_at_close_end_first(void **state) {
+    (void)state;
+    enum { HORIZON = 30, PLANS = 100 };
+    fig_engine *engine = open_engine();
+    for (int plan = 0; plan < PLANS; plan++) {
+        const fig_step step = {.size = sizeof step,
+                               .rows = ROWS,
+                               .kv_lengths = lengths,
+                               .bucket = bucket,
+                               .horizon = HORIZON};
+        while (fig_engine_stage(engine, &step) == FIG_BUSY)
+            ;
+        for (int i = 0; i < HORIZON; i++)
+            OK(fig_engine_launch(engine));
+    }
+    forget_lse();
+    fig_race_close(&race);
+    check_grown(HORIZON - 1);
+}
+
+#define LATE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(int count, char **words) {
+    const struct CMUnitTest tests[] = {
+        LATE_TEST(a_loop_goes_on_after_a_replay_that_came_too_early),
+        LATE_TEST(a_graph_launched_long_after_its_stage_is_right),
+        LATE_TEST(a_launch_long_after_the_one_before_is_right),
+        LATE_TEST(thousands_of_steps_in_flight_at_close_end_first),
+        LATE_TEST(a_graph_that_outlives_its_engine_runs_no_rows),
+        LATE_TEST(so_it_does_where_the_engine_is_closed_while_it_runs),
+    };
+    if (count == 3 && strcmp(words[1], "--pauses") == 0) pauses = atoi(words[2]);
+    if ((count != 1 && count != 3) || pauses < 1 || pauses > 1000) {
+        fprintf(stderr, "late_host [--pauses N, 1 to 1000]\n");
+        return 2;
+    }
+    if (fig_place_device() != FIG_DEVICE_CUDA) {
+        fprintf(stderr, "late_host: FIG_DEVICE must be cuda\n");
+        return 2;
+    }
+    return cmocka_run_group_tests(tests, open_driver, close_driver);
+}
