@@ -1,8 +1,9 @@
 #!/bin/sh
 # test_readme.sh: what README.md shows is what happens.
 #
-# Its serving loop is extracted, counted, compiled as it says and run; its drawing is compared with
-# what the program draws; its command lines are run, and its folders and make targets looked for.
+# Its serving loop is extracted, counted, compiled as it says and run; its other examples are
+# compiled against the header, one by one; its drawing is compared with what the program draws; its
+# command lines are run, and its folders, files and make targets looked for.
 set -eu
 root=$PWD
 build=$root/${BUILD:-build}
@@ -25,8 +26,10 @@ unset FIG_DEVICE LC_ALL LC_CTYPE
 LANG=C.UTF-8
 export LANG
 
-# ---- The serving loop
-awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$readme" > serve.c
+# ---- The serving loop, which is the first example
+awk '/^```c$/ { number++; inside = 1; next } /^```$/ { inside = 0 }
+    inside { print > ("example." number ".c") }' "$readme"
+mv example.1.c serve.c
 lines=$(wc -l < serve.c)
 [ "$lines" -ge 15 ] && [ "$lines" -le 25 ] || fail "the serving loop has $lines lines, not 15 to 25"
 sh -ec "$(sed -n 's/^`\(build\/figraph capture [^`]*\)`.*/\1/p' "$readme")" > log 2>&1 ||
@@ -40,6 +43,30 @@ if (cd elsewhere && ../serve) > log 2>&1; then
     fail 'the serving loop does not notice that its file is missing'
 fi
 grep -q 'tutorial\.fig' log || fail "the serving loop names no file: $(cat log)"
+
+# ---- The other examples, which go on from it: with its includes and TRY, and what is the caller's
+cat > prologue.h << 'END'
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUstream_st *CUstream;
+enum { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
+int cuStreamBeginCapture(CUstream stream, int mode);
+int cuStreamEndCapture(CUstream stream, CUgraph *graph);
+int cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags);
+int cuGraphDestroy(CUgraph graph);
+int cuGraphLaunch(CUgraphExec exec, CUstream stream);
+void your_qkv(int layer, CUstream stream);
+void your_projection_and_gate_up(int layer, CUstream stream);
+void your_down(int layer, CUstream stream);
+END
+grep -E '^#(include|define)' serve.c >> prologue.h
+examples=0
+for example in example.*.c; do
+    ${CC:-gcc} -std=c11 -fsyntax-only -Wall -Wextra -Werror -Iinclude -include prologue.h \
+        "$example" > log 2>&1 || fail "an example does not compile: $(cat log)"
+    examples=$((examples + 1))
+done
+[ "$examples" -ge 4 ] || fail "it has $examples examples beside the loop, not 4"
 
 # ---- The drawing
 awk '/^\$ build\/figraph / { inside = 1; next } /^```$/ { inside = 0 } inside' "$readme" > drawn
@@ -62,6 +89,9 @@ done < commands
 cd "$root"
 for folder in $(sed -n 's/^\([a-z]*\)\/   *.*/\1/p' "$readme"); do
     [ -d "$folder" ] || fail "there is no folder $folder"
+done
+for file in $(grep -o '\(tools\|tests\)/[a-z/_]*\.[a-z]*' "$readme" | sort -u); do
+    [ -e "$file" ] || fail "there is no file $file"
 done
 for target in $(grep -o 'make [a-z]*' "$readme" | sed 's/make //' | sort -u); do
     grep -q "^$target:" Makefile || fail "there is no make $target"

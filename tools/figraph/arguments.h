@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-enum { FIG_ARGUMENTS_OPTION_LIMIT = 16 };
+enum { FIG_ARGUMENTS_OPTION_LIMIT = 20 };
 
 typedef struct fig_arguments fig_arguments;
 
@@ -21,7 +21,8 @@ typedef struct fig_option {
 typedef struct fig_command {
     const char *name;
     const char *summary;
-    const char *operand; /* "FILE", or NULL: the command takes none */
+    const char *operand; /* "FILE"; "[WHAT]": it may be left out; NULL: the command takes none */
+    const char *second;  /* "[FILE]": one more, which may be left out; NULL: none */
     const char *notes;   /* NULL: nothing to add to the options */
     const char *example;
     int (*run)(const fig_arguments *arguments);     /* returns FIG_EXIT_* */
@@ -30,7 +31,7 @@ typedef struct fig_command {
 
 struct fig_arguments {
     const fig_command *command;
-    const char *operand;
+    const char *operand, *second;                   /* NULL: not given */
     const char *values[FIG_ARGUMENTS_OPTION_LIMIT]; /* [option]; NULL: not given; a flag's is "" */
     int help;                                       /* 1: --help was among the words */
 };

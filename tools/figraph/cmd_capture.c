@@ -12,27 +12,6 @@
 #include "tools/figraph/report.h"
 #include "tools/figraph/source.h"
 
-/* Opens the device on the smallest of steps: a device that is not there is refused before work is
- * done for it. */
-static int read_traits(fig_device device, fig_traits *traits) {
-    fig_source tutorial = {.name = "tutorial"};
-    fig_graphs *graphs;
-    fig_engine *engine;
-    if (fig_spec_preset(&tutorial.spec, tutorial.name) != FIG_OK) return fig_report_status(NULL);
-    int code = fig_source_lower(&tutorial, NULL, &graphs);
-    if (code != FIG_EXIT_FINE) return code;
-    if (fig_engine_open(&engine, graphs, FIG_OPTIONS(fig_engine_options, .device = device)) !=
-        FIG_OK) {
-        code = fig_report_status("capture: --device");
-    } else {
-        *traits = (fig_traits){.size = sizeof *traits};
-        fig_engine_read_traits(engine, traits);
-    }
-    fig_engine_close(engine);
-    fig_graphs_destroy(graphs);
-    return code;
-}
-
 static void emit_capture(const char *path, int64_t bytes, const fig_graphs_info *info) {
     fig_emit emit = {0};
     fig_emit_object(&emit, NULL);
@@ -87,7 +66,8 @@ static int run(const fig_arguments *arguments) {
     if (code == FIG_EXIT_FINE) code = fig_source_read_device(arguments, &device);
     range.fallback = source.spec.layers;
     if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &range, &layers);
-    if (code == FIG_EXIT_FINE && !traits_given) code = read_traits(device, &traits);
+    if (code == FIG_EXIT_FINE && !traits_given)
+        code = fig_source_device_traits(arguments, device, &traits);
     if (code != FIG_EXIT_FINE) return code;
     code = fig_source_keep_layers(arguments, &source, (int32_t)layers);
     if (code == FIG_EXIT_FINE) code = fig_source_lower(&source, &traits, &graphs);

@@ -35,11 +35,11 @@ static void print_bytes(const char *name, uint64_t bytes, const char *what) {
 static void print_memory(const char *path, const fig_memory_info *memory) {
     printf("%s: bytes beside what the caller binds\n\n", path);
     print_bytes("workspace", memory->workspace_bytes, "partial results and their counters");
-    print_bytes("plan", memory->plan_bytes, "of the largest bucket");
+    print_bytes("plan", memory->plan_bytes, "of the largest bucket; a slot taken ahead");
     print_bytes("state", memory->state_bytes, "tensors that the engine owns, the page table say");
     print_bytes("graphs", memory->exec_bytes, "of all buckets; estimated from one H200");
     print_bytes("device", device_bytes(memory), "all of these");
-    print_bytes("pinned", memory->pinned_bytes, "of the host: plans on their way");
+    print_bytes("pinned", memory->pinned_bytes, "of the host: plans and pages on their way");
     print_bytes("token", memory->token_bytes, "of the KV cache, one token in all layers");
 }
 

@@ -114,16 +114,30 @@ void fig_report_begin(fig_report_progress *progress, const char *what, int64_t t
     };
 }
 
-void fig_report_advance(fig_report_progress *progress, int64_t done) {
-    if (!progress->terminal) return;
-    int64_t now = fig_report_now_ns();
-    if (now - progress->began_ns < SECOND_NS || now - progress->drawn_ns < REDRAW_NS) return;
-    double seconds = (double)(now - progress->began_ns) / (double)SECOND_NS;
-    fprintf(stderr, "\r%s %" PRId64 " of %" PRId64 ", %.0f s\033[K", progress->what, done,
-            progress->total, seconds);
+/* 1: the line is to be drawn again. */
+static int is_due(fig_report_progress *progress, int64_t now) {
+    return progress->terminal && now - progress->began_ns >= SECOND_NS &&
+           now - progress->drawn_ns >= REDRAW_NS;
+}
+
+void fig_report_draw(fig_report_progress *progress, const char *format, ...) {
+    const int64_t now = fig_report_now_ns();
+    va_list list;
+    if (!is_due(progress, now)) return;
+    va_start(list, format);
+    fputc('\r', stderr);
+    vfprintf(stderr, format, list);
+    fputs("\033[K", stderr);
+    va_end(list);
     fflush(stderr);
     progress->drawn_ns = now;
     progress->shown = 1;
+}
+
+void fig_report_advance(fig_report_progress *progress, int64_t done) {
+    const double seconds = (double)(fig_report_now_ns() - progress->began_ns) / (double)SECOND_NS;
+    fig_report_draw(progress, "%s %" PRId64 " of %" PRId64 ", %.0f s", progress->what, done,
+                    progress->total, seconds);
 }
 
 void fig_report_end(fig_report_progress *progress) {

@@ -44,6 +44,9 @@ typedef struct fig_report_progress {
 } fig_report_progress;
 void fig_report_begin(fig_report_progress *progress, const char *what, int64_t total);
 void fig_report_advance(fig_report_progress *progress, int64_t done);
+/* The same with words of the command's own. */
+__attribute__((format(printf, 2, 3))) void fig_report_draw(fig_report_progress *progress,
+                                                           const char *format, ...);
 void fig_report_end(fig_report_progress *progress); /* wipes the line */
 
 /* Closes stdout: what could not be written is a refusal. Returns `code` or FIG_EXIT_BAD. */

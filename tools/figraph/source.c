@@ -166,3 +166,26 @@ int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_gra
     fig_program_destroy(program);
     return code;
 }
+
+/* Opens the device on the smallest of steps. */
+int fig_source_device_traits(const fig_arguments *arguments, fig_device device,
+                             fig_traits *traits) {
+    fig_source tutorial = {.name = "tutorial"};
+    fig_graphs *graphs;
+    fig_engine *engine;
+    char about[64];
+    snprintf(about, sizeof about, "%s: --device", arguments->command->name);
+    if (fig_spec_preset(&tutorial.spec, tutorial.name) != FIG_OK) return fig_report_status(NULL);
+    int code = fig_source_lower(&tutorial, NULL, &graphs);
+    if (code != FIG_EXIT_FINE) return code;
+    if (fig_engine_open(&engine, graphs, FIG_OPTIONS(fig_engine_options, .device = device)) !=
+        FIG_OK) {
+        code = fig_report_status(about);
+    } else {
+        *traits = (fig_traits){.size = sizeof *traits};
+        fig_engine_read_traits(engine, traits);
+    }
+    fig_engine_close(engine);
+    fig_graphs_destroy(graphs);
+    return code;
+}

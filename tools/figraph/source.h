@@ -51,5 +51,8 @@ const char *fig_source_device_name(fig_device device);
 /* Records the standard step of the spec and lowers it for `traits`. Returns FIG_EXIT_*; *graphs is
  * NULL on failure. */
 int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_graphs **graphs);
+/* The traits of a device, which is opened for it: one that is not there is refused before work is
+ * done for it. Returns FIG_EXIT_*. */
+int fig_source_device_traits(const fig_arguments *arguments, fig_device device, fig_traits *traits);
 
 #endif

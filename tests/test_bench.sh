@@ -1,0 +1,183 @@
+#!/bin/sh
+# test_bench.sh: what figraph bench promises: its figures, its three forms, its refusals.
+#
+# On the host, where figures mean little, so that what is checked of them is that they are there,
+# agree between the forms, and fit together. Invariant: the last line is "N passed, N failed".
+set -u
+LC_ALL=C
+export LC_ALL
+unset FIG_DEVICE
+figraph=${FIGRAPH:-${BUILD:-build}/figraph}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0
+failed=0
+words=
+code=0
+
+# ---- Saying how a check went ---------------------------------------------------------------------
+verdict() { # 0: it holds; what was to hold
+    if [ "$1" -eq 0 ]; then
+        passed=$((passed + 1))
+        return
+    fi
+    failed=$((failed + 1))
+    echo "FAILED: figraph $words"
+    echo "    $2; exit code $code, stdout and stderr:"
+    head -c 600 "$scratch/out" | sed 's/^/    | /'
+    head -c 600 "$scratch/err" | sed 's/^/    ! /'
+}
+run() {
+    words=$*
+    code=0
+    "$figraph" "$@" > "$scratch/out" 2> "$scratch/err" || code=$?
+}
+ends() { # CODE
+    [ "$code" -eq "$1" ]
+    verdict $? "the exit code is to be $1"
+}
+prints() { # TEXT
+    grep -qF -e "$1" "$scratch/out"
+    verdict $? "stdout is to hold \"$1\""
+}
+quiet() {
+    [ ! -s "$scratch/err" ]
+    verdict $? "stderr is to be empty"
+}
+refused() { # WORD...: said in one line, and nothing on stdout
+    ends 2
+    [ ! -s "$scratch/out" ]
+    verdict $? "stdout is to be empty"
+    [ "$(wc -l < "$scratch/err")" -eq 1 ] && grep -q '^figraph: ' "$scratch/err"
+    verdict $? "stderr is to be one line that begins with figraph:"
+    for word; do
+        grep -qF -e "$word" "$scratch/err"
+        verdict $? "the sentence is to hold \"$word\""
+    done
+}
+python() { # PROGRAM: over the JSON and the CSV, if they are there
+    python3 -c "import csv, json, os
+j = json.load(open('$scratch/out')) if os.path.getsize('$scratch/out') else None
+t = list(csv.DictReader(open('$scratch/t.csv'))) if os.path.exists('$scratch/t.csv') else None
+$1" > "$scratch/python" 2>&1
+    verdict $? "$1: $(tail -n 1 "$scratch/python")"
+}
+
+# ---- Help ----------------------------------------------------------------------------------------
+run bench --help
+ends 0
+quiet
+prints 'usage: figraph bench [replay] [FILE] [options]'
+prints 'figraph bench replay --preset'
+prints "a bare launch is the driver's alone, of the same graph"
+prints 'loop runs ahead of the device'
+prints 'fetched is over'
+awk 'length > 100 { long = 1 } END { exit long }' "$scratch/out"
+verdict $? 'help is to fit 100 columns'
+run bench
+ends 0
+quiet
+prints 'replay  '
+run --help
+prints '  bench '
+
+# ---- Figures -------------------------------------------------------------------------------------
+run bench replay --preset tutorial --rows 3,1 --kv 20 --steps 40 --device host --json \
+    --csv "$scratch/t.csv"
+ends 0
+quiet
+python 'assert j["device"] == "host" and j["preset"] == "tutorial" and j["driver"] == "none"'
+python 'assert j["layers"] == 1 and j["kv"] == "20" and j["steps"] == 40'
+python 'assert [l["rows"] for l in j["lines"]] == [3, 1]'
+python 'assert [l["tokens"] for l in j["lines"]] == [60, 20]'
+python 'assert all(l["launches"] == 6 for l in j["lines"])'
+python 'for l in j["lines"]: assert l["step_ns"] >= l["launch_ns"] > 0'
+python 'for l in j["lines"]:
+    assert min(l[k + "_ns"] for k in ("fetched", "waited", "resident", "bare")) > 0'
+python 'for l in j["lines"]:
+    assert abs(l["step_ns"] - l["bare_launch_ns"] - l["above_bare_ns"]) < 1
+    assert abs(l["fetched_ns"] - l["bare_ns"] - l["fetch_over_bare_ns"]) < 1
+    assert abs(l["fetched_ns"] - l["resident_ns"] - l["fetch_over_resident_ns"]) < 1'
+python 'assert len(t) == 2 and t[0]["device"] == "host" and t[0]["name"] == "host"'
+python 'for l, r in zip(j["lines"], t):
+    assert all(abs(float(r[k]) - v) < 0.06 for k, v in l.items() if k in r)'
+python 'for r in t:
+    assert [r[k] for k in ("preset", "layers", "kv", "steps")] == ["tutorial", "1", "20", "40"]'
+python 'assert all(v is not None for r in t for v in r.values()) and None not in t[0]'
+
+run bench replay --preset tutorial --steps 20 --device host
+ends 0
+quiet
+prints 'tutorial on host: host'
+prints 'host, a step, by a loop that runs ahead of the device'
+grep -q 'step   bare launch   above bare$' "$scratch/out"
+verdict $? 'a step is to stand beside a bare launch and what it takes more'
+grep -q '^device, a replay .* fetched is over$' "$scratch/out" &&
+    grep -q ' bare      bare  resident       gap$' "$scratch/out"
+verdict $? 'fetched is to be over bare and over resident'
+awk '$1 == 64 { there = 1 } END { exit there }' "$scratch/out"
+verdict $? 'a row count that nobody gave is to be left out where it is too large'
+awk 'length > 100 { long = 1 } END { exit long }' "$scratch/out"
+verdict $? 'the text is to fit 100 columns'
+
+# Lengths as given go to the CSV in one piece.
+run bench replay --preset tutorial --rows 2 --kv 9,30 --steps 5 --device host --csv "$scratch/t.csv"
+ends 0
+rm -f "$scratch/out" && : > "$scratch/out"
+python 'assert t[0]["kv"] == "9,30" and t[0]["tokens"] == "39"'
+
+# A file, layers, several queries of a row, a dense cache.
+"$figraph" capture --preset tutorial --device host -o "$scratch/t.fig" > /dev/null
+run bench replay "$scratch/t.fig" --rows 2 --steps 5 --device host --json
+ends 0
+python 'assert j["preset"].endswith("t.fig") and j["lines"][0]["rows"] == 2'
+run bench replay --preset tutorial --layers 3 --row-tokens 4 --page-size 0 --rows 2 --steps 5 \
+    --device host --json
+ends 0
+python 'assert j["layers"] == 3 and j["lines"][0]["launches"] == 14'
+# The last token of the limit is never gone past.
+run bench replay --preset tutorial --rows 2 --kv 511 --steps 5 --device host
+ends 0
+
+# ---- Refusals ------------------------------------------------------------------------------------
+run bench reply
+refused 'reply' 'figraph bench'
+run bench replay a.fig b.fig
+refused 'b.fig' 'a'
+run bench replay --no-such-option
+refused 'bench' '--no-such-option' 'figraph bench --help'
+run bench replay
+refused '--preset' '--config'
+run bench replay "$scratch/t.fig" --preset tutorial
+refused '--preset' "$scratch/t.fig"
+run bench replay "$scratch/t.fig" --layers 2
+refused '--layers' "$scratch/t.fig"
+run bench replay "$scratch/none.fig"
+refused "$scratch/none.fig"
+run bench replay --preset tutorial --rows 9
+refused '--rows' '9' '1..8'
+run bench replay --preset tutorial --rows 0
+refused '--rows' '0' '1..8'
+run bench replay --preset tutorial --rows 65x1
+refused '--rows' '65' '64'
+run bench replay --preset tutorial --rows x
+refused '--rows' 'x'
+run bench replay --preset tutorial --rows 2 --kv 1,2,3
+refused '--kv' '3' '2'
+run bench replay --preset tutorial --kv 512
+refused '--kv' '512'
+run bench replay --preset tutorial --rows 1 --kv 0 --steps 1 --device host
+refused 'rows is 1' 'tokens'
+run bench replay --preset tutorial --steps 0
+refused '--steps' '0'
+run bench replay --preset tutorial --device gpu
+refused '--device' 'gpu'
+run bench replay --preset tutorial --rows 1 --steps 1 --device host --csv "$scratch/no/t.csv"
+refused '--csv' "$scratch/no/t.csv"
+if [ -w /dev/full ]; then
+    run bench replay --preset tutorial --rows 1 --steps 1 --device host --csv /dev/full
+    refused '--csv' '/dev/full' 'No space left'
+fi
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,145 @@
+#!/bin/sh
+# test_doctor.sh: what figraph doctor tells of this machine, of one without a GPU, of made-up ones.
+#
+# A GPU is hidden by the driver's own CUDA_VISIBLE_DEVICES, and a topology made up by hwloc's own
+# HWLOC_SYNTHETIC. Each check that fails says what was run. Invariant: the last line is
+# "N passed, N failed".
+set -u
+LC_ALL=C
+export LC_ALL
+unset FIG_DEVICE
+figraph=${FIGRAPH:-${BUILD:-build}/figraph}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0
+failed=0
+words=
+code=0
+
+verdict() { # 0: it holds; what was to hold
+    if [ "$1" -eq 0 ]; then
+        passed=$((passed + 1))
+        return
+    fi
+    failed=$((failed + 1))
+    echo "FAILED: figraph $words"
+    echo "    $2; exit code $code, stdout and stderr:"
+    head -c 2000 "$scratch/out" | sed 's/^/    | /'
+    head -c 600 "$scratch/err" | sed 's/^/    ! /'
+}
+run() {
+    words=$*
+    code=0
+    "$figraph" "$@" > "$scratch/out" 2> "$scratch/err" || code=$?
+}
+ends() { # CODE
+    [ "$code" -eq "$1" ]
+    verdict $? "the exit code is to be $1"
+}
+prints() { # PATTERN, of one line
+    grep -qE -e "$1" "$scratch/out"
+    verdict $? "stdout is to have a line such as \"$1\""
+}
+lacks() { # PATTERN
+    ! grep -qE -e "$1" "$scratch/out"
+    verdict $? "stdout is to have no line such as \"$1\""
+}
+refused() { # WORD...: bad usage, said in one line, and nothing on stdout
+    ends 2
+    [ ! -s "$scratch/out" ] && [ "$(wc -l < "$scratch/err")" -eq 1 ]
+    verdict $? 'stdout is to be empty and stderr to be one line'
+    for word; do
+        grep -qF -e "$word" "$scratch/err"
+        verdict $? "the sentence is to hold \"$word\""
+    done
+}
+# Expressions over the JSON that was printed, named j.
+json() {
+    python3 -c 'import json, sys
+j = json.load(open(sys.argv[1]))
+for expression in sys.argv[2:]:
+    print(int(not eval(expression)), "the JSON is to have " + expression)' "$scratch/out" "$@" \
+        > "$scratch/json" 2>&1
+    verdict $? 'stdout is to be JSON'
+    while read -r holds sentence; do
+        verdict "$holds" "$sentence"
+    done < "$scratch/json"
+}
+narrow() {
+    awk 'length > 100 { long = 1 } END { exit long }' "$scratch/out"
+    verdict $? 'no line is to be longer than 100 columns'
+    [ ! -s "$scratch/err" ]
+    verdict $? 'stderr is to be empty'
+}
+
+# ---- Usage ---------------------------------------------------------------------------------------
+run doctor --help
+ends 0
+narrow
+prints '^usage: figraph doctor \[options\]$'
+prints '^  figraph doctor --device 0$'
+run --help
+prints '^  doctor  *tell what this machine has'
+run doctor here
+refused doctor here
+run doctor --device first
+refused --device '"first" is not a whole number'
+run doctor --device -1
+refused --device '-1 is outside 0..1023'
+run doctor --devise 0
+refused --devise 'figraph doctor --help'
+
+# ---- This machine --------------------------------------------------------------------------------
+run doctor
+[ "$code" -eq 0 ] || [ "$code" -eq 1 ]
+verdict $? 'the exit code is to be 0 or 1'
+text_code=$code
+narrow
+for subject in library driver topology nccl; do
+    prints "^  (fine  |advice|FAULT )  $subject  *[^ ]"
+done
+prints '^[0-9]+ fine, [0-9]+ to consider, [0-9]+ faults?$'
+run doctor --json
+ends "$text_code"
+json 'all(f["verdict"] in ("fine", "advice", "fault") for f in j["findings"])' \
+    'all(f["subject"] and f["text"] for f in j["findings"])' \
+    'all(isinstance(f["advice"], str) for f in j["findings"])' \
+    'j["faults"] == sum(f["verdict"] == "fault" for f in j["findings"])' \
+    'j["advice"] == sum(f["verdict"] == "advice" for f in j["findings"])' \
+    "(j[\"faults\"] > 0) == ($text_code == 1)" \
+    'len({f["subject"] for f in j["findings"]} & {"library", "driver", "topology", "nccl"}) == 4'
+"$figraph" doctor > /dev/full 2> "$scratch/err"
+[ $? -eq 2 ]
+verdict $? 'a full disk is to be exit code 2'
+
+# ---- Without a GPU -------------------------------------------------------------------------------
+CUDA_VISIBLE_DEVICES=
+export CUDA_VISIBLE_DEVICES
+run doctor
+ends 0
+narrow
+prints '^  fine    steps  *20 steps of the tutorial on the host, [0-9.]+ us of the host to plan one'
+prints '^  advice  driver  *(no driver|there is a driver)'
+prints '^                 -> for a GPU, install'
+prints ' 0 faults$'
+lacks '^  FAULT '
+run doctor --json
+ends 0
+json 'j["device"] == -1' 'j["faults"] == 0' 'j["findings"][-1]["subject"] == "steps"'
+run doctor --device 7
+ends 1
+narrow
+prints '^  FAULT   gpu 7  *[^ ]'
+prints ' 1 fault$'
+lacks ' steps '
+LC_ALL=C.UTF-8 run doctor
+prints '^                  → for a GPU, install'
+
+# ---- Made-up machines ----------------------------------------------------------------------------
+HWLOC_SYNTHETIC='pack:2 [numa] core:4 pu:2' run doctor
+prints '^  fine    topology  2 packages, 8 cores, 16 threads, 2 NUMA nodes: 0-1$'
+HWLOC_SYNTHETIC='pack:1 core:1 pu:1' run doctor
+prints '^  fine    topology  1 package, 1 core, 1 thread, 1 NUMA node: 0$'
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,291 @@
+#!/bin/sh
+# test_serve.sh: what figraph serve promises: all requests end, the numbers it tells agree with each
+# other, and what it cannot serve is refused in one sentence.
+#
+# Nothing here depends on how fast the machine is. Invariant: the last line is "N passed, N failed".
+set -u
+LC_ALL=C
+export LC_ALL
+unset FIG_DEVICE
+figraph=${FIGRAPH:-${BUILD:-build}/figraph}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0
+failed=0
+words=
+code=0
+
+# ---- Saying how a check went ---------------------------------------------------------------------
+verdict() { # 0: it holds; what was to hold
+    if [ "$1" -eq 0 ]; then
+        passed=$((passed + 1))
+        return
+    fi
+    failed=$((failed + 1))
+    echo "FAILED: figraph $words"
+    echo "    $2; exit code $code, stdout and stderr:"
+    head -c 600 "$scratch/out" | sed 's/^/    | /'
+    head -c 600 "$scratch/err" | sed 's/^/    ! /'
+}
+run() {
+    words=$*
+    code=0
+    "$figraph" "$@" > "$scratch/out" 2> "$scratch/err" || code=$?
+}
+fine() {
+    [ "$code" -eq 0 ] && [ ! -s "$scratch/err" ]
+    verdict $? 'it is to end with 0 and nothing on stderr'
+}
+prints() { # TEXT
+    grep -qF -e "$1" "$scratch/out"
+    verdict $? "stdout is to hold \"$1\""
+}
+refused() { # WORD...: bad usage, said in one line, and nothing on stdout
+    [ "$code" -eq 2 ] && [ ! -s "$scratch/out" ] && [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
+        grep -q '^figraph: ' "$scratch/err"
+    verdict $? 'it is to end with 2 and one line on stderr that begins with figraph:'
+    for word; do
+        grep -qF -e "$word" "$scratch/err"
+        verdict $? "the sentence is to hold \"$word\""
+    done
+}
+# Expressions over the JSON that was printed, named j.
+json() {
+    python3 -c 'import json, sys
+j = json.load(open(sys.argv[1]))
+times = [t for t in j.values() if isinstance(t, dict)]
+for expression in sys.argv[2:]:
+    try:
+        holds = bool(eval(expression))
+    except Exception:
+        holds = False
+    print(int(not holds), "the JSON is to have " + expression)' "$scratch/out" "$@" \
+        > "$scratch/json" 2>&1
+    verdict $? 'stdout is to be JSON'
+    while read -r holds sentence; do
+        verdict "$holds" "$sentence"
+    done < "$scratch/json"
+}
+# What every run that was served to its end says.
+served() { # OPTION...
+    run serve "$@" --check --json
+    fine
+    json 'j["passed"] is True' 'j["done"] == j["requests"]' 'j["tokens"] == j["output_tokens"]' \
+        'j["missed"] == j["busy"] == 0' 'j["most_pages"] <= j["pages"]' \
+        'j["steps"] == j["step_ns"]["count"]' 'j["plans"] <= j["steps"]' \
+        'j["requests"] == j["first_token_ns"]["count"]' \
+        'round(j["mean_rows"] * j["steps"]) == j["requests"] + j["between_tokens_ns"]["count"]' \
+        'j["mean_rows"] <= j["most_rows"]' '0 < j["plan_bytes_per_step"]' \
+        '0 < j["step_ns"]["max"] and 0 < j["host_ns"]["p50"] and 0 < j["first_token_ns"]["p50"]' \
+        'all(t["p50"] <= t["p90"] <= t["p99"] <= t["p99.9"] <= t["max"] for t in times)'
+}
+tutorial='--preset tutorial'
+
+# ---- Help ----------------------------------------------------------------------------------------
+run serve --help
+fine
+prints 'usage: figraph serve [FILE] [options]'
+prints 'example:'
+prints '  figraph serve '
+awk 'length > 100 { long = 1 } END { exit long }' "$scratch/out"
+verdict $? 'help is to fit 100 columns'
+run --help
+prints '  serve '
+
+# ---- Requests that are made up -------------------------------------------------------------------
+# shellcheck disable=SC2086 # words, here and below
+{
+    served $tutorial --requests 24
+    json 'j["device"] == "host"' 'j["most_rows"] == 8' 'j["preemptions"] == 0' \
+        'j["plans"] == j["steps"]' 'j["checked"] is True' 'j["page_bytes"] == 16 * 1024'
+    run serve $tutorial --requests 24
+    fine
+    prints '24 requests'
+    prints 'p99.9'
+    prints '24 done'
+    served $tutorial --requests 1
+    json 'j["most_rows"] == 1' 'j["mean_rows"] == 1' 'j["steps"] == j["tokens"]'
+    # Out of pages, in every way in which rows can run out of them.
+    for pages in 32 40 64; do
+        served $tutorial --requests 24 --kv-pages $pages
+        json "j['pages'] == $pages" 'j["preemptions"] > 0' 'j["most_pages"] == j["pages"]'
+    done
+    served $tutorial --requests 12 --kv-pages 5
+    json 'j["prompt_tokens"] + j["output_tokens"] <= 12 * 80'
+    served $tutorial --requests 4 --kv-gib 0.0005
+    json 'j["pages"] == 32'
+}
+
+# ---- A trace -------------------------------------------------------------------------------------
+trace=$scratch/trace.csv
+# shellcheck disable=SC2086
+{
+    served $tutorial --requests 30 --rate 200 --seed 5 --save-trace "$trace"
+    [ "$(wc -l < "$trace")" -eq 31 ] &&
+        [ "$(head -n 1 "$trace")" = arrival_s,prompt_tokens,output_tokens ]
+    verdict $? 'the trace is to have a header and a line for each request'
+    made=$(grep -E '"(prompt|output)_tokens"' "$scratch/out")
+    served $tutorial --trace "$trace"
+    [ "$made" = "$(grep -E '"(prompt|output)_tokens"' "$scratch/out")" ]
+    verdict $? 'a trace that was saved is to be the requests that were made up'
+}
+printf '%s\n' arrival_s,prompt_tokens,output_tokens 0,100,3 0,20,5 > "$scratch/two.csv"
+# shellcheck disable=SC2086
+served $tutorial --trace "$scratch/two.csv"
+json 'j["steps"] == j["plans"] == 5' 'j["mean_rows"] == 8 / 5' 'j["most_pages"] == 9' \
+    'j["table_bytes_per_step"] == 0'
+# One of 400 tokens brings 26 pages: more than travel with a plan.
+printf '%s\n' arrival_s,prompt_tokens,output_tokens 0,400,1 > "$scratch/one.csv"
+# shellcheck disable=SC2086
+served $tutorial --trace "$scratch/one.csv"
+json 'j["table_bytes_per_step"] == 26 * 4' 'j["tokens"] == 1'
+
+# ---- Horizons ------------------------------------------------------------------------------------
+# shellcheck disable=SC2086
+{
+    served $tutorial --trace "$scratch/two.csv" --horizon 2
+    json 'j["steps"] == 5' 'j["plans"] == 3' 'j["taken_back"] == 0' # 2, 1 to the first's end, 2
+    served $tutorial --trace "$scratch/two.csv" --horizon 512
+    json 'j["steps"] == 5' 'j["plans"] == 2'
+    served $tutorial --requests 24 --horizon 8 --kv-pages 64
+    json 'j["plans"] < j["steps"] / 2'
+}
+# Of so many some come while others run, and do not wait for the horizon's end.
+# shellcheck disable=SC2086
+served $tutorial --requests 40 --rate 100 --fast --horizon 64
+json 'j["taken_back"] > 0' 'j["plans"] < j["steps"] / 2'
+
+# ---- The clock -----------------------------------------------------------------------------------
+printf '%s\n' arrival_s,prompt_tokens,output_tokens 0,10,3 900000,10,3 > "$scratch/slow.csv"
+# shellcheck disable=SC2086
+served $tutorial --trace "$scratch/slow.csv" --fast
+json 'j["seconds"] >= 900000' 'j["most_rows"] == 1' 'j["first_token_ns"]["max"] < 60e9'
+printf '%s\n' arrival_s,prompt_tokens,output_tokens 0,10,3 0.3,10,3 > "$scratch/slow.csv"
+# shellcheck disable=SC2086
+served $tutorial --trace "$scratch/slow.csv"
+json 'j["seconds"] >= 0.3' 'j["most_rows"] == 1'
+
+# ---- Every kind of step --------------------------------------------------------------------------
+cat > "$scratch/gemma.json" << 'END_OF_CONFIG'
+{"model_type": "gemma2", "hidden_size": 512, "intermediate_size": 128, "num_hidden_layers": 2,
+ "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 80, "sliding_window": 48,
+ "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 64, "rope_theta": 10000.0,
+ "attn_logit_softcapping": 5.0, "max_position_embeddings": 512, "torch_dtype": "bfloat16"}
+END_OF_CONFIG
+served_file() { # CAPTURE OPTION...
+    run capture "$@" --batch-limit 6 --kv-limit 256 -o "$scratch/served.fig"
+    fine
+    served "$scratch/served.fig" --requests 10
+}
+served_file --config "$scratch/gemma.json"
+served "$scratch/served.fig" --requests 10 --kv-pages 24 --horizon 4
+json 'j["preemptions"] > 0'
+served_file --preset tutorial --row-tokens 3
+served "$scratch/served.fig" --requests 10 --kv-pages 20 --horizon 4
+served_file --preset tutorial --page-size 0
+json 'j["pages"] == j["most_pages"] == j["most_rows"] == 6' 'j["page_tokens"] == 256' \
+    'j["table_bytes_per_step"] == 0'
+served_file --preset tutorial --page-size 1 --kv-dtype e4m3
+run serve "$scratch/served.fig" --requests 3
+fine
+prints "$scratch/served.fig on host"
+
+# ---- Bad usage -----------------------------------------------------------------------------------
+run serve
+refused 'FILE' '--preset' 'neither'
+run serve "$scratch/served.fig" --preset tutorial
+refused 'FILE' '--preset' 'both'
+run serve "$scratch/none.fig"
+refused "$scratch/none.fig"
+run serve --preset tutorail
+refused 'tutorail' 'tutorial'
+bad() { # WORD... -- OPTION...
+    expected=
+    while [ "$1" != '/' ]; do
+        expected="$expected $1"
+        shift
+    done
+    shift
+    run serve --preset tutorial "$@"
+    # shellcheck disable=SC2086
+    refused $expected
+}
+bad --requests 0 / --requests 0
+bad --rate fast / --rate fast
+bad --rate -1 / --rate=-1
+bad --rate inf / --rate inf
+bad --seed x / --seed x
+bad --horizon 0 / --horizon 0
+bad --horizon 513 / --horizon 513
+bad --kv-pages 0 / --kv-pages 0
+bad --kv-gib holds / --kv-gib 0.00001
+bad --kv-gib --kv-pages both / --kv-gib 1 --kv-pages 5
+bad --device gpu / --device gpu
+bad cuda / --device cuda
+bad "$scratch/none/x.csv" / --save-trace "$scratch/none/x.csv"
+bad /dev/full / --requests 2000 --save-trace /dev/full
+for option in --requests --rate --seed; do
+    bad "$option" --trace / --trace "$trace" $option 1
+done
+bad --save-trace --trace / --trace "$trace" --save-trace "$scratch/x.csv"
+run capture --preset tutorial --page-size 0 -o "$scratch/dense.fig"
+run serve "$scratch/dense.fig" --kv-pages 3
+refused '--kv-pages' 'dense'
+
+# ---- Traces that are none, by the line that is wrong ---------------------------------------------
+wrong() { # NUMBER WORD LINE...: the trace of these lines is refused for its line NUMBER
+    number=$1
+    word=$2
+    shift 2
+    printf '%s\n' "$@" > "$scratch/wrong.csv"
+    run serve --preset tutorial --trace "$scratch/wrong.csv"
+    refused "$scratch/wrong.csv:$number:" "$word"
+}
+header=arrival_s,prompt_tokens,output_tokens
+wrong 1 "$header" 0,1,2
+wrong 1 "$header" 'prompt_tokens,arrival_s,output_tokens' 0,1,2
+wrong 2 'no request' "$header"
+wrong 3 'arrival_s' "$header" 0,1,2 x,1,2
+wrong 3 'prompt_tokens' "$header" 0,1,2 0,1.5,2
+wrong 3 'prompt_tokens' "$header" 0,1,2 0,1
+wrong 2 'output_tokens' "$header" 0,1,2,3
+wrong 4 'before' "$header" 1,1,2 2,1,2 1.5,1,2
+wrong 3 '512' "$header" 0,100,412 0,100,413
+run serve --preset tutorial --kv-pages 4 --trace "$scratch/one.csv"
+refused "$scratch/one.csv:2:" '400' '64' 'cache'
+run serve --preset tutorial --trace "$scratch"
+refused "$scratch" 'directory'
+
+# ---- The line on a terminal ----------------------------------------------------------------------
+# It lasts for more than a second on any machine, since its last request comes that late.
+printf '%s\n' arrival_s,prompt_tokens,output_tokens 0,10,3 1.2,10,30 > "$scratch/slow.csv"
+words='serve (on a terminal)'
+code=0
+python3 - "$figraph" "$scratch/slow.csv" > "$scratch/out" 2> "$scratch/err" << 'END' || code=$?
+import os, pty, subprocess, sys
+def terminal(*options):
+    master, slave = pty.openpty()
+    work = subprocess.Popen([sys.argv[1], "serve", "--preset", "tutorial", "--trace", sys.argv[2],
+                             *options], stdout=subprocess.DEVNULL, stderr=slave)
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(master, 4096)
+        except OSError:
+            break
+        if not piece:
+            break
+        seen += piece
+    assert work.wait() == 0
+    return seen
+assert terminal("--json") == b"", "with --json there is to be no line"
+seen = terminal()
+for word in b"1 of 2 done", b"running", b"waiting", b"tokens/s", b"pages":
+    assert word in seen, seen[:200]
+assert seen.endswith(b"\r\x1b[K"), "the line is to be wiped"
+END
+[ "$code" -eq 0 ]
+verdict $? 'a line is to be drawn on a terminal and wiped'
+
+echo "$passed passed, $failed failed"
