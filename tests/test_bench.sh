@@ -3,43 +3,9 @@
 #
 # On the host, where figures mean little, so that what is checked of them is that they are there,
 # agree between the forms, and fit together. Invariant: the last line is "N passed, N failed".
-set -u
-LC_ALL=C
-export LC_ALL
-unset FIG_DEVICE
-figraph=${FIGRAPH:-${BUILD:-build}/figraph}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-passed=0
-failed=0
-words=
-code=0
+# shellcheck source=tests/support/cli.sh
+. "$(dirname "$0")/support/cli.sh"
 
-# ---- Saying how a check went ---------------------------------------------------------------------
-verdict() { # 0: it holds; what was to hold
-    if [ "$1" -eq 0 ]; then
-        passed=$((passed + 1))
-        return
-    fi
-    failed=$((failed + 1))
-    echo "FAILED: figraph $words"
-    echo "    $2; exit code $code, stdout and stderr:"
-    head -c 600 "$scratch/out" | sed 's/^/    | /'
-    head -c 600 "$scratch/err" | sed 's/^/    ! /'
-}
-run() {
-    words=$*
-    code=0
-    "$figraph" "$@" > "$scratch/out" 2> "$scratch/err" || code=$?
-}
-ends() { # CODE
-    [ "$code" -eq "$1" ]
-    verdict $? "the exit code is to be $1"
-}
-prints() { # TEXT
-    grep -qF -e "$1" "$scratch/out"
-    verdict $? "stdout is to hold \"$1\""
-}
 quiet() {
     [ ! -s "$scratch/err" ]
     verdict $? "stderr is to be empty"

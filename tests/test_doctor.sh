@@ -4,38 +4,9 @@
 # A GPU is hidden by the driver's own CUDA_VISIBLE_DEVICES, and a topology made up by hwloc's own
 # HWLOC_SYNTHETIC. Each check that fails says what was run. Invariant: the last line is
 # "N passed, N failed".
-set -u
-LC_ALL=C
-export LC_ALL
-unset FIG_DEVICE
-figraph=${FIGRAPH:-${BUILD:-build}/figraph}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-passed=0
-failed=0
-words=
-code=0
+# shellcheck source=tests/support/cli.sh
+. "$(dirname "$0")/support/cli.sh"
 
-verdict() { # 0: it holds; what was to hold
-    if [ "$1" -eq 0 ]; then
-        passed=$((passed + 1))
-        return
-    fi
-    failed=$((failed + 1))
-    echo "FAILED: figraph $words"
-    echo "    $2; exit code $code, stdout and stderr:"
-    head -c 2000 "$scratch/out" | sed 's/^/    | /'
-    head -c 600 "$scratch/err" | sed 's/^/    ! /'
-}
-run() {
-    words=$*
-    code=0
-    "$figraph" "$@" > "$scratch/out" 2> "$scratch/err" || code=$?
-}
-ends() { # CODE
-    [ "$code" -eq "$1" ]
-    verdict $? "the exit code is to be $1"
-}
 prints() { # PATTERN, of one line
     grep -qE -e "$1" "$scratch/out"
     verdict $? "stdout is to have a line such as \"$1\""

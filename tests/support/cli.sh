@@ -1,0 +1,42 @@
+#!/bin/sh
+# cli.sh: what the tests of figraph's commands share: running one, and saying how a check went.
+#
+# Sourced by tests/test_*.sh. Owns $scratch, which goes when the test ends, and the counts that its
+# last line tells. Invariant: after `run` the output is in $scratch/out and err, the exit code in
+# $code.
+set -u
+LC_ALL=C
+export LC_ALL
+unset FIG_DEVICE
+figraph=${FIGRAPH:-${BUILD:-build}/figraph}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0
+failed=0
+words=
+code=0
+
+verdict() { # 0: it holds; what was to hold
+    if [ "$1" -eq 0 ]; then
+        passed=$((passed + 1))
+        return
+    fi
+    failed=$((failed + 1))
+    echo "FAILED: figraph $words"
+    echo "    $2; exit code $code, stdout and stderr:"
+    head -c 2000 "$scratch/out" | sed 's/^/    | /'
+    head -c 600 "$scratch/err" | sed 's/^/    ! /'
+}
+run() {
+    words=$*
+    code=0
+    "$figraph" "$@" > "$scratch/out" 2> "$scratch/err" || code=$?
+}
+ends() { # CODE
+    [ "$code" -eq "$1" ]
+    verdict $? "the exit code is to be $1"
+}
+prints() { # TEXT
+    grep -qF -e "$1" "$scratch/out"
+    verdict $? "stdout is to hold \"$1\""
+}
