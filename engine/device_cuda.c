@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/clock.h"
 #include "engine/cuda_splice.h"
 #include "engine/cuda_work.h"
 #include "engine/placement.h"
@@ -293,15 +294,9 @@ static fig_status end_stream(fig_dev *dev, fig_dev_stream *stream) {
     return FIG_OK;
 }
 
-static int64_t now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 /* At least one look, however short the bound. */
 static fig_status poll_stream(fig_dev *dev, fig_dev_stream *stream, int64_t timeout_us) {
-    const int64_t begin = now_us();
+    const int64_t begin_ns = fig_clock_ns();
     int64_t nap_us = NAP_US, spent_us = 0;
     FIG_TRY(check_not_capturing(dev, stream));
     for (int looks = 1;; looks++) {
@@ -309,7 +304,7 @@ static fig_status poll_stream(fig_dev *dev, fig_dev_stream *stream, int64_t time
         if (result == FIG_CU_SUCCESS) break;
         if (result != FIG_CU_NOT_READY)
             return fig_cuda_gpu_refuse(&dev->gpu, result, "cuStreamQuery");
-        spent_us = now_us() - begin;
+        spent_us = (fig_clock_ns() - begin_ns) / 1000;
         if (spent_us >= timeout_us)
             return fig_fail(FIG_TIMEOUT,
                             "still running after %" PRId64 " us: at most %" PRId64 " steps to end",

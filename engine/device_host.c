@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "engine/placement.h"
+#include "engine/clock.h"
 #include "planner/status.h"
 
 enum {
@@ -263,11 +264,9 @@ static fig_status host_stream_take_fault(fig_dev *dev, fig_dev_stream *stream) {
 
 /* The thread that runs the steps looks at no clock, so a mark waits for what it has to run. */
 static fig_status host_stream_mark(fig_dev *dev, fig_dev_stream *stream, int32_t which) {
-    struct timespec now;
     FIG_TRY(count_call(dev, FIG_DRIVER, "stream_mark"));
     wait_until_idle(stream);
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    stream->marks[which] = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    stream->marks[which] = fig_clock_ns();
     return FIG_OK;
 }
 

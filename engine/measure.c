@@ -43,8 +43,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "engine/clock.h"
 #include "planner/status.h"
 
 enum {
@@ -96,12 +96,6 @@ typedef struct measuring {
     int32_t counts[KIND_COUNT];
 } measuring;
 
-static int64_t clock_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* ---- Samples ------------------------------------------------------------------------------- */
 
 static void note(measuring *m, kind of, double ns) {
@@ -132,8 +126,8 @@ static double median_of(measuring *m, kind of) {
 static void time_clock(measuring *m) {
     double looks[CLOCK_LOOKS];
     for (int i = 0; i < CLOCK_LOOKS; i++) {
-        const int64_t begin_ns = clock_ns();
-        looks[i] = (double)(clock_ns() - begin_ns);
+        const int64_t begin_ns = fig_clock_ns();
+        looks[i] = (double)(fig_clock_ns() - begin_ns);
     }
     m->clock = median(looks, CLOCK_LOOKS);
 }
@@ -286,8 +280,8 @@ static int64_t count_ahead(const measuring *m) {
 static fig_status wait_for_slot(measuring *m) {
     const uint32_t slots = m->engine->ring.slot_count;
     const int64_t depth = slots < DEPTH_LIMIT ? slots : DEPTH_LIMIT;
-    const int64_t deadline = clock_ns() + PATIENCE_NS;
-    while (count_ahead(m) >= depth && clock_ns() < deadline)
+    const int64_t deadline = fig_clock_ns() + PATIENCE_NS;
+    while (count_ahead(m) >= depth && fig_clock_ns() < deadline)
         if (m->engine->api->kind == FIG_DEVICE_HOST) sched_yield();
     return count_ahead(m) < depth ? FIG_OK : fig_engine_wait(m->engine, -1);
 }
@@ -336,14 +330,14 @@ static fig_status time_stage(measuring *m) {
     fig_plan_step planned;
     int32_t bucket;
     advance(m);
-    const int64_t begin_ns = clock_ns();
+    const int64_t begin_ns = fig_clock_ns();
     FIG_TRY(fig_step_check(m->engine->program, &m->step, &m->engine->stamps, &planned));
-    const int64_t checked_ns = clock_ns();
+    const int64_t checked_ns = fig_clock_ns();
     FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &planned, &bucket));
-    const int64_t chosen_ns = clock_ns();
+    const int64_t chosen_ns = fig_clock_ns();
     const uint32_t sections = fig_plan_settle(shape, &planned, &m->held);
     fig_plan_write(shape, &planned, sections, &m->held, m->slot);
-    const int64_t planned_ns = clock_ns();
+    const int64_t planned_ns = fig_clock_ns();
     assert(bucket == (int32_t)m->bucket);
     note_host(m, CHECK, checked_ns - begin_ns);
     note_host(m, CHOOSE, chosen_ns - checked_ns);
@@ -369,9 +363,9 @@ static fig_status time_bare_launch(measuring *m, pace at) {
     FIG_TRY(put(m, 2));
     FIG_TRY(fig_engine_launch(m->engine));
     FIG_TRY(keep_pace(m, at));
-    const int64_t begin_ns = clock_ns();
+    const int64_t begin_ns = fig_clock_ns();
     FIG_TRY(engine->api->exec_launch(engine->dev, exec, engine->stream));
-    note_host(m, at == IDLE ? IDLE_BARE : BARE_LAUNCH, clock_ns() - begin_ns);
+    note_host(m, at == IDLE ? IDLE_BARE : BARE_LAUNCH, fig_clock_ns() - begin_ns);
     fig_engine_pass(engine, 1);
     engine->own_launched = engine->launched;
     return FIG_OK;
@@ -381,11 +375,11 @@ static fig_status time_step(measuring *m, pace at) {
     FIG_TRY(run_step(m));
     FIG_TRY(keep_pace(m, at));
     advance(m);
-    const int64_t begin_ns = clock_ns();
+    const int64_t begin_ns = fig_clock_ns();
     FIG_TRY(fig_engine_stage(m->engine, &m->step));
-    const int64_t staged_ns = clock_ns();
+    const int64_t staged_ns = fig_clock_ns();
     FIG_TRY(fig_engine_launch(m->engine));
-    const int64_t end_ns = clock_ns();
+    const int64_t end_ns = fig_clock_ns();
     note(m, at == IDLE ? IDLE_STEP : STEP, (double)(end_ns - begin_ns) - 2 * m->clock);
     if (at == AHEAD) note_host(m, LAUNCH, end_ns - staged_ns);
     return FIG_OK;

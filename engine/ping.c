@@ -6,8 +6,8 @@
 
 #include <assert.h>
 #include <string.h>
-#include <time.h>
 
+#include "engine/clock.h"
 #include "planner/status.h"
 
 enum {
@@ -50,23 +50,17 @@ static fig_status bind_all(fig_engine *engine, const fig_graphs *graphs) {
     return fig_engine_write(engine, FIG_OPTIONS(fig_span, .name = "v.0", .bytes = sizeof v), v);
 }
 
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* A wait for each, so that none is behind another. */
 static fig_status take_steps(fig_engine *engine, fig_ping *ping) {
     static const int32_t pages[] = {5, 2};
     fig_histogram stage = {0}, launch = {0};
     FIG_TRY(fig_engine_set_pages(engine, FIG_OPTIONS(fig_pages, .count = 2, .pages = pages)));
     for (int32_t seen = 1; seen <= STEPS; seen++) {
-        const int64_t begin_ns = now_ns();
+        const int64_t begin_ns = fig_clock_ns();
         FIG_TRY(fig_engine_stage(engine, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = &seen)));
-        const int64_t staged_ns = now_ns();
+        const int64_t staged_ns = fig_clock_ns();
         FIG_TRY(fig_engine_launch(engine));
-        const int64_t launched_ns = now_ns();
+        const int64_t launched_ns = fig_clock_ns();
         FIG_TRY(fig_engine_wait(engine, WAIT_US));
         fig_histogram_add(&stage, staged_ns - begin_ns);
         fig_histogram_add(&launch, launched_ns - staged_ns);

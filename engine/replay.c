@@ -7,15 +7,8 @@
  * that append.c gave that bucket's nodes. */
 #include "engine/engine.h"
 
-#include <time.h>
-
+#include "engine/clock.h"
 #include "planner/status.h"
-
-static int64_t clock_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 /* ---- Stage --------------------------------------------------------------------------------- */
 
@@ -88,9 +81,9 @@ static fig_status stage(fig_engine *engine, const fig_step *step) {
 
 fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
     FIG_TRY(fig_owner_enter(&engine->owner));
-    const int64_t begin_ns = clock_ns();
+    const int64_t begin_ns = fig_clock_ns();
     const fig_status status = stage(engine, step);
-    engine->host_ns += clock_ns() - begin_ns;
+    engine->host_ns += fig_clock_ns() - begin_ns;
     return fig_owner_leave(&engine->owner, status);
 }
 
@@ -109,7 +102,7 @@ static fig_status launch(fig_engine *engine) {
 
 /* Notes a launch that was made, begun at begin_ns. */
 static void note_times(fig_engine *engine, int64_t begin_ns) {
-    const int64_t end_ns = clock_ns();
+    const int64_t end_ns = fig_clock_ns();
     fig_stats_record(&engine->counters.host, engine->host_ns + end_ns - begin_ns);
     if (engine->launch_ns != 0)
         fig_stats_record(&engine->counters.period, end_ns - engine->launch_ns);
@@ -119,7 +112,7 @@ static void note_times(fig_engine *engine, int64_t begin_ns) {
 
 fig_status fig_engine_launch(fig_engine *engine) {
     FIG_TRY(fig_owner_enter(&engine->owner));
-    const int64_t begin_ns = clock_ns();
+    const int64_t begin_ns = fig_clock_ns();
     const fig_status status = launch(engine);
     if (status == FIG_OK) note_times(engine, begin_ns);
     return fig_owner_leave(&engine->owner, status);
@@ -182,12 +175,12 @@ static fig_status step_once(fig_engine *engine, const fig_step *step) {
 
 fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
     FIG_TRY(fig_owner_enter(&engine->owner));
-    const int64_t begin_ns = clock_ns();
+    const int64_t begin_ns = fig_clock_ns();
     const fig_status status = step_once(engine, step);
     if (status == FIG_OK) {
         note_times(engine, begin_ns);
     } else {
-        engine->host_ns += clock_ns() - begin_ns;
+        engine->host_ns += fig_clock_ns() - begin_ns;
     }
     return fig_owner_leave(&engine->owner, status);
 }

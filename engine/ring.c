@@ -6,15 +6,9 @@
 #include "engine/ring.h"
 
 #include <sched.h>
-#include <time.h>
 
+#include "engine/clock.h"
 #include "planner/status.h"
-
-static int64_t clock_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
 
 /* Plans next - slot_count and later still have their slots. */
 static int is_full(const fig_ring *ring) {
@@ -23,9 +17,9 @@ static int is_full(const fig_ring *ring) {
 
 /* Yields the core at each turn: on the host device the thread that frees the slot may need it. */
 static int wait_until_free(const fig_ring *ring, int32_t wait_us) {
-    int64_t deadline = clock_us() + wait_us;
+    const int64_t deadline_ns = fig_clock_ns() + (int64_t)wait_us * 1000;
     while (is_full(ring)) {
-        if (clock_us() >= deadline) return 0;
+        if (fig_clock_ns() >= deadline_ns) return 0;
         sched_yield();
     }
     return 1;
