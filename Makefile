@@ -24,11 +24,11 @@ endif
 # ---- Flags ---------------------------------------------------------------------------------------
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wmissing-prototypes -Werror
 FLAGS_release := -O2 -g
-FLAGS_debug := -O0 -g -DFIG_CHECK_OWNER
+FLAGS_debug := -O0 -g -DFIG_CHECK_THREADS
 # A sanitizer's checks hide from gcc that a variable is set, and a sanitizer does not see the
 # checked calls that some systems ask for (__read_chk); the other variants keep both.
 FLAGS_sanitized := -O1 -g -fno-omit-frame-pointer -Wno-maybe-uninitialized -U_FORTIFY_SOURCE \
-    -DFIG_CHECK_OWNER
+    -DFIG_CHECK_THREADS
 FLAGS_asan := $(FLAGS_sanitized) -fsanitize=address,undefined -fno-sanitize-recover=all
 FLAGS_tsan := $(FLAGS_sanitized) -fsanitize=thread
 # Twins and the planner's loops over rows rely on the compiler to make vectors of them.
@@ -51,7 +51,7 @@ KERNELS := $(shell awk '$$1 == "image" { print "build/kernels/" $$2 }' kernels/i
 FATBINS := $(if $(NVCC),$(KERNELS:=.plain.fatbin) $(KERNELS:=.hopper.fatbin))
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
-LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c) $(IMAGES)
+LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
 SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,truth*.c serve_[bpt]*.c \
     report.c synthetic.c)) # of figraph what tests use, and what has a test of its own
 GRID := $(call objects,tests/grid/*.c)
@@ -127,7 +127,7 @@ tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
 format: ## lay out every source as .clang-format says
 	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
-	    engine tools tools/* tests tests/*))
+	    engine engine/* tools tools/* tests tests/*))
 install: all ## header, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
 	install -m 644 include/figraph.h $(DESTDIR)$(PREFIX)/include/figraph.h

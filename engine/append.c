@@ -116,7 +116,7 @@ static fig_status append(fig_engine *engine, const append_request *request) {
     if (request->capture != 0)
         fig_binding_mark(&engine->bindings, request->range.first, request->range.count);
     return engine->api->graph_append(engine->dev, graph, engine->stream, request->stream,
-                                     engine->tie);
+                                     engine->refs);
 }
 
 static fig_status append_segment(fig_engine *engine, const fig_append *given) {
@@ -140,6 +140,6 @@ static fig_status append_segment(fig_engine *engine, const fig_append *given) {
 }
 
 fig_status fig_engine_append(fig_engine *engine, const fig_append *given) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
-    return fig_owner_leave(&engine->owner, append_segment(engine, given));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner, append_segment(engine, given));
 }

@@ -10,7 +10,7 @@
 #ifndef FIG_ENGINE_DEVICE_H
 #define FIG_ENGINE_DEVICE_H
 
-#include "engine/tie.h"
+#include "engine/graph_refs.h"
 #include "include/figraph.h"
 #include "kernels/table.h"
 
@@ -120,11 +120,11 @@ typedef struct fig_device_api {
                              fig_dev_after after);
 
     /* Enqueues what a graph holds on a stream of the caller's, as stream_capture takes it: where it
-     * captures, as part of that, which from then on holds an end of `tie`; else once, at once. Any
+     * captures, as part of that, which from then on holds a reference; else once, at once. Any
      * number of times; no node is added after the first, and it has ended on `own` before it is
      * destroyed. Where it fails in a capture, that is to be dropped. */
     fig_status (*graph_append)(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own,
-                               void *stream, fig_tie *tie);
+                               void *stream, fig_graph_refs *refs);
 
     /* An exec needs its graph no more and is launched on one stream only. patch rewrites one
      * kernel node's params for launches from here on, never its grid; calls are made anew with

@@ -90,11 +90,11 @@ static fig_status open_execs(fig_engine *engine) {
     return fig_plan_held_init(&engine->held, engine->program->spec.batch_limit);
 }
 
-static fig_status open_tie(fig_engine *engine) {
+static fig_status open_references(fig_engine *engine) {
     for (uint32_t i = 0; i < FIG_ENGINE_FETCH_LIMIT; i++)
         engine->fetches[i].bucket = -1;
-    engine->tie = fig_tie_create();
-    if (engine->tie == NULL) return fig_fail(FIG_NOMEM, "engine: a tie");
+    engine->refs = fig_graph_refs_create();
+    if (engine->refs == NULL) return fig_fail(FIG_NOMEM, "engine: a reference count");
     return FIG_OK;
 }
 
@@ -107,12 +107,12 @@ static fig_status open_stamps(fig_engine *engine) {
     return fig_fail(FIG_NOMEM, "engine: %zu sequences and %zu rows", count, rows);
 }
 
-/* In order: device, stream, memory, tie, stamps, bindings, execs, page tables. */
+/* In order: device, stream, memory, references, stamps, bindings, execs, page tables. */
 static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
     FIG_TRY(choose_device(engine, options));
     FIG_TRY(engine->api->stream_open(engine->dev, &engine->stream));
     FIG_TRY(open_memory(engine, (uint32_t)options->slots));
-    FIG_TRY(open_tie(engine));
+    FIG_TRY(open_references(engine));
     FIG_TRY(open_stamps(engine));
     return open_execs(engine);
 }
@@ -166,14 +166,14 @@ static void take_all_back(fig_engine *engine) {
  * no rows. */
 void fig_engine_close(fig_engine *engine) {
     if (engine == NULL) return;
-    const int outlived = engine->tie != NULL && fig_tie_pieces(engine->tie) > 0;
+    const int outlived = engine->refs != NULL && fig_graph_refs_pieces(engine->refs) > 0;
     if (outlived) take_all_back(engine);
     if (engine->dev != NULL) {
         engine->api->stream_close(engine->dev, engine->stream); /* nothing runs from here on */
         fig_execs_finish(&engine->execs);
         if (!outlived) close_memory(engine);
     }
-    fig_tie_drop(engine->tie);
+    fig_graph_refs_drop(engine->refs);
     fig_plan_held_finish(&engine->held);
     fig_page_tables_finish(&engine->tables);
     free(engine->stamps.known);
@@ -207,7 +207,7 @@ static fig_status bind(fig_engine *engine, const fig_binding *binding) {
     fig_binding ours;
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, binding, "fig_binding"));
     FIG_TRY(fig_page_tables_flush(&engine->tables, engine->running));
-    if (fig_tie_pieces(engine->tie) == 0) fig_binding_unmark(&engine->bindings);
+    if (fig_graph_refs_pieces(engine->refs) == 0) fig_binding_unmark(&engine->bindings);
     FIG_TRY(fig_binding_bind(&engine->bindings, &ours));
     fig_page_tables_forget(&engine->tables);
     fig_engine_count_owned(engine);
@@ -215,15 +215,15 @@ static fig_status bind(fig_engine *engine, const fig_binding *binding) {
 }
 
 fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
-    return fig_owner_leave(&engine->owner, bind(engine, binding));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner, bind(engine, binding));
 }
 
 fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                void *user) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
-    return fig_owner_leave(&engine->owner,
-                           fig_binding_register(&engine->bindings, call, callback, user));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner,
+                                  fig_binding_register(&engine->bindings, call, callback, user));
 }
 
 /* A staged step belongs to the execs that it was staged for, so those may not change under it. */
@@ -243,8 +243,8 @@ fig_status fig_engine_prepare_own(fig_engine *engine) {
 }
 
 fig_status fig_engine_prepare(fig_engine *engine) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
-    return fig_owner_leave(&engine->owner, fig_engine_prepare_own(engine));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner, fig_engine_prepare_own(engine));
 }
 
 /* ---- Bytes in and out ---------------------------------------------------------------------- */
@@ -284,13 +284,13 @@ static fig_status read_bytes(fig_engine *engine, const fig_span *span, void *to)
 }
 
 fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
-    return fig_owner_leave(&engine->owner, write_bytes(engine, span, from));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner, write_bytes(engine, span, from));
 }
 
 fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
-    return fig_owner_leave(&engine->owner, read_bytes(engine, span, to));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner, read_bytes(engine, span, to));
 }
 
 static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
@@ -306,8 +306,8 @@ static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
 }
 
 fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
-    return fig_owner_leave(&engine->owner, set_pages(engine, pages));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner, set_pages(engine, pages));
 }
 
 /* ---- Waiting ------------------------------------------------------------------------------- */
@@ -329,6 +329,6 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
 }
 
 fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
-    return fig_owner_leave(&engine->owner, wait_and_judge(engine, timeout_us));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner, wait_and_judge(engine, timeout_us));
 }

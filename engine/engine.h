@@ -10,7 +10,7 @@
 #include "engine/binding.h"
 #include "engine/device.h"
 #include "engine/execs.h"
-#include "engine/owner.h"
+#include "engine/thread_check.h"
 #include "engine/page_tables.h"
 #include "engine/ring.h"
 #include "engine/stats.h"
@@ -45,7 +45,7 @@ typedef struct fig_engine_counters {
 } fig_engine_counters;
 
 struct fig_engine {
-    fig_owner owner;
+    fig_thread_check owner;
     const fig_graphs *graphs;        /* the caller's, shared */
     const fig_program_view *program; /* theirs */
     const fig_device_api *api;
@@ -75,7 +75,7 @@ struct fig_engine {
     uint64_t missed;     /* misses that were reported */
     uint64_t torn;       /* torn plans that are accounted for in `held` */
     fig_engine_counters counters;
-    fig_tie *tie; /* to the pieces that callers' graphs hold */
+    fig_graph_refs *refs; /* to the pieces that callers' graphs hold */
     fig_engine_fetch fetches[FIG_ENGINE_FETCH_LIMIT];
     uint32_t capture_count; /* with a fetch, so far */
 };

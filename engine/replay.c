@@ -80,11 +80,11 @@ static fig_status stage(fig_engine *engine, const fig_step *step) {
 }
 
 fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
     const int64_t begin_ns = fig_clock_ns();
     const fig_status status = stage(engine, step);
     engine->host_ns += fig_clock_ns() - begin_ns;
-    return fig_owner_leave(&engine->owner, status);
+    return fig_thread_check_leave(&engine->owner, status);
 }
 
 /* ---- Launch -------------------------------------------------------------------------------- */
@@ -111,11 +111,11 @@ static void note_times(fig_engine *engine, int64_t begin_ns) {
 }
 
 fig_status fig_engine_launch(fig_engine *engine) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
     const int64_t begin_ns = fig_clock_ns();
     const fig_status status = launch(engine);
     if (status == FIG_OK) note_times(engine, begin_ns);
-    return fig_owner_leave(&engine->owner, status);
+    return fig_thread_check_leave(&engine->owner, status);
 }
 
 /* ---- Take back ----------------------------------------------------------------------------- */
@@ -153,11 +153,11 @@ static fig_status take_back(fig_engine *engine) {
 }
 
 fig_status fig_engine_take_back(fig_engine *engine) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
     fig_status status = take_back(engine);
     if (status == FIG_OK) status = drop(engine);
     /* It is taken back all the same, and a device that is full is told before the next stage. */
-    return fig_owner_leave(&engine->owner, status == FIG_BUSY ? FIG_OK : status);
+    return fig_thread_check_leave(&engine->owner, status == FIG_BUSY ? FIG_OK : status);
 }
 
 /* Where the launch fails nothing is staged by it either, so that a caller who tries again is not a
@@ -174,7 +174,7 @@ static fig_status step_once(fig_engine *engine, const fig_step *step) {
 }
 
 fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
     const int64_t begin_ns = fig_clock_ns();
     const fig_status status = step_once(engine, step);
     if (status == FIG_OK) {
@@ -182,7 +182,7 @@ fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
     } else {
         engine->host_ns += fig_clock_ns() - begin_ns;
     }
-    return fig_owner_leave(&engine->owner, status);
+    return fig_thread_check_leave(&engine->owner, status);
 }
 
 /* ---- Looking ------------------------------------------------------------------------------- */
@@ -211,8 +211,8 @@ static fig_status poll(fig_engine *engine, fig_progress *progress) {
 }
 
 fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
-    FIG_TRY(fig_owner_enter(&engine->owner));
-    return fig_owner_leave(&engine->owner, poll(engine, progress));
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner, poll(engine, progress));
 }
 
 void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {

@@ -1,7 +1,7 @@
 /* graphs.c: a program lowered for each bucket, and what may be asked of it.
  *
  * Leaves bytes to codec.c, files to file.c, printing to inspect.c, and what a step would do to
- * paper.c. Invariant: graphs made here
+ * plan_report.c. Invariant: graphs made here
  * and graphs read from a file come from one function, so a file holds nothing that lowering would
  * not make. */
 #include "graphs/graphs.h"
@@ -257,13 +257,13 @@ void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
 
 static fig_status fill_bucket(const fig_graphs *graphs, int32_t index, fig_bucket_info *info) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
-    fig_classes classes;
+    fig_split_classes classes;
     fig_workspace workspace;
     if (index < 0 || (uint32_t)index >= graphs->bucket_count)
         return fig_fail(FIG_INVALID, "bucket: index is %" PRId32 ", limits 0 to %u", index,
                         graphs->bucket_count - 1);
     const fig_bucket_shape *shape = &graphs->buckets[index];
-    FIG_TRY(fig_classes_find(view, &classes));
+    FIG_TRY(fig_split_classes_find(view, &classes));
     FIG_TRY(fig_workspace_init(&workspace, view, shape, 1));
     info->bucket = shape->caps;
     info->variant = shape->variant;
@@ -271,7 +271,7 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t index, fig_bucke
     info->plan_bytes = shape->plan.layout.bytes;
     info->workspace_bytes = workspace.bytes;
     if (classes.count > 0) {
-        info->heads = fig_classes_heads(&classes.of[0], shape->variant);
+        info->heads = fig_split_classes_heads(&classes.of[0], shape->variant);
         info->tile_tokens = shape->plan.splits[0].tile_tokens;
         info->workers = shape->plan.splits[0].workers;
     }

@@ -157,22 +157,22 @@ fig_inspect_stretch fig_inspect_stretch_at(const fig_program_view *view,
     fig_inspect_stretch s = {.node = node, .times = 1};
     for (uint32_t end = node; s.period < PERIOD_LIMIT && end < view->node_count;) {
         if (s.period > 0 && view->nodes[end].layer != view->nodes[end - 1].layer + 1) break;
-        end += fig_fold_block(view, end);
+        end += fig_layer_fold_block(view, end);
         s.period++;
         s.count = end - node;
-        while (fig_fold_repeats(view, end - s.count, s.count) &&
+        while (fig_layer_fold_repeats(view, end - s.count, s.count) &&
                (bucket == NULL || launches_repeat(bucket, end - s.count, s.count))) {
             end += s.count;
             s.times++;
         }
         if (s.times > 1) return s;
     }
-    return (fig_inspect_stretch){node, fig_fold_block(view, node), 1, 1};
+    return (fig_inspect_stretch){node, fig_layer_fold_block(view, node), 1, 1};
 }
 
 static fig_status prepare_summary(fig_inspect_summary *summary) {
     const fig_graphs *graphs = summary->graphs;
-    FIG_TRY(fig_classes_find(summary->view, &summary->classes));
+    FIG_TRY(fig_split_classes_find(summary->view, &summary->classes));
     summary->infos = calloc(graphs->bucket_count, sizeof *summary->infos);
     if (summary->infos == NULL)
         return fig_fail(FIG_NOMEM, "print: %" PRIu32 " buckets", graphs->bucket_count);
@@ -181,7 +181,7 @@ static fig_status prepare_summary(fig_inspect_summary *summary) {
         FIG_TRY(fig_graphs_bucket(graphs, (int32_t)i, &summary->infos[i]));
         summary->relowered_count += graphs->digests[i] != graphs->made_digests[i];
     }
-    return fig_fold_group(summary->view, &summary->groups, &summary->group_count);
+    return fig_layer_fold_group(summary->view, &summary->groups, &summary->group_count);
 }
 
 static fig_status print_summary(fig_print *print, const fig_graphs *graphs, fig_format format) {

@@ -6,7 +6,7 @@
 #ifndef FIG_GRAPHS_INSPECT_H
 #define FIG_GRAPHS_INSPECT_H
 
-#include "graphs/fold.h"
+#include "graphs/layer_fold.h"
 #include "graphs/graphs.h"
 #include "graphs/print.h"
 
@@ -14,9 +14,9 @@
 typedef struct fig_inspect_summary {
     const fig_graphs *graphs;
     const fig_program_view *view;
-    fig_classes classes;
-    fig_bucket_info *infos;   /* [graphs->bucket_count] */
-    fig_fold_tensors *groups; /* [group_count] */
+    fig_split_classes classes;
+    fig_bucket_info *infos;         /* [graphs->bucket_count] */
+    fig_layer_fold_tensors *groups; /* [group_count] */
     uint32_t group_count;
     uint32_t relowered_count;
 } fig_inspect_summary;

@@ -210,7 +210,7 @@ static void print_class(fig_print *print, const fig_inspect_summary *summary, in
     fig_print_integer(print, "value_bytes", own->value_bytes);
     fig_print_open(print, "nodes", '[');
     for (uint32_t n = 0; n < view->node_count; n++) {
-        if (fig_classes_index(&summary->classes, view, &view->nodes[n]) == (uint32_t)index)
+        if (fig_split_classes_index(&summary->classes, view, &view->nodes[n]) == (uint32_t)index)
             fig_print_integer(print, NULL, n);
     }
     fig_print_close(print, ']');

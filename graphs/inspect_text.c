@@ -132,7 +132,7 @@ static void print_made_for(fig_print *print, const fig_inspect_summary *summary)
 /* ---- Tensors */
 
 static void print_group(fig_print *print, const fig_program_view *view,
-                        const fig_fold_tensors *group, int width) {
+                        const fig_layer_fold_tensors *group, int width) {
     const fig_tensor_record *record = &view->tensors[group->first - 1];
     const char *name = fig_program_tensor_name(view, group->first);
     const char *symbol = fig_inspect_symbol(record);
@@ -140,7 +140,7 @@ static void print_group(fig_print *print, const fig_program_view *view,
     snprintf(text, sizeof text, "%s", name);
     if (group->count > 1)
         snprintf(text, sizeof text, "%s..%" PRId64, name,
-                 fig_fold_split(name).number + (int64_t)group->count - 1);
+                 fig_layer_fold_split(name).number + (int64_t)group->count - 1);
     fig_print_text(print, "  %-*s  %-5s  %-4s  [", width, text, fig_inspect_role(record->role),
                    fig_inspect_dtype(record->dtype));
     for (int i = 0; i < record->rank; i++) {
@@ -159,7 +159,7 @@ static void print_tensors(fig_print *print, const fig_inspect_summary *summary) 
     const fig_program_view *view = summary->view;
     int width = LABEL - INDENT;
     for (uint32_t i = 0; i < summary->group_count; i++) {
-        const fig_fold_tensors *group = &summary->groups[i];
+        const fig_layer_fold_tensors *group = &summary->groups[i];
         int length = (int)strlen(fig_program_tensor_name(view, group->first));
         if (group->count > 1) length += 6; /* "..9999" */
         if (length > width) width = length;
@@ -181,7 +181,7 @@ typedef struct node_words {
 /* The name of a tensor or of a segment of the node, as one word. */
 static void print_name(fig_print *print, const node_words *words, const char *before,
                        const char *name) {
-    const fig_fold_name split = fig_fold_split(name);
+    const fig_layer_fold_name split = fig_layer_fold_split(name);
     char text[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
     if (words->folded && split.number != FIG_FOLD_NONE &&
         split.number == words->view->nodes[words->node].layer) {
@@ -299,7 +299,7 @@ static void print_layers(fig_print *print, const fig_inspect_summary *summary, u
     const char *before = " layers ";
     for (uint32_t n = 0; n < view->node_count; n++) {
         const int32_t layer = view->nodes[n].layer;
-        if (fig_classes_index(&summary->classes, view, &view->nodes[n]) != index) continue;
+        if (fig_split_classes_index(&summary->classes, view, &view->nodes[n]) != index) continue;
         if (layer < 0 || (run.first >= 0 && joins(&run, layer))) continue;
         if (run.first >= 0) {
             print_run(print, before, &run);

@@ -116,7 +116,7 @@ static void put_split(filling *f, const fig_field *field) {
 
 static void put_heads(filling *f, const fig_field *field) {
     const fig_split_class *split_class = &f->source->classes->of[f->launch->split_class];
-    put_number(f, field, fig_classes_heads(split_class, f->source->shape->variant));
+    put_number(f, field, fig_split_classes_heads(split_class, f->source->shape->variant));
 }
 
 static void put_field(filling *f, const fig_field *field) {

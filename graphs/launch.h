@@ -41,7 +41,7 @@ static_assert(sizeof(fig_launch) == 56, "digest");
 /* What decides a launch's params beside the node. */
 typedef struct fig_launch_source {
     const fig_program_view *view;
-    const fig_classes *classes; /* the view's */
+    const fig_split_classes *classes; /* the view's */
     const fig_workspace *workspace;
     const fig_bucket_shape *shape;
 } fig_launch_source;

@@ -41,7 +41,7 @@ static fig_status check_caps(const fig_spec *spec, const fig_lower_target *targe
 static void shape_tiles(const fig_split_class *split_class, const fig_lower_target *target,
                         const fig_bucket_shape *bucket, fig_split_shape *split) {
     split->row_limit = bucket->caps.batch;
-    split->groups = split_class->kv_heads / fig_classes_heads(split_class, bucket->variant);
+    split->groups = split_class->kv_heads / fig_split_classes_heads(split_class, bucket->variant);
     split->tile_tokens = fig_variant_table[bucket->variant].tile_tokens;
     split->window = split_class->window;
     split->row_tokens = split_class->row_tokens;
@@ -72,13 +72,13 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
 
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
                            uint32_t index, fig_bucket_shape *shape) {
-    fig_classes classes;
+    fig_split_classes classes;
     const fig_bucket_shape given = *shape;
     memset(shape, 0, sizeof *shape);
     shape->caps = given.caps;
     shape->variant = given.variant;
     FIG_TRY(check_caps(&view->spec, target, shape));
-    FIG_TRY(fig_classes_find(view, &classes));
+    FIG_TRY(fig_split_classes_find(view, &classes));
     for (int32_t i = 0; i < classes.count; i++) {
         const fig_split_class *own = &classes.of[i];
         fig_split_shape *split = &shape->plan.splits[i];
@@ -94,11 +94,11 @@ fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target 
     return FIG_OK;
 }
 
-static int reads_alike(const fig_classes *classes, int32_t a, int32_t b) {
+static int reads_alike(const fig_split_classes *classes, int32_t a, int32_t b) {
     const fig_variant *x = &fig_variant_table[a], *y = &fig_variant_table[b];
     for (int32_t i = 0; i < classes->count; i++) {
         const fig_split_class *own = &classes->of[i];
-        if (fig_classes_heads(own, a) != fig_classes_heads(own, b)) return 0;
+        if (fig_split_classes_heads(own, a) != fig_split_classes_heads(own, b)) return 0;
         if (x->tile_tokens != y->tile_tokens || x->workers_per_sm != y->workers_per_sm) return 0;
     }
     return 1;
@@ -106,10 +106,10 @@ static int reads_alike(const fig_classes *classes, int32_t a, int32_t b) {
 
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant) {
-    fig_classes classes;
+    fig_split_classes classes;
     assert(variant >= 0 && variant < FIG_VARIANT_COUNT);
     if (target->deterministic) return variant == 0;
-    if (fig_classes_find(view, &classes) != FIG_OK) return 1;
+    if (fig_split_classes_find(view, &classes) != FIG_OK) return 1;
     for (int32_t smaller = 0; smaller < variant; smaller++) {
         if (reads_alike(&classes, variant, smaller)) return 0;
     }
@@ -149,7 +149,7 @@ static fig_status make_launches(const fig_launch_source *source, fig_lowered *lo
     for (uint32_t n = 0; n < view->node_count; n++) {
         const fig_node *node = &view->nodes[n];
         make_launch(&lowered->launches[n + 1], node->op, n,
-                    fig_classes_index(source->classes, view, node));
+                    fig_split_classes_index(source->classes, view, node));
     }
     const uint32_t reloc_limit = lay_out_params(lowered);
     lowered->params = calloc(1, lowered->params_bytes);
@@ -203,11 +203,11 @@ static fig_status make_edges(const fig_program_view *view, fig_lowered *lowered)
 
 fig_status fig_lower_bucket(const fig_program_view *view, const fig_workspace *workspace,
                             const fig_bucket_shape *shape, fig_lowered *lowered) {
-    fig_classes classes;
+    fig_split_classes classes;
     const fig_launch_source source = {view, &classes, workspace, shape};
     fig_status status;
     memset(lowered, 0, sizeof *lowered);
-    FIG_TRY(fig_classes_find(view, &classes));
+    FIG_TRY(fig_split_classes_find(view, &classes));
     assert(classes.count == shape->plan.class_count);
     if ((status = make_launches(&source, lowered)) != FIG_OK) goto fail;
     fill_launches(&source, lowered);

@@ -46,10 +46,10 @@ static fig_bounds_class bounds_of(const fig_split_class *split_class, int32_t in
 
 static fig_status place_all(fig_workspace *workspace, const fig_program_view *view,
                             const fig_bucket_shape *buckets, uint32_t bucket_count) {
-    fig_classes classes;
+    fig_split_classes classes;
     fig_bounds_class bounds[FIG_CLASS_LIMIT];
     uint64_t *end = &workspace->bytes;
-    FIG_TRY(fig_classes_find(view, &classes));
+    FIG_TRY(fig_split_classes_find(view, &classes));
     for (int32_t i = 0; i < classes.count; i++) {
         bounds[i] = bounds_of(&classes.of[i], i, buckets, bucket_count);
         FIG_TRY(place(end, bounds[i].counters_bytes, &workspace->counters[i]));

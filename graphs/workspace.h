@@ -7,7 +7,7 @@
 #ifndef FIG_GRAPHS_WORKSPACE_H
 #define FIG_GRAPHS_WORKSPACE_H
 
-#include "graphs/classes.h"
+#include "graphs/split_classes.h"
 #include "planner/bucket.h"
 
 /* Above any device's memory, and low enough that no sum of sizes wraps. */

@@ -1,6 +1,6 @@
 /* test_cuda_api.c: the driver's table: found, too old, in part, absent; and its layouts, where the
  * toolkit's own header is there to compare with. */
-#include "engine/cuda_api.h"
+#include "engine/cuda/cuda_api.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* test_cuda_gpu.c: which GPU is taken, what is said where there is none, and what AUTO does. */
-#include "engine/cuda_gpu.h"
+#include "engine/cuda/cuda_gpu.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* test_cuda_lanes.c: which lane a node takes and what it then comes after, against a table that
  * says of every two nodes whether one comes after the other. */
-#include "engine/cuda_lanes.h"
+#include "engine/cuda/cuda_lanes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cuda_lanes.h"
+#include "engine/cuda/cuda_lanes.h"
 #include "planner/status.h"
 #include "tests/support/cuda_bench.h"
 #include "tests/support/fake_graph.h"

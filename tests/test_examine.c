@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "engine/ping.h"
+#include "engine/machine/ping.h"
 #include "tests/support/cores.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fault.h"

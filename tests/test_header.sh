@@ -31,7 +31,7 @@ for standard in c++11 c++20; do
         -Werror -Iinclude -fsyntax-only "$scratch/public.cc"
 done
 
-for header in include/*.h planner/*.h kernels/*.h graphs/*.h engine/*.h; do
+for header in include/*.h planner/*.h kernels/*.h graphs/*.h engine/*.h engine/*/*.h; do
     printf '#include "%s"\nextern int alone;\n' "$header" > "$scratch/alone.c"
     ${CC:-gcc} -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wpedantic -Werror -iquote . \
         -fsyntax-only "$scratch/alone.c"

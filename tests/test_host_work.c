@@ -1,5 +1,5 @@
 /* test_host_work.c: one launch of the host device: what it keeps, and in what order it runs. */
-#include "engine/host_work.h"
+#include "engine/host/host_work.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,7 +8,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "graphs/fold.h"
+#include "graphs/layer_fold.h"
 #include "graphs/graphs.h"
 #include "tests/support/capture.h"
 #include "tests/support/fault.h"
@@ -427,8 +427,8 @@ static void layers_that_fold_are_lowered_alike(void **state) {
         fig_graphs *graphs =
             i == 0 ? fig_capture_preset("llama-3.1-8b", 3, "h200") : fig_capture_mixed();
         const fig_program_view *view = fig_program_view_of(graphs->program);
-        const uint32_t count = fig_fold_block(view, 0);
-        assert_int_equal(fig_fold_repeats(view, 0, count), 1);
+        const uint32_t count = fig_layer_fold_block(view, 0);
+        assert_int_equal(fig_layer_fold_repeats(view, 0, count), 1);
         for (uint32_t b = 0; b < graphs->bucket_count; b++) {
             fig_lowered lowered;
             assert_int_equal(

@@ -18,7 +18,7 @@
 typedef struct ground {
     fig_program *program;
     const fig_program_view *view;
-    fig_classes classes;
+    fig_split_classes classes;
     fig_bucket_shape shape;
     fig_workspace workspace;
     uint8_t params[FIG_PARAMS_LIMIT];
@@ -32,7 +32,7 @@ static void ground_make(ground *g, fig_program *program, int32_t variant) {
     g->view = fig_program_view_of(program);
     g->shape.caps = (fig_bucket){4, 100};
     g->shape.variant = variant;
-    assert_int_equal(fig_classes_find(g->view, &g->classes), FIG_OK);
+    assert_int_equal(fig_split_classes_find(g->view, &g->classes), FIG_OK);
     const fig_lower_target target = fig_sample_target("host");
     assert_int_equal(fig_lower_shape(g->view, &target, 5, &g->shape), FIG_OK);
     assert_int_equal(fig_workspace_init(&g->workspace, g->view, &g->shape, 1), FIG_OK);

@@ -2,7 +2,7 @@
  *
  * The machine is made of this one's two cores as two nodes; the second truth of where a thread may
  * run is the kernel's, and of where memory came from the driver's. */
-#include "engine/placement.h"
+#include "engine/machine/placement.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "engine/device.h"
-#include "engine/ping.h"
+#include "engine/machine/ping.h"
 #include "tests/support/cores.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fault.h"

@@ -179,7 +179,7 @@ done
 for atomic in 'atomic_load(&a);' '__atomic_load_n(&a, 2);' '_Atomic int a;' '__sync_lock(&a);'; do
     in_function "$atomic" | red engine/thing.c 3 'atomics are for engine/ring.h'
 done
-for name in stats.h owner.h; do
+for name in stats.h thread_check.h; do
     printf '/* %s: a counter. */\n#define TWO __atomic_load_n(&two, 0)\n' $name |
         green engine/$name
 done
@@ -240,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(128)
 fig_kernel_plan(const __grid_constant__ fig_plan_params p) {
 }
 END
-green engine/device_host.c << 'END'
+green engine/host/device_host.c << 'END'
 /* device_host.c: where threads and atomics live. */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
  *
  * Where hwloc is told that a machine that it made up is this one (HWLOC_THISSYSTEM), it binds
  * threads in earnest; the kernel's own list of where a thread may run is the second truth. */
-#include "engine/topology.h"
+#include "engine/machine/topology.h"
 
 #include <errno.h>
 #include <setjmp.h>

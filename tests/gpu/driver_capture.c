@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cuda_api.h"
+#include "engine/cuda/cuda_api.h"
 #include "tests/support/decode.h"
 #include "tests/support/place.h"
 

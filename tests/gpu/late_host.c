@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cuda_api.h"
+#include "engine/cuda/cuda_api.h"
 #include "tests/support/place.h"
 #include "tests/support/race.h"
 

@@ -11,7 +11,7 @@
 #ifndef FIG_TESTS_SUPPORT_FAKE_CUDA_H
 #define FIG_TESTS_SUPPORT_FAKE_CUDA_H
 
-#include "engine/cuda_api.h"
+#include "engine/cuda/cuda_api.h"
 
 typedef struct fig_fake_cuda {
     /* The machine, as the test wants it: */

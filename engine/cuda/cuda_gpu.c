@@ -1,0 +1,232 @@
+/* cuda_gpu.c: find and hold a GPU; tell the errors that it survives from those it does not.
+ *
+ * Invariant: enter and leave come in pairs, on one thread, so the caller's stack of contexts is
+ * what it was. */
+#include "engine/cuda/cuda_gpu.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/machine/placement.h"
+#include "planner/status.h"
+
+enum { HOPPER_CAPABILITY = 90 };
+
+/* ---- Errors -------------------------------------------------------------------------------- */
+
+/* Those after which every further call on the context fails; the process alone could begin anew.
+ * UNKNOWN is among them: what the driver cannot name it has not recovered from. */
+static int is_fatal(fig_cu_result result) {
+    switch (result) {
+    case FIG_CU_DEINITIALIZED:
+    case FIG_CU_ECC_UNCORRECTABLE:
+    case FIG_CU_NVLINK_UNCORRECTABLE:
+    case FIG_CU_CONTAINED:
+    case FIG_CU_ILLEGAL_ADDRESS:
+    case FIG_CU_LAUNCH_TIMEOUT:
+    case FIG_CU_CONTEXT_IS_DESTROYED:
+    case FIG_CU_ASSERT:
+    case FIG_CU_HARDWARE_STACK_ERROR:
+    case FIG_CU_ILLEGAL_INSTRUCTION:
+    case FIG_CU_MISALIGNED_ADDRESS:
+    case FIG_CU_INVALID_ADDRESS_SPACE:
+    case FIG_CU_INVALID_PC:
+    case FIG_CU_LAUNCH_FAILED:
+    case FIG_CU_TENSOR_MEMORY_LEAK:
+    case FIG_CU_MPS_CLIENT_TERMINATED:
+    case FIG_CU_EXTERNAL_DEVICE:
+    case FIG_CU_UNKNOWN: return 1;
+    default: return 0;
+    }
+}
+
+fig_status fig_cuda_gpu_check(const fig_cuda_gpu *gpu) {
+    if (gpu->lost[0] == '\0') return FIG_OK;
+    return fig_status_relay(FIG_LOST, gpu->lost);
+}
+
+static fig_status fail_as(const fig_cuda_gpu *gpu, fig_status status, fig_cu_result result,
+                          const char *call) {
+    const char *name = NULL, *words = NULL;
+    gpu->cu->GetErrorName(result, &name);
+    gpu->cu->GetErrorString(result, &words);
+    return fig_fail(status, "cuda device: %s: %s (%u), %s", call,
+                    name != NULL ? name : "an error without a name", result,
+                    words != NULL ? words : "which the driver does not know");
+}
+
+fig_status fig_cuda_gpu_refuse(fig_cuda_gpu *gpu, fig_cu_result result, const char *call) {
+    if (result == FIG_CU_OUT_OF_MEMORY) return fail_as(gpu, FIG_NOMEM, result, call);
+    if (!is_fatal(result)) return fail_as(gpu, FIG_DRIVER, result, call);
+    /* The first error is the cause; those that follow repeat it. */
+    if (gpu->lost[0] == '\0') {
+        fail_as(gpu, FIG_LOST, result, call);
+        snprintf(gpu->lost, sizeof gpu->lost, "%s", fig_message());
+    }
+    return fig_cuda_gpu_check(gpu);
+}
+
+/* ---- Finding ------------------------------------------------------------------------------- */
+
+/* Whatever goes wrong before a device is held, there is none that can be used. */
+#define FIND_TRY(gpu, name, ...)                                                                   \
+    do {                                                                                           \
+        fig_cu_result find_try_result_ = (gpu)->cu->name(__VA_ARGS__);                             \
+        if (find_try_result_ != FIG_CU_SUCCESS)                                                    \
+            return fail_as((gpu), FIG_NO_DEVICE, find_try_result_, "cu" #name);                    \
+    } while (0)
+
+static fig_status count_devices(const fig_cuda_gpu *gpu, int *count) {
+    fig_cu_result result = gpu->cu->Init(0);
+    if (result == FIG_CU_SUCCESS) FIND_TRY(gpu, DeviceGetCount, count);
+    if (result == FIG_CU_NO_DEVICE || (result == FIG_CU_SUCCESS && *count == 0))
+        return fig_fail(FIG_NO_DEVICE, "cuda device: there is a driver, of CUDA %d.%d, but no GPU",
+                        gpu->cu->version / 1000, gpu->cu->version % 1000 / 10);
+    if (result != FIG_CU_SUCCESS) return fail_as(gpu, FIG_NO_DEVICE, result, "cuInit");
+    return FIG_OK;
+}
+
+fig_status fig_cuda_gpu_count(int *count) {
+    const fig_cuda_gpu none = {.cu = fig_cuda_api_table()};
+    *count = 0;
+    FIG_TRY(fig_cuda_api_open());
+    return count_devices(&none, count);
+}
+
+static fig_status find_device(fig_cuda_gpu *gpu) {
+    int count = 0;
+    FIG_TRY(count_devices(gpu, &count));
+    if (gpu->ordinal < 0 || gpu->ordinal >= count)
+        return fig_fail(FIG_NO_DEVICE,
+                        "cuda device: ordinal is %d, and the driver sees %d GPUs, from 0",
+                        gpu->ordinal, count);
+    FIND_TRY(gpu, DeviceGet, &gpu->device, gpu->ordinal);
+    return FIG_OK;
+}
+
+/* As this library calls a machine that it knows, "h200" for "NVIDIA H200", else after its compute
+ * capability. device: changed to small letters. */
+static void name_traits(fig_traits *traits, char *device) {
+    const char *name;
+    for (char *c = device; *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
+    snprintf(traits->name, sizeof traits->name, "sm_%d", (int)traits->compute_capability);
+    for (int32_t i = 0; (name = fig_traits_name(i)) != NULL; i++)
+        if (strstr(device, name) != NULL) snprintf(traits->name, sizeof traits->name, "%s", name);
+}
+
+static fig_status read_traits(fig_cuda_gpu *gpu) {
+    int major = 0, minor = 0, sm_count = 0, shared_bytes = 0;
+    char name[128] = "";
+    FIND_TRY(gpu, DeviceGetAttribute, &major, FIG_CU_DEVICE_CAPABILITY_MAJOR, gpu->device);
+    FIND_TRY(gpu, DeviceGetAttribute, &minor, FIG_CU_DEVICE_CAPABILITY_MINOR, gpu->device);
+    FIND_TRY(gpu, DeviceGetAttribute, &sm_count, FIG_CU_DEVICE_SM_COUNT, gpu->device);
+    FIND_TRY(gpu, DeviceGetAttribute, &shared_bytes, FIG_CU_DEVICE_SHARED_BYTES, gpu->device);
+    FIND_TRY(gpu, DeviceGetName, name, sizeof name, gpu->device);
+    gpu->traits = (fig_traits){.size = sizeof gpu->traits,
+                               .compute_capability = 10 * major + minor,
+                               .sm_count = sm_count,
+                               .shared_bytes = shared_bytes};
+    name_traits(&gpu->traits, name);
+    return FIG_OK;
+}
+
+/* A driver that does not know the question knows no answer either, and may yet know where on the
+ * bus the GPU is. */
+static fig_status read_node(fig_cuda_gpu *gpu) {
+    char bus[32] = "";
+    int node = -1;
+    fig_cu_result result = gpu->cu->DeviceGetAttribute(&node, FIG_CU_DEVICE_HOST_NODE, gpu->device);
+    if (result != FIG_CU_SUCCESS && result != FIG_CU_INVALID_VALUE)
+        return fail_as(gpu, FIG_NO_DEVICE, result, "cuDeviceGetAttribute");
+    gpu->node = result == FIG_CU_SUCCESS ? node : -1;
+    if (gpu->node >= 0) return FIG_OK;
+    FIND_TRY(gpu, DeviceGetPCIBusId, bus, sizeof bus, gpu->device);
+    gpu->node = fig_placement_pci_node(NULL, bus);
+    return FIG_OK;
+}
+
+fig_status fig_cuda_gpu_look(fig_cuda_gpu *gpu, int ordinal, int plain) {
+    *gpu = (fig_cuda_gpu){.cu = fig_cuda_api_table(), .ordinal = ordinal, .node = -1};
+    FIG_TRY(fig_cuda_api_open());
+    FIG_TRY(find_device(gpu));
+    FIG_TRY(read_traits(gpu));
+    FIG_TRY(read_node(gpu));
+    const int hopper = gpu->traits.compute_capability == HOPPER_CAPABILITY && !plain;
+    gpu->path = hopper ? FIG_IMAGE_HOPPER : FIG_IMAGE_PLAIN;
+    return FIG_OK;
+}
+
+fig_status fig_cuda_gpu_find(fig_cuda_gpu *gpu, int ordinal, int plain) {
+    /* First, so that a library without images never wakes a driver. */
+    if (fig_cuda_api_table()->image(FIG_OP_FETCH, FIG_IMAGE_PLAIN).bytes == NULL)
+        return fig_fail(FIG_NO_DEVICE,
+                        "cuda device: this library has no kernels for a GPU: it was built without "
+                        "nvcc");
+    FIG_TRY(fig_cuda_gpu_look(gpu, ordinal, plain));
+    const int capability = gpu->traits.compute_capability;
+    if (capability < FIG_CUDA_GPU_LEAST_CAPABILITY)
+        return fig_fail(FIG_NO_DEVICE,
+                        "cuda device: GPU %d is of compute capability %d.%d, this library needs "
+                        "%d.%d",
+                        ordinal, capability / 10, capability % 10,
+                        FIG_CUDA_GPU_LEAST_CAPABILITY / 10, FIG_CUDA_GPU_LEAST_CAPABILITY % 10);
+    return FIG_OK;
+}
+
+/* ---- Holding ------------------------------------------------------------------------------- */
+
+fig_status fig_cuda_gpu_relax(fig_cuda_gpu *gpu) {
+    gpu->mode = FIG_CU_CAPTURE_RELAXED;
+    CU_TRY(gpu, ThreadExchangeStreamCaptureMode, &gpu->mode);
+    gpu->relaxed = 1;
+    return FIG_OK;
+}
+
+/* What a pop reports is some earlier work's error, which the next call will report again. */
+fig_status fig_cuda_gpu_leave(fig_cuda_gpu *gpu, fig_status status) {
+    fig_cu_context popped;
+    if (gpu->relaxed) gpu->cu->ThreadExchangeStreamCaptureMode(&gpu->mode);
+    if (gpu->entered) gpu->cu->CtxPopCurrent(&popped);
+    gpu->relaxed = gpu->entered = 0;
+    return status;
+}
+
+fig_status fig_cuda_gpu_enter(fig_cuda_gpu *gpu) {
+    FIG_TRY(fig_cuda_gpu_check(gpu));
+    CU_TRY(gpu, CtxPushCurrent, gpu->context);
+    gpu->entered = 1;
+    fig_status status = fig_cuda_gpu_relax(gpu);
+    return status == FIG_OK ? FIG_OK : fig_cuda_gpu_leave(gpu, status);
+}
+
+void fig_cuda_gpu_enter_to_free(fig_cuda_gpu *gpu) {
+    gpu->entered = gpu->cu->CtxPushCurrent(gpu->context) == FIG_CU_SUCCESS;
+    gpu->mode = FIG_CU_CAPTURE_RELAXED;
+    gpu->relaxed = gpu->cu->ThreadExchangeStreamCaptureMode(&gpu->mode) == FIG_CU_SUCCESS;
+}
+
+fig_status fig_cuda_gpu_open(fig_cuda_gpu *gpu) {
+    fig_cu_result result = gpu->cu->DevicePrimaryCtxRetain(&gpu->context, gpu->device);
+    if (result != FIG_CU_SUCCESS) {
+        gpu->context = NULL;
+        /* Held by another process alone, say. */
+        return fail_as(gpu, result == FIG_CU_OUT_OF_MEMORY ? FIG_NOMEM : FIG_NO_DEVICE, result,
+                       "cuDevicePrimaryCtxRetain");
+    }
+    FIG_TRY(fig_cuda_gpu_enter(gpu));
+    result = gpu->cu->StreamCreate(&gpu->aside, FIG_CU_STREAM_NON_BLOCKING);
+    if (result == FIG_CU_SUCCESS) return fig_cuda_gpu_leave(gpu, FIG_OK);
+    gpu->aside = NULL;
+    return fig_cuda_gpu_leave(gpu, fig_cuda_gpu_refuse(gpu, result, "cuStreamCreate"));
+}
+
+void fig_cuda_gpu_close(fig_cuda_gpu *gpu) {
+    if (gpu->context == NULL) return;
+    fig_cuda_gpu_enter_to_free(gpu);
+    if (gpu->aside != NULL) gpu->cu->StreamDestroy(gpu->aside);
+    fig_cuda_gpu_leave(gpu, FIG_OK);
+    gpu->cu->DevicePrimaryCtxRelease(gpu->device);
+    *gpu = (fig_cuda_gpu){0};
+}

@@ -1,0 +1,289 @@
+/* cuda_work.c: add nodes and edges to a CUgraph, capture calls into it, make execs of it.
+ *
+ * Invariant: edges are added one by one. Some drivers apply the first edge's kind to all that one
+ * call adds, which would lose programmatic edges or invent them; what was added is counted back
+ * before a graph becomes an exec. */
+#include "engine/cuda/cuda_work.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/size.h"
+#include "planner/status.h"
+
+/* ---- Life ---------------------------------------------------------------------------------- */
+
+fig_status fig_cuda_work_create(fig_cuda_work **out, fig_cuda_gpu *gpu) {
+    *out = NULL;
+    fig_cuda_work *work = calloc(1, sizeof *work);
+    if (work == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *work);
+    work->users = 1;
+    fig_cu_result result = gpu->cu->GraphCreate(&work->graph, 0);
+    if (result != FIG_CU_SUCCESS) {
+        free(work);
+        return fig_cuda_gpu_refuse(gpu, result, "cuGraphCreate");
+    }
+    *out = work;
+    return FIG_OK;
+}
+
+void fig_cuda_work_release(fig_cuda_work *work, const fig_cuda_gpu *gpu) {
+    if (work == NULL || --work->users > 0) return;
+    if (work->graph != NULL) gpu->cu->GraphDestroy(work->graph);
+    free(work->nodes);
+    free(work->places);
+    free(work->before);
+    free(work->before_nodes);
+    free(work);
+}
+
+static fig_status check_whole(const fig_cuda_work *work) {
+    if (!work->broken) return FIG_OK;
+    return fig_fail(FIG_INVALID, "cuda device: a call that failed has left the graph half-done");
+}
+
+/* Makes room for one node, and for every node's handle in `before`. */
+static fig_status reserve(fig_cuda_work *work) {
+    FIG_TRY(check_whole(work));
+    if (work->node_count < work->node_capacity) return FIG_OK;
+    size_t capacity = work->node_capacity == 0 ? 64 : (size_t)work->node_capacity * 2;
+    fig_cuda_node *nodes = realloc(work->nodes, capacity * sizeof *nodes);
+    if (nodes != NULL) work->nodes = nodes;
+    fig_cuda_lane_place *places = realloc(work->places, capacity * sizeof *places);
+    if (places != NULL) work->places = places;
+    fig_cu_node *before = realloc(work->before, (capacity + 1) * sizeof(fig_cu_node));
+    if (before != NULL) work->before = before;
+    uint32_t *before_nodes = realloc(work->before_nodes, (capacity + 1) * sizeof *before_nodes);
+    if (before_nodes != NULL) work->before_nodes = before_nodes;
+    if (nodes == NULL || places == NULL || before == NULL || before_nodes == NULL ||
+        capacity > UINT32_MAX)
+        return fig_fail(FIG_NOMEM, "cuda device: a graph of %" PRIu32 " nodes",
+                        work->node_count + 1);
+    work->node_capacity = (uint32_t)capacity;
+    return FIG_OK;
+}
+
+/* What the next node comes after in the graph, in `before_nodes`; one that stands aside takes no
+ * lane, so that nobody comes to wait for it. */
+static fig_dev_after place_next(const fig_cuda_work *work, fig_dev_after after, int aside,
+                                fig_cuda_lane_place *place) {
+    *place = (fig_cuda_lane_place){0};
+    assert(after.count <= work->node_count);
+    for (uint32_t i = 0; i < after.count; i++)
+        assert(after.nodes[i] < work->node_count);
+    if (aside) return after;
+    const uint32_t count =
+        fig_cuda_lanes_find(&work->lanes, work->places, after, place, work->before_nodes);
+    return (fig_dev_after){work->before_nodes, count};
+}
+
+static void keep_next(fig_cuda_work *work, const fig_cuda_node *node, int aside,
+                      const fig_cuda_lane_place *place) {
+    if (!aside) fig_cuda_lanes_take(&work->lanes, place, work->node_count);
+    work->places[work->node_count] = *place;
+    work->nodes[work->node_count++] = *node;
+}
+
+/* ---- Kernels ------------------------------------------------------------------------------- */
+
+/* The driver copies params before it returns, and takes them by a pointer that is not const. */
+typedef struct params_copy {
+    _Alignas(16) uint8_t bytes[FIG_PARAMS_LIMIT];
+    void *pointer;
+} params_copy;
+
+static fig_cu_kernel_params driver_params(const fig_cuda_gpu *gpu, const fig_cuda_node *node,
+                                          const void *params, params_copy *copy) {
+    assert(node->params_bytes <= FIG_PARAMS_LIMIT);
+    memcpy(copy->bytes, params, node->params_bytes);
+    copy->pointer = copy->bytes;
+    fig_cu_kernel_params out = {.shared_bytes = node->shared_bytes,
+                                .params = &copy->pointer,
+                                .kernel = node->kernel,
+                                .context = gpu->context};
+    memcpy(out.grid, node->grid, sizeof out.grid);
+    memcpy(out.block, node->block, sizeof out.block);
+    return out;
+}
+
+/* Both ends of a programmatic edge are kernels of ours: no one else is known to wait before it
+ * reads and to let others go only then. */
+static fig_status add_edges(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu_node to,
+                            fig_dev_after after, size_t *programmatic_count) {
+    *programmatic_count = 0;
+    for (uint32_t i = 0; i < after.count; i++) {
+        const fig_cuda_node *from = &work->nodes[after.nodes[i]];
+        fig_cu_edge edge = {.from_port = FIG_CU_EDGE_FULL, .type = FIG_CU_EDGE_FULL};
+        if (gpu->path == FIG_IMAGE_HOPPER && from->kernel != NULL) {
+            edge.from_port = FIG_CU_EDGE_PROGRAMMATIC;
+            edge.type = FIG_CU_EDGE_PROGRAMMATIC;
+            ++*programmatic_count;
+        }
+        CU_TRY(gpu, GraphAddDependencies, work->graph, &from->node, &to, &edge, 1);
+    }
+    return FIG_OK;
+}
+
+fig_status fig_cuda_work_kernel(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda_kernels *kernels,
+                                const fig_dev_launch *launch, fig_dev_after after) {
+    fig_cuda_node node = {.shared_bytes = launch->shared_bytes,
+                          .params_bytes = launch->params_bytes};
+    size_t programmatic_count;
+    params_copy copy;
+    fig_cuda_lane_place place;
+    memcpy(node.grid, launch->grid, sizeof node.grid);
+    memcpy(node.block, launch->block, sizeof node.block);
+    FIG_TRY(reserve(work));
+    FIG_TRY(fig_cuda_kernels_take(kernels, gpu, launch->op, launch->shared_bytes, &node.kernel));
+    const fig_cu_kernel_params params = driver_params(gpu, &node, launch->params, &copy);
+    CU_TRY(gpu, GraphAddKernelNode, &node.node, work->graph, NULL, 0, &params);
+    after = place_next(work, after, launch->aside, &place);
+    fig_status status = add_edges(work, gpu, node.node, after, &programmatic_count);
+    if (status != FIG_OK) {
+        gpu->cu->GraphDestroyNode(node.node);
+        return status;
+    }
+    keep_next(work, &node, launch->aside, &place);
+    work->programmatic_count += programmatic_count;
+    return FIG_OK;
+}
+
+/* ---- Calls --------------------------------------------------------------------------------- */
+
+/* How a capture went. */
+typedef struct captured {
+    int answer;                  /* the callback's */
+    fig_cu_result seen, ended;   /* looking at the capture; ending it */
+    fig_cu_result joined;        /* adding the node behind it */
+    unsigned int capture_status; /* before it was ended */
+    fig_cu_node node;
+} captured;
+
+/* From the begin to the end of the capture nothing returns, so that nothing stays captured. The
+ * node behind the call is added while the stream still captures: its tails are the driver's array
+ * until the end. Relaxed, since a library that the callback uses may allocate or load code at its
+ * first call, which in any other mode breaks the capture and is no part of it here. */
+static fig_status capture(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_dev_call *call,
+                          size_t before_count, captured *out) {
+    fig_call_args args = call->args;
+    const fig_cu_node *tails = NULL;
+    const fig_cu_edge *edges = NULL;
+    size_t tail_count = 0;
+    fig_cu_graph graph = NULL;
+    *out = (captured){.joined = FIG_CU_SUCCESS};
+    args.stream = gpu->aside;
+    args.rows = args.bucket.batch;
+    CU_TRY(gpu, StreamBeginCaptureToGraph, gpu->aside, work->graph,
+           before_count > 0 ? work->before : NULL, NULL, before_count, FIG_CU_CAPTURE_RELAXED);
+    out->answer = call->callback(call->user, &args);
+    out->seen = gpu->cu->StreamGetCaptureInfo(gpu->aside, &out->capture_status, NULL, NULL, &tails,
+                                              &edges, &tail_count);
+    if (out->answer == 0 && out->seen == FIG_CU_SUCCESS &&
+        out->capture_status == FIG_CU_CAPTURE_STATUS_ACTIVE)
+        out->joined = gpu->cu->GraphAddEmptyNode(&out->node, work->graph, tails, tail_count);
+    out->ended = gpu->cu->StreamEndCapture(gpu->aside, &graph);
+    /* The driver destroys the graph of a capture that broke, whoever made it. */
+    if (out->ended != FIG_CU_SUCCESS || graph == NULL) work->graph = NULL;
+    return FIG_OK;
+}
+
+/* What went wrong first, the callback's own answer before what followed from it. */
+static fig_status judge(fig_cuda_gpu *gpu, const fig_dev_call *call, const captured *how) {
+    fig_cu_result result = how->seen != FIG_CU_SUCCESS ? how->seen : how->ended;
+    fig_status status = FIG_OK;
+    if (result != FIG_CU_SUCCESS) status = fig_cuda_gpu_refuse(gpu, result, "ending its capture");
+    if (status == FIG_LOST) return status;
+    if (how->answer != 0)
+        return fig_fail(FIG_CALL, "call \"%s\" returned %d", call->name, how->answer);
+    if (status != FIG_OK)
+        return fig_fail(FIG_CALL, "call \"%s\" broke the capture: %s", call->name, fig_message());
+    if (how->capture_status != FIG_CU_CAPTURE_STATUS_ACTIVE)
+        return fig_fail(FIG_CALL, "call \"%s\" broke the capture: its status is %u", call->name,
+                        how->capture_status);
+    if (how->joined != FIG_CU_SUCCESS)
+        return fig_cuda_gpu_refuse(gpu, how->joined, "cuGraphAddEmptyNode");
+    return FIG_OK;
+}
+
+fig_status fig_cuda_work_call(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_dev_call *call,
+                              fig_dev_after after) {
+    captured how;
+    fig_cuda_lane_place place;
+    FIG_TRY(reserve(work));
+    after = place_next(work, after, 0, &place);
+    for (uint32_t i = 0; i < after.count; i++)
+        work->before[i] = work->nodes[after.nodes[i]].node;
+    FIG_TRY(capture(work, gpu, call, after.count, &how));
+    fig_status status = judge(gpu, call, &how);
+    if (status != FIG_OK) {
+        work->broken = 1;
+        return status;
+    }
+    keep_next(work, &(fig_cuda_node){.node = how.node}, 0, &place);
+    return FIG_OK;
+}
+
+/* ---- Execs --------------------------------------------------------------------------------- */
+
+/* Walks all nodes: a graph has hundreds, and this is asked once per programmatic edge and bind. */
+static int is_kernel(const fig_cuda_work *work, fig_cu_node node) {
+    for (uint32_t i = 0; i < work->node_count; i++)
+        if (work->nodes[i].node == node) return work->nodes[i].kernel != NULL;
+    return 0;
+}
+
+/* Edges into what a call captured are the call's own affair. */
+static fig_status count_programmatic(const fig_cuda_work *work, fig_cuda_gpu *gpu, size_t count,
+                                     fig_cu_node *ends, fig_cu_edge *edges) {
+    size_t programmatic_count = 0;
+    CU_TRY(gpu, GraphGetEdges, work->graph, ends, ends + count, edges, &count);
+    fig_cu_node *to = ends + count;
+    for (size_t i = 0; i < count; i++)
+        programmatic_count += edges[i].type == FIG_CU_EDGE_PROGRAMMATIC && is_kernel(work, to[i]);
+    if (programmatic_count == work->programmatic_count) return FIG_OK;
+    return fig_fail(
+        FIG_DRIVER,
+        "cuda device: the driver, of CUDA %d.%d, holds %zu programmatic edges where %zu "
+        "were added",
+        gpu->cu->version / 1000, gpu->cu->version % 1000 / 10, programmatic_count,
+        work->programmatic_count);
+}
+
+fig_status fig_cuda_work_check(const fig_cuda_work *work, fig_cuda_gpu *gpu) {
+    size_t count = 0;
+    FIG_TRY(check_whole(work));
+    CU_TRY(gpu, GraphGetEdges, work->graph, NULL, NULL, NULL, &count);
+    if (count == 0) return FIG_OK;
+    fig_cu_node *ends = calloc(count, 2 * sizeof *ends); /* [from][to] */
+    fig_cu_edge *edges = calloc(count, sizeof *edges);
+    fig_status status = ends != NULL && edges != NULL
+                            ? count_programmatic(work, gpu, count, ends, edges)
+                            : fig_fail(FIG_NOMEM, "cuda device: %zu edges of a graph", count);
+    free(ends);
+    free(edges);
+    return status;
+}
+
+fig_status fig_cuda_work_instantiate(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu_exec *exec) {
+    fig_cu_instantiate_params params = {.flags = 0};
+    fig_cu_exec made;
+    *exec = NULL;
+    FIG_TRY(fig_cuda_work_check(work, gpu));
+    fig_cu_result result = gpu->cu->GraphInstantiateWithParams(&made, work->graph, &params);
+    if (result != FIG_CU_SUCCESS)
+        return fig_cuda_gpu_refuse(gpu, result, "cuGraphInstantiateWithParams");
+    work->users++;
+    *exec = made;
+    return FIG_OK;
+}
+
+fig_status fig_cuda_work_patch(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu_exec exec,
+                               uint32_t node, const void *params, size_t params_bytes) {
+    params_copy copy;
+    assert(node < work->node_count && work->nodes[node].kernel != NULL);
+    assert(params_bytes == work->nodes[node].params_bytes);
+    const fig_cu_kernel_params changed = driver_params(gpu, &work->nodes[node], params, &copy);
+    CU_TRY(gpu, GraphExecKernelNodeSetParams, exec, work->nodes[node].node, &changed);
+    return FIG_OK;
+}

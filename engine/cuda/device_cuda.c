@@ -1,0 +1,581 @@
+/* device_cuda.c: one GPU as a device. Kernels are the library's images, a stream is a CUstream,
+ * graphs are CUgraphs.
+ *
+ * The seam alone: which GPU and what its errors mean is cuda_gpu.c's, what a graph holds is
+ * cuda_work.c's, what a caller captures cuda_splice.c's. Invariant: a launch makes one call to the
+ * driver and nothing else; every other function that calls it breaks no capture of the caller's,
+ * and gives back the context and the mode that the thread had. */
+#include "engine/device.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine/clock.h"
+#include "engine/cuda/cuda_splice.h"
+#include "engine/cuda/cuda_work.h"
+#include "engine/machine/placement.h"
+#include "planner/status.h"
+
+enum {
+    YIELD_COUNT = 64, /* looks at a stream between which the thread only gives way */
+    NAP_US = 20,      /* then it sleeps, each time twice as long: a step takes 10 us to 10 ms */
+    NAP_LIMIT_US = 200
+};
+
+struct fig_dev {
+    fig_cuda_gpu gpu;
+    fig_cuda_kernels kernels;
+    fig_placement placement;
+    fig_cu_stream callers; /* NULL: streams are ours */
+    int64_t calls;         /* made so far, of those that can fail */
+    int64_t fail_at_call;
+};
+
+struct fig_dev_stream {
+    fig_cu_stream stream;
+    int ours;
+    int64_t pending;       /* launches since it was last seen idle */
+    fig_cu_event marks[2]; /* NULL: was never set */
+};
+
+struct fig_dev_graph {
+    fig_cuda_work *work;
+    fig_cu_exec exec; /* NULL before it was first appended where nothing is captured */
+};
+
+struct fig_dev_exec {
+    fig_cuda_work *work;
+    fig_cu_exec exec;
+    fig_dev_stream *stream; /* the one it was launched on; NULL before the first launch */
+};
+
+/* Stands at the head of every function that can fail, as on the host device. */
+static fig_status count_call(fig_dev *dev, fig_status status, const char *name) {
+    if (++dev->calls != dev->fail_at_call) return FIG_OK;
+    return fig_fail(status, "cuda device: call %" PRId64 " (%s) failed as asked", dev->calls, name);
+}
+
+/* fig_cuda_gpu_leave() follows where this is FIG_OK. */
+static fig_status enter(fig_dev *dev, fig_status status, const char *name) {
+    FIG_TRY(count_call(dev, status, name));
+    return fig_cuda_gpu_enter(&dev->gpu);
+}
+
+/* ---- Device -------------------------------------------------------------------------------- */
+
+static void cuda_close(fig_dev *dev) {
+    if (dev == NULL) return;
+    if (dev->gpu.context != NULL) {
+        fig_cuda_gpu_enter_to_free(&dev->gpu);
+        fig_cuda_kernels_finish(&dev->kernels, &dev->gpu);
+        fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
+    }
+    fig_cuda_gpu_close(&dev->gpu);
+    fig_placement_close(&dev->placement);
+    free(dev);
+}
+
+/* Loads the one kernel that every graph has, to see that this driver takes the library's code: it
+ * refuses code of a compiler that is newer than itself. */
+static fig_status try_images(fig_dev *dev) {
+    fig_cu_kernel kernel;
+    fig_status status = fig_cuda_kernels_take(&dev->kernels, &dev->gpu, FIG_OP_FETCH, 0, &kernel);
+    if (status != FIG_DRIVER) return status;
+    return fig_fail(FIG_NO_DEVICE,
+                    "cuda device: the driver, of CUDA %d.%d, does not take the kernels: %s",
+                    dev->gpu.cu->version / 1000, dev->gpu.cu->version % 1000 / 10, fig_message());
+}
+
+static fig_status open_gpu(fig_dev *dev, int32_t numa_node) {
+    const fig_placement_wish wish = {.numa_node = numa_node, .device_node = dev->gpu.node};
+    FIG_TRY(fig_placement_open(&dev->placement, &wish));
+    FIG_TRY(fig_cuda_gpu_open(&dev->gpu));
+    FIG_TRY(fig_cuda_gpu_enter(&dev->gpu));
+    return fig_cuda_gpu_leave(&dev->gpu, try_images(dev));
+}
+
+/* A machine without a GPU says so before any call is counted, so that a caller to whom the host
+ * will do counts the host's calls alone. */
+static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
+    fig_cuda_gpu gpu;
+    *out = NULL;
+    FIG_TRY(fig_cuda_gpu_find(&gpu, options->ordinal, options->plain));
+    fig_dev *dev = calloc(1, sizeof *dev);
+    if (dev == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *dev);
+    dev->gpu = gpu;
+    dev->callers = options->stream;
+    dev->fail_at_call = options->fail_at_call;
+    fig_status status = count_call(dev, FIG_DRIVER, "open");
+    if (status == FIG_OK) status = open_gpu(dev, options->numa_node);
+    if (status == FIG_OK) {
+        *out = dev;
+        return FIG_OK;
+    }
+    cuda_close(dev);
+    return status;
+}
+
+static void cuda_read_traits(const fig_dev *dev, fig_traits *traits) {
+    *traits = dev->gpu.traits;
+}
+
+static fig_status cuda_bind_thread(const fig_dev *dev) {
+    return fig_placement_bind_thread(&dev->placement);
+}
+
+/* ---- Memory -------------------------------------------------------------------------------- */
+
+static void *pointer_of(fig_cu_address address) {
+    return (void *)(uintptr_t)address;
+}
+
+static fig_cu_address address_of(const void *pointer) {
+    return (fig_cu_address)(uintptr_t)pointer;
+}
+
+static fig_status fail_memory(fig_dev *dev, fig_cu_result result, size_t bytes) {
+    size_t free_bytes = 0, total_bytes = 0;
+    if (result != FIG_CU_OUT_OF_MEMORY) return fig_cuda_gpu_refuse(&dev->gpu, result, "cuMemAlloc");
+    dev->gpu.cu->MemGetInfo(&free_bytes, &total_bytes);
+    return fig_fail(FIG_NOMEM, "cuda device: cuMemAlloc: %zu bytes, GPU %d has %zu free of %zu",
+                    bytes, dev->gpu.ordinal, free_bytes, total_bytes);
+}
+
+static fig_status fail_pinned(fig_dev *dev, fig_cu_result result, const char *call, size_t bytes) {
+    if (result != FIG_CU_OUT_OF_MEMORY) return fig_cuda_gpu_refuse(&dev->gpu, result, call);
+    return fig_fail(FIG_NOMEM, "cuda device: %s: %zu bytes of pinned memory", call, bytes);
+}
+
+/* The driver has memory of its own choice; memory of ours lies on the node that was chosen. */
+static fig_status pin(fig_dev *dev, void **host, size_t bytes) {
+    const fig_cuda_api *cu = dev->gpu.cu;
+    const unsigned int flags = FIG_CU_HOST_PORTABLE | FIG_CU_HOST_MAPPED;
+    if (dev->placement.memory_node < 0) {
+        fig_cu_result result = cu->MemHostAlloc(host, bytes, flags);
+        if (result != FIG_CU_SUCCESS) return fail_pinned(dev, result, "cuMemHostAlloc", bytes);
+        memset(*host, 0, bytes);
+        return FIG_OK;
+    }
+    FIG_TRY(fig_placement_allocate(&dev->placement, bytes, host));
+    fig_cu_result result = cu->MemHostRegister(*host, bytes, flags);
+    if (result == FIG_CU_SUCCESS) return FIG_OK;
+    fig_placement_release(&dev->placement, *host, bytes);
+    return fail_pinned(dev, result, "cuMemHostRegister", bytes);
+}
+
+static void unpin(fig_dev *dev, void *host, size_t bytes) {
+    if (dev->placement.memory_node < 0) {
+        dev->gpu.cu->MemFreeHost(host);
+    } else {
+        dev->gpu.cu->MemHostUnregister(host);
+        fig_placement_release(&dev->placement, host, bytes);
+    }
+}
+
+static fig_status allocate_pinned(fig_dev *dev, fig_block *block, size_t bytes) {
+    fig_cu_address address = 0;
+    void *host = NULL;
+    FIG_TRY(pin(dev, &host, bytes));
+    fig_cu_result result = dev->gpu.cu->MemHostGetDevicePointer(&address, host, 0);
+    if (result != FIG_CU_SUCCESS) {
+        unpin(dev, host, bytes);
+        return fig_cuda_gpu_refuse(&dev->gpu, result, "cuMemHostGetDevicePointer");
+    }
+    block->device = pointer_of(address);
+    block->host = host;
+    return FIG_OK;
+}
+
+static fig_status allocate_device(fig_dev *dev, fig_block *block, size_t bytes) {
+    fig_cuda_gpu *gpu = &dev->gpu;
+    fig_cu_address address = 0;
+    fig_cu_result result = gpu->cu->MemAlloc(&address, bytes);
+    if (result != FIG_CU_SUCCESS) return fail_memory(dev, result, bytes);
+    result = gpu->cu->MemsetD8Async(address, 0, bytes, gpu->aside);
+    if (result == FIG_CU_SUCCESS) result = gpu->cu->StreamSynchronize(gpu->aside);
+    if (result != FIG_CU_SUCCESS) {
+        gpu->cu->MemFree(address);
+        return fig_cuda_gpu_refuse(gpu, result, "cuMemsetD8Async");
+    }
+    block->device = pointer_of(address);
+    return FIG_OK;
+}
+
+static fig_status cuda_allocate(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
+    const size_t least = bytes > 0 ? bytes : 1; /* the driver allocates no nothing */
+    *block = (fig_block){0};
+    FIG_TRY(enter(dev, FIG_NOMEM, "allocate"));
+    fig_status status = kind == FIG_MEMORY_PINNED ? allocate_pinned(dev, block, least)
+                                                  : allocate_device(dev, block, least);
+    if (status == FIG_OK) {
+        block->bytes = bytes;
+        block->kind = kind;
+    }
+    return fig_cuda_gpu_leave(&dev->gpu, status);
+}
+
+static void cuda_release(fig_dev *dev, fig_block *block) {
+    if (block->device != NULL) {
+        fig_cuda_gpu_enter_to_free(&dev->gpu);
+        if (block->kind == FIG_MEMORY_PINNED) {
+            unpin(dev, block->host, block->bytes);
+        } else {
+            dev->gpu.cu->MemFree(address_of(block->device));
+        }
+        fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
+    }
+    *block = (fig_block){0};
+}
+
+/* ---- Stream -------------------------------------------------------------------------------- */
+
+static fig_status make_stream(fig_dev *dev, fig_dev_stream *stream) {
+    fig_cuda_splice seen;
+    if (dev->callers == NULL) {
+        CU_TRY(&dev->gpu, StreamCreate, &stream->stream, FIG_CU_STREAM_NON_BLOCKING);
+        stream->ours = 1;
+        return FIG_OK;
+    }
+    FIG_TRY(fig_cuda_splice_look(&dev->gpu, dev->callers, &seen));
+    stream->stream = dev->callers;
+    return FIG_OK;
+}
+
+static fig_status cuda_stream_open(fig_dev *dev, fig_dev_stream **out) {
+    *out = NULL;
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_open"));
+    fig_dev_stream *stream = calloc(1, sizeof *stream);
+    fig_status status = stream != NULL
+                            ? make_stream(dev, stream)
+                            : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *stream);
+    if (status == FIG_OK) {
+        *out = stream;
+    } else {
+        free(stream);
+    }
+    return fig_cuda_gpu_leave(&dev->gpu, status);
+}
+
+/* A stream of the caller's may be capturing. A wait would break that, and a copy would become part
+ * of it, to be done at each replay from memory that is gone by then. */
+static fig_status check_not_capturing(fig_dev *dev, const fig_dev_stream *stream) {
+    fig_cuda_splice seen;
+    if (stream->ours) return FIG_OK;
+    FIG_TRY(fig_cuda_splice_look(&dev->gpu, stream->stream, &seen));
+    if (seen.capture == 0) return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "cuda device: the engine's stream is capturing: what waits or copies "
+                    "comes before that or after");
+}
+
+/* A stream of a lost context has ended what it ever will, and one that captures cannot be waited
+ * for. */
+static void cuda_stream_close(fig_dev *dev, fig_dev_stream *stream) {
+    if (stream == NULL) return;
+    fig_cuda_gpu_enter_to_free(&dev->gpu);
+    if (dev->gpu.lost[0] == '\0' && check_not_capturing(dev, stream) == FIG_OK) {
+        fig_cu_result result = dev->gpu.cu->StreamSynchronize(stream->stream);
+        if (result != FIG_CU_SUCCESS) fig_cuda_gpu_refuse(&dev->gpu, result, "cuStreamSynchronize");
+    }
+    for (int i = 0; i < 2; i++)
+        if (stream->marks[i] != NULL) dev->gpu.cu->EventDestroy(stream->marks[i]);
+    if (stream->ours) dev->gpu.cu->StreamDestroy(stream->stream);
+    fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
+    free(stream);
+}
+
+static fig_status end_stream(fig_dev *dev, fig_dev_stream *stream) {
+    FIG_TRY(check_not_capturing(dev, stream));
+    CU_TRY(&dev->gpu, StreamSynchronize, stream->stream);
+    stream->pending = 0;
+    return FIG_OK;
+}
+
+/* At least one look, however short the bound. */
+static fig_status poll_stream(fig_dev *dev, fig_dev_stream *stream, int64_t timeout_us) {
+    const int64_t begin_ns = fig_clock_ns();
+    int64_t nap_us = NAP_US, spent_us = 0;
+    FIG_TRY(check_not_capturing(dev, stream));
+    for (int looks = 1;; looks++) {
+        fig_cu_result result = dev->gpu.cu->StreamQuery(stream->stream);
+        if (result == FIG_CU_SUCCESS) break;
+        if (result != FIG_CU_NOT_READY)
+            return fig_cuda_gpu_refuse(&dev->gpu, result, "cuStreamQuery");
+        spent_us = (fig_clock_ns() - begin_ns) / 1000;
+        if (spent_us >= timeout_us)
+            return fig_fail(FIG_TIMEOUT,
+                            "still running after %" PRId64 " us: at most %" PRId64 " steps to end",
+                            timeout_us, stream->pending);
+        if (looks <= YIELD_COUNT) {
+            sched_yield();
+            continue;
+        }
+        const int64_t left_us = timeout_us - spent_us;
+        struct timespec nap = {0, (long)(nap_us < left_us ? nap_us : left_us) * 1000};
+        nanosleep(&nap, NULL);
+        nap_us = nap_us * 2 < NAP_LIMIT_US ? nap_us * 2 : NAP_LIMIT_US;
+    }
+    stream->pending = 0;
+    return FIG_OK;
+}
+
+static fig_status cuda_stream_wait(fig_dev *dev, fig_dev_stream *stream, int64_t timeout_us) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_wait"));
+    fig_status status =
+        timeout_us < 0 ? end_stream(dev, stream) : poll_stream(dev, stream, timeout_us);
+    return fig_cuda_gpu_leave(&dev->gpu, status);
+}
+
+static fig_status look_at_stream(fig_dev *dev, fig_dev_stream *stream, fig_status *fault) {
+    fig_cu_result result = dev->gpu.cu->StreamQuery(stream->stream);
+    if (result == FIG_CU_SUCCESS) stream->pending = 0;
+    if (result == FIG_CU_SUCCESS || result == FIG_CU_NOT_READY) return FIG_OK;
+    fig_status status = fig_cuda_gpu_refuse(&dev->gpu, result, "cuStreamQuery");
+    if (status == FIG_LOST) *fault = FIG_LOST;
+    return status;
+}
+
+/* `pending` counts from the last time that the stream was seen idle: which of its launches have
+ * ended since, the driver does not say without an event behind each. */
+static fig_status cuda_stream_query(fig_dev *dev, fig_dev_stream *stream, int64_t *pending,
+                                    fig_status *fault) {
+    *pending = stream->pending;
+    *fault = dev->gpu.lost[0] == '\0' ? FIG_OK : FIG_LOST;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "stream_query"));
+    FIG_TRY(fig_cuda_gpu_check(&dev->gpu));
+    FIG_TRY(fig_cuda_gpu_relax(&dev->gpu));
+    fig_status status = look_at_stream(dev, stream, fault);
+    *pending = stream->pending;
+    return fig_cuda_gpu_leave(&dev->gpu, status);
+}
+
+static fig_cu_stream stream_of(const fig_dev_stream *own, void *stream) {
+    return stream != NULL ? (fig_cu_stream)stream : own->stream;
+}
+
+static fig_status cuda_stream_capture(fig_dev *dev, fig_dev_stream *own, void *stream,
+                                      uint64_t *capture) {
+    fig_cuda_splice seen;
+    *capture = 0;
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_capture"));
+    fig_status status = fig_cuda_splice_look(&dev->gpu, stream_of(own, stream), &seen);
+    *capture = seen.capture;
+    return fig_cuda_gpu_leave(&dev->gpu, status);
+}
+
+/* The one fault that work on a GPU can have is the loss of its context, which stays. */
+static fig_status cuda_stream_take_fault(fig_dev *dev, fig_dev_stream *stream) {
+    (void)stream;
+    return fig_cuda_gpu_check(&dev->gpu);
+}
+
+/* An event is made for a mark's first use: most streams have none. */
+static fig_status set_mark(fig_dev *dev, fig_dev_stream *stream, fig_cu_event *mark) {
+    fig_cu_event made;
+    FIG_TRY(check_not_capturing(dev, stream));
+    if (*mark == NULL) {
+        CU_TRY(&dev->gpu, EventCreate, &made, FIG_CU_EVENT_TIMED);
+        *mark = made;
+    }
+    CU_TRY(&dev->gpu, EventRecord, *mark, stream->stream);
+    return FIG_OK;
+}
+
+static fig_status cuda_stream_mark(fig_dev *dev, fig_dev_stream *stream, int32_t which) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_mark"));
+    return fig_cuda_gpu_leave(&dev->gpu, set_mark(dev, stream, &stream->marks[which]));
+}
+
+static fig_status time_marks(fig_dev *dev, fig_dev_stream *stream, double *ns) {
+    float ms;
+    assert(stream->marks[0] != NULL && stream->marks[1] != NULL);
+    CU_TRY(&dev->gpu, EventSynchronize, stream->marks[1]);
+    CU_TRY(&dev->gpu, EventElapsedTime, &ms, stream->marks[0], stream->marks[1]);
+    *ns = (double)ms * 1e6;
+    return FIG_OK;
+}
+
+static fig_status cuda_stream_between(fig_dev *dev, fig_dev_stream *stream, double *ns) {
+    *ns = 0;
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_between"));
+    return fig_cuda_gpu_leave(&dev->gpu, time_marks(dev, stream, ns));
+}
+
+/* Where each end lies the driver sees by its address: what a caller has bound may be memory of the
+ * GPU, or pinned and mapped, or managed. */
+static fig_status copy(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                       size_t bytes) {
+    FIG_TRY(check_not_capturing(dev, stream));
+    if (bytes > 0)
+        CU_TRY(&dev->gpu, MemcpyAsync, address_of(to), address_of(from), bytes, stream->stream);
+    return end_stream(dev, stream);
+}
+
+static fig_status push(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                       size_t bytes) {
+    FIG_TRY(check_not_capturing(dev, stream));
+    CU_TRY(&dev->gpu, MemcpyAsync, address_of(to), address_of(from), bytes, stream->stream);
+    return FIG_OK;
+}
+
+static fig_status cuda_push(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                            size_t bytes) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "push"));
+    return fig_cuda_gpu_leave(&dev->gpu, push(dev, stream, to, from, bytes));
+}
+
+static fig_status cuda_copy_in(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                               size_t bytes) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "copy_in"));
+    return fig_cuda_gpu_leave(&dev->gpu, copy(dev, stream, to, from, bytes));
+}
+
+static fig_status cuda_copy_out(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                                size_t bytes) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "copy_out"));
+    return fig_cuda_gpu_leave(&dev->gpu, copy(dev, stream, to, from, bytes));
+}
+
+/* ---- Graphs -------------------------------------------------------------------------------- */
+
+static void cuda_graph_destroy(fig_dev *dev, fig_dev_graph *graph) {
+    if (graph == NULL) return;
+    fig_cuda_gpu_enter_to_free(&dev->gpu);
+    if (graph->exec != NULL) {
+        dev->gpu.cu->GraphExecDestroy(graph->exec);
+        fig_cuda_work_release(graph->work, &dev->gpu);
+    }
+    fig_cuda_work_release(graph->work, &dev->gpu);
+    fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
+    free(graph);
+}
+
+static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
+    *out = NULL;
+    FIG_TRY(enter(dev, FIG_DRIVER, "graph_create"));
+    fig_dev_graph *graph = calloc(1, sizeof *graph);
+    fig_status status = graph != NULL
+                            ? fig_cuda_work_create(&graph->work, &dev->gpu)
+                            : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *graph);
+    if (status == FIG_OK) {
+        *out = graph;
+    } else {
+        free(graph);
+    }
+    return fig_cuda_gpu_leave(&dev->gpu, status);
+}
+
+static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
+                                    const fig_dev_launch *launch, fig_dev_after after) {
+    assert(launch->op < FIG_OP_KERNEL_COUNT);
+    assert(launch->params_bytes == fig_kernel_table[launch->op].params_bytes);
+    FIG_TRY(enter(dev, FIG_DRIVER, "graph_kernel"));
+    return fig_cuda_gpu_leave(
+        &dev->gpu, fig_cuda_work_kernel(graph->work, &dev->gpu, &dev->kernels, launch, after));
+}
+
+static fig_status cuda_graph_call(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
+                                  fig_dev_after after) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "graph_call"));
+    return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_work_call(graph->work, &dev->gpu, call, after));
+}
+
+/* An exec costs device memory, and a graph that is only ever captured needs none. */
+static fig_status append(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own, fig_cu_stream on,
+                         fig_graph_refs *refs) {
+    fig_cuda_splice splice;
+    fig_cuda_gpu *gpu = &dev->gpu;
+    if (graph->exec == NULL) FIG_TRY(fig_cuda_work_check(graph->work, gpu));
+    FIG_TRY(fig_cuda_splice_look(gpu, on, &splice));
+    if (splice.capture != 0) return fig_cuda_splice_add(gpu, on, &splice, graph->work->graph, refs);
+    if (graph->exec == NULL) FIG_TRY(fig_cuda_work_instantiate(graph->work, gpu, &graph->exec));
+    CU_TRY(gpu, GraphLaunch, graph->exec, on);
+    own->pending += on == own->stream;
+    return FIG_OK;
+}
+
+static fig_status cuda_graph_append(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own,
+                                    void *stream, fig_graph_refs *refs) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "graph_append"));
+    return fig_cuda_gpu_leave(&dev->gpu, append(dev, graph, own, stream_of(own, stream), refs));
+}
+
+/* ---- Execs --------------------------------------------------------------------------------- */
+
+static void cuda_exec_destroy(fig_dev *dev, fig_dev_exec *exec) {
+    if (exec == NULL) return;
+    fig_cuda_gpu_enter_to_free(&dev->gpu);
+    dev->gpu.cu->GraphExecDestroy(exec->exec);
+    fig_cuda_work_release(exec->work, &dev->gpu);
+    fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
+    free(exec);
+}
+
+static fig_status cuda_exec_create(fig_dev *dev, fig_dev_exec **out, const fig_dev_graph *graph) {
+    *out = NULL;
+    FIG_TRY(enter(dev, FIG_DRIVER, "exec_create"));
+    fig_dev_exec *exec = calloc(1, sizeof *exec);
+    fig_status status = exec != NULL
+                            ? fig_cuda_work_instantiate(graph->work, &dev->gpu, &exec->exec)
+                            : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *exec);
+    if (status == FIG_OK) {
+        exec->work = graph->work;
+        *out = exec;
+    } else {
+        free(exec);
+    }
+    return fig_cuda_gpu_leave(&dev->gpu, status);
+}
+
+/* Launches in flight keep the params that they were launched with: the driver sees to it. */
+static fig_status cuda_exec_patch(fig_dev *dev, fig_dev_exec *exec, uint32_t node,
+                                  const void *params, size_t params_bytes) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "exec_patch"));
+    return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_work_patch(exec->work, &dev->gpu, exec->exec,
+                                                             node, params, params_bytes));
+}
+
+/* A stream knows its context, and an exec those of its nodes: none is made current. */
+static fig_status cuda_exec_launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *stream) {
+    assert(exec->stream == NULL || exec->stream == stream);
+    FIG_TRY(count_call(dev, FIG_DRIVER, "exec_launch"));
+    FIG_TRY(fig_cuda_gpu_check(&dev->gpu));
+    CU_TRY(&dev->gpu, GraphLaunch, exec->exec, stream->stream);
+    exec->stream = stream;
+    stream->pending++;
+    return FIG_OK;
+}
+
+const fig_device_api fig_device_cuda = {
+    .name = "cuda",
+    .kind = FIG_DEVICE_CUDA,
+    .open = cuda_open,
+    .close = cuda_close,
+    .read_traits = cuda_read_traits,
+    .bind_thread = cuda_bind_thread,
+    .allocate = cuda_allocate,
+    .release = cuda_release,
+    .copy_in = cuda_copy_in,
+    .copy_out = cuda_copy_out,
+    .push = cuda_push,
+    .stream_open = cuda_stream_open,
+    .stream_close = cuda_stream_close,
+    .stream_wait = cuda_stream_wait,
+    .stream_query = cuda_stream_query,
+    .stream_take_fault = cuda_stream_take_fault,
+    .stream_mark = cuda_stream_mark,
+    .stream_between = cuda_stream_between,
+    .stream_capture = cuda_stream_capture,
+    .graph_create = cuda_graph_create,
+    .graph_destroy = cuda_graph_destroy,
+    .graph_kernel = cuda_graph_kernel,
+    .graph_call = cuda_graph_call,
+    .graph_append = cuda_graph_append,
+    .exec_create = cuda_exec_create,
+    .exec_destroy = cuda_exec_destroy,
+    .exec_patch = cuda_exec_patch,
+    .exec_launch = cuda_exec_launch,
+};

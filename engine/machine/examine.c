@@ -1,0 +1,337 @@
+/* examine.c: look at the machine and say what is there, what is missing, and what to do about it.
+ *
+ * Leaves the questions to cuda_gpu.c, cuda_probe.c, topology.c and ping.c, and to programs how
+ * findings are shown. Invariant: whatever is missing or fails is told once and ends only what
+ * depends on it; what was opened for a finding is closed behind it. */
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/cuda/cuda_probe.h"
+#include "engine/device.h"
+#include "engine/machine/ping.h"
+#include "engine/machine/placement.h"
+#include "planner/status.h"
+
+enum { TEXT_LIMIT = 640, SUBJECT_LIMIT = 32, PINNED_BYTES = 1 << 20 };
+
+typedef struct examination {
+    fig_find find;
+    void *user;
+    int32_t ordinal;
+    fig_cuda_gpu gpu;       /* that one, where it can be used */
+    fig_topology *topology; /* NULL: none was found */
+    fig_topology_info machine;
+} examination;
+
+/* ---- Telling ------------------------------------------------------------------------------- */
+
+/* What is told in one breath: how bad, of what, what to do. */
+typedef struct remark {
+    fig_verdict verdict;
+    const char *subject;
+    const char *advice; /* NULL: nothing is to be done */
+} remark;
+
+__attribute__((format(printf, 3, 4))) static void tell(const examination *e, remark about,
+                                                       const char *format, ...) {
+    char text[TEXT_LIMIT];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    const fig_finding finding = {.size = sizeof finding,
+                                 .verdict = about.verdict,
+                                 .subject = about.subject,
+                                 .text = text,
+                                 .advice = about.advice != NULL ? about.advice : ""};
+    e->find(e->user, &finding);
+}
+
+/* The last sentence, without the name of the device, which the subject says. */
+static const char *reason(void) {
+    static const char *const prefixes[] = {"cuda device: ", "topology: ", "engine: "};
+    const char *sentence = fig_message();
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (strncmp(sentence, prefixes[i], strlen(prefixes[i])) == 0)
+            return sentence + strlen(prefixes[i]);
+    return sentence;
+}
+
+/* A failure in the last sentence's words, where there is one. Returns 1 where there is none. */
+static int is_fine(const examination *e, fig_status status, const char *subject) {
+    if (status == FIG_OK) return 1;
+    tell(e, (remark){FIG_FAULT, subject, NULL}, "%s", reason());
+    return 0;
+}
+
+static const char *plural(int32_t count) {
+    return count == 1 ? "" : "s";
+}
+
+/* ---- Library and driver -------------------------------------------------------------------- */
+
+static void examine_library(const examination *e) {
+    const int32_t version = fig_version();
+    int count = 0;
+    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++)
+        for (int path = 0; path < FIG_IMAGE_PATH_COUNT; path++)
+            count += fig_cuda_api_table()->image((fig_op)op, (fig_image_path)path).bytes != NULL;
+    char name[SUBJECT_LIMIT];
+    snprintf(name, sizeof name, "libfigraph %d.%d.%d", (int)(version / 10000),
+             (int)(version / 100 % 100), (int)(version % 100));
+    if (count > 0)
+        tell(e, (remark){FIG_FINE, "library", NULL},
+             "%s holds %d kernel images, for compute capability 9.0 and for 8.0 and later", name,
+             count);
+    else
+        tell(e,
+             (remark){FIG_ADVICE, "library",
+                      "for a GPU, build it again where nvcc is found: make NVCC=path/to/nvcc"},
+             "%s holds no kernel images: it was built without nvcc and runs on the host alone",
+             name);
+}
+
+/* Returns how many GPUs there are. */
+static int examine_driver(const examination *e) {
+    int count;
+    const fig_status status = fig_cuda_gpu_count(&count);
+    const int version = fig_cuda_api_table()->version;
+    if (status == FIG_OK)
+        tell(e, (remark){FIG_FINE, "driver", NULL},
+             "it is of CUDA %d.%d, of which %d.%d is needed, and sees %d GPU%s", version / 1000,
+             version % 1000 / 10, FIG_CU_LEAST_VERSION / 1000, FIG_CU_LEAST_VERSION % 1000 / 10,
+             count, plural(count));
+    else
+        tell(e,
+             (remark){FIG_ADVICE, "driver",
+                      "for a GPU, install NVIDIA's driver of CUDA 12.4 or later and, in a "
+                      "container, let it in; without one all runs on the host"},
+             "%s", reason());
+    return count;
+}
+
+/* ---- GPUs ---------------------------------------------------------------------------------- */
+
+static fig_status describe_gpu(const examination *e, int ordinal, const char *subject) {
+    fig_cuda_gpu gpu;
+    char name[128] = "", node[64] = "";
+    size_t bytes = 0;
+    FIG_TRY(fig_cuda_gpu_look(&gpu, ordinal, 0));
+    CU_TRY(&gpu, DeviceGetName, name, sizeof name, gpu.device);
+    CU_TRY(&gpu, DeviceTotalMem, &bytes, gpu.device);
+    if (gpu.node >= 0) snprintf(node, sizeof node, ", beside NUMA node %" PRId32, gpu.node);
+    const int capability = gpu.traits.compute_capability;
+    const int is_old = capability < FIG_CUDA_GPU_LEAST_CAPABILITY;
+    tell(e,
+         (remark){is_old ? FIG_ADVICE : FIG_FINE, subject,
+                  is_old ? "use another: this library needs compute capability 8.0" : NULL},
+         "%s, compute capability %d.%d, %" PRId32 " SMs, %.1f GiB%s%s", name, capability / 10,
+         capability % 10, gpu.traits.sm_count, (double)bytes / (1 << 30), node,
+         is_old                         ? ""
+         : gpu.path == FIG_IMAGE_HOPPER ? "; runs the kernels made for 9.0"
+                                        : "; runs the kernels made for 8.0 and later");
+    return FIG_OK;
+}
+
+static void examine_gpus(const examination *e, int count) {
+    for (int ordinal = 0; ordinal < count; ordinal++) {
+        char subject[SUBJECT_LIMIT];
+        snprintf(subject, sizeof subject, "gpu %d", ordinal);
+        is_fine(e, describe_gpu(e, ordinal, subject), subject);
+    }
+}
+
+/* ---- Topology ------------------------------------------------------------------------------ */
+
+static void examine_topology(examination *e) {
+    if (!is_fine(e, fig_topology_open(&e->topology, NULL), "topology")) return;
+    fig_topology_read_info(e->topology, &e->machine);
+    const fig_topology_info *m = &e->machine;
+    tell(e, (remark){FIG_FINE, "topology", NULL},
+         "%" PRId32 " package%s, %" PRId32 " core%s, %" PRId32 " thread%s, %" PRId32
+         " NUMA node%s: %s",
+         m->packages, plural(m->packages), m->cores, plural(m->cores), m->threads,
+         plural(m->threads), m->nodes, plural(m->nodes), m->node_list);
+}
+
+/* 0, or why the system does not place memory on the node. */
+static fig_status try_placing(const examination *e, int32_t node, int *refusal) {
+    fig_topology_block block = {.node = node, .bytes = 1};
+    FIG_TRY(fig_topology_allocate(e->topology, &block));
+    *refusal = block.refusal;
+    fig_topology_release(e->topology, block.address, block.bytes);
+    return FIG_OK;
+}
+
+static void examine_thread(const examination *e, int32_t node, const char *list) {
+    if (fig_topology_is_beside(e->topology, node))
+        tell(e, (remark){FIG_FINE, "placement", NULL},
+             "GPU %" PRId32 " is beside node %" PRId32 ", threads %s, where this thread may run",
+             e->ordinal, node, list);
+    else
+        tell(e,
+             (remark){FIG_ADVICE, "placement",
+                      "call fig_engine_bind_thread from the thread that steps, or start the "
+                      "process with numactl --cpunodebind"},
+             "GPU %" PRId32 " is beside node %" PRId32
+             ", threads %s, and this thread may run on none of them",
+             e->ordinal, node, list);
+}
+
+static void examine_placement(const examination *e) {
+    const int32_t node = e->gpu.node;
+    char list[FIG_TOPOLOGY_LIST_BYTES];
+    int refusal = 0;
+    if (e->topology == NULL) return;
+    if (e->machine.nodes == 1) {
+        tell(e, (remark){FIG_FINE, "placement", NULL},
+             "all cores and all memory are equally near to GPU %" PRId32, e->ordinal);
+        return;
+    }
+    if (node < 0) {
+        tell(e,
+             (remark){FIG_ADVICE, "placement",
+                      "if you know it, name it as numa_node when an engine is opened"},
+             "the system does not tell which of %" PRId32 " NUMA nodes GPU %" PRId32 " is beside",
+             e->machine.nodes, e->ordinal);
+        return;
+    }
+    if (!fig_topology_has_node(e->topology, node)) {
+        tell(e,
+             (remark){FIG_ADVICE, "placement",
+                      "let the container, or the job, have cores and memory of that node"},
+             "GPU %" PRId32 " is beside node %" PRId32 ", and this process may use %s alone",
+             e->ordinal, node, e->machine.node_list);
+        return;
+    }
+    fig_topology_list_threads(e->topology, node, list);
+    examine_thread(e, node, list);
+    if (!is_fine(e, try_placing(e, node, &refusal), "placement") || refusal == 0) return;
+    tell(e,
+         (remark){FIG_ADVICE, "placement",
+                  "in a container, allow mbind: docker run --cap-add SYS_NICE"},
+         "the system does not place memory on node %" PRId32 ": %s; the ring lies anywhere", node,
+         strerror(refusal));
+}
+
+/* ---- Memory and NCCL ----------------------------------------------------------------------- */
+
+/* As an engine gets its ring. Returns 1 where the GPU can be opened. */
+static int try_pinned(const examination *e, const char *gpu) {
+    const fig_engine_options options = {.size = sizeof options, .ordinal = e->ordinal};
+    fig_dev *dev;
+    fig_block block;
+    if (!is_fine(e, fig_device_cuda.open(&dev, &options), gpu)) return 0;
+    const fig_status status =
+        fig_device_cuda.allocate(dev, &block, FIG_MEMORY_PINNED, PINNED_BYTES);
+    if (status == FIG_OK)
+        tell(e, (remark){FIG_FINE, "pinned", NULL}, "1 MiB of the host's memory can be pinned");
+    else
+        tell(e,
+             (remark){FIG_FAULT, "pinned",
+                      "look for a limit of this process's or container's "
+                      "memory; it is not that of locked memory"},
+             "%s", reason());
+    fig_device_cuda.release(dev, &block);
+    fig_device_cuda.close(dev);
+    return 1;
+}
+
+static void examine_nccl(const examination *e) {
+    int (*get_version)(int *) = NULL;
+    int version = 0;
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    void *entry = library != NULL ? dlsym(library, "ncclGetVersion") : NULL;
+    memcpy(&get_version, &entry, sizeof entry);
+    if (get_version != NULL && get_version(&version) == 0)
+        tell(e, (remark){FIG_FINE, "nccl", NULL}, "libnccl.so.2 is of version %d.%d.%d",
+             version / 10000, version / 100 % 100, version % 100);
+    else
+        tell(e, (remark){FIG_ADVICE, "nccl", "install NCCL 2 if you need tensor parallelism"},
+             "libnccl.so.2 %s", library == NULL ? "is not there" : "does not tell its version");
+    if (library != NULL) dlclose(library);
+}
+
+/* ---- The driver, tried --------------------------------------------------------------------- */
+
+static void try_edges(const examination *e, fig_cuda_gpu *gpu) {
+    int alone, together;
+    if (gpu->path != FIG_IMAGE_HOPPER) return; /* whose graphs have full edges alone */
+    if (!is_fine(e, fig_cuda_probe_edges(gpu, 0, &alone), "edges")) return;
+    if (!alone) {
+        tell(e, (remark){FIG_FAULT, "edges", "use another driver"},
+             "the driver does not keep the kind of an edge: programmatic edges become full, or "
+             "full ones programmatic");
+        return;
+    }
+    if (!is_fine(e, fig_cuda_probe_edges(gpu, 1, &together), "edges")) return;
+    tell(e, (remark){FIG_FINE, "edges", NULL}, "%s",
+         together ? "the driver keeps the kind of every edge"
+                  : "the driver gives all edges of one call the kind of the first, a known fault; "
+                    "this library adds each by itself");
+}
+
+static void try_captures(const examination *e, fig_cuda_gpu *gpu) {
+    int taken;
+    if (is_fine(e, fig_cuda_probe_launch(gpu, &taken), "capture"))
+        tell(e, (remark){FIG_FINE, "capture", NULL},
+             taken ? "the driver takes the launch of a graph into a capture, which is not needed"
+                   : "the driver refuses to launch a graph into a capture (error 900), as all do");
+    if (is_fine(e, fig_cuda_probe_splice(gpu), "splice"))
+        tell(e, (remark){FIG_FINE, "splice", NULL},
+             "segments can be appended to a caller's capture");
+}
+
+static void try_driver(const examination *e, const char *subject) {
+    fig_cuda_gpu gpu = e->gpu;
+    if (is_fine(e, fig_cuda_gpu_open(&gpu), subject) &&
+        is_fine(e, fig_cuda_gpu_enter(&gpu), subject)) {
+        try_edges(e, &gpu);
+        try_captures(e, &gpu);
+        fig_cuda_gpu_leave(&gpu, FIG_OK);
+    }
+    fig_cuda_gpu_close(&gpu);
+}
+
+static void try_step(const examination *e, const fig_engine_options *options,
+                     const fig_traits *traits) {
+    fig_ping ping;
+    if (!is_fine(e, fig_ping_run(options, traits, &ping), "steps")) return;
+    tell(e, (remark){FIG_FINE, "steps", NULL},
+         "%" PRId32 " steps of the tutorial on %s, %" PRId64 ".%" PRId64
+         " us of the host to plan one and %" PRId64 ".%" PRId64 " us to launch it",
+         ping.steps, options->device == FIG_DEVICE_HOST ? "the host" : "the GPU",
+         ping.stage_ns / 1000, ping.stage_ns / 100 % 10, ping.launch_ns / 1000,
+         ping.launch_ns / 100 % 10);
+}
+
+static void try_gpu(examination *e) {
+    const fig_engine_options options = {
+        .size = sizeof options, .device = FIG_DEVICE_CUDA, .ordinal = e->ordinal};
+    char subject[SUBJECT_LIMIT];
+    snprintf(subject, sizeof subject, "gpu %" PRId32, e->ordinal);
+    if (!is_fine(e, fig_cuda_gpu_find(&e->gpu, e->ordinal, 0), subject)) return;
+    examine_placement(e);
+    if (!try_pinned(e, subject)) return;
+    try_driver(e, subject);
+    try_step(e, &options, &e->gpu.traits);
+}
+
+fig_status fig_examine(int32_t ordinal, fig_find find, void *user) {
+    const fig_engine_options host = {.size = sizeof host, .device = FIG_DEVICE_HOST};
+    if (find == NULL) return fig_fail(FIG_INVALID, "examine: find is NULL");
+    examination e = {.find = find, .user = user, .ordinal = ordinal};
+    examine_library(&e);
+    examine_gpus(&e, examine_driver(&e));
+    examine_topology(&e);
+    examine_nccl(&e);
+    if (ordinal >= 0)
+        try_gpu(&e);
+    else
+        try_step(&e, &host, NULL);
+    fig_topology_close(e.topology);
+    return FIG_OK;
+}

@@ -1,0 +1,169 @@
+/* test_thread_check.c: an engine is one thread's at a time: a second one is refused where the build
+ * looks for it, and costs nothing where it does not. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "tests/support/gate.h"
+
+/* Bounds how long any test may take: a hang is a failure. */
+enum { ALARM_S = 120 };
+
+static int set_up(void **state) {
+    (void)state;
+    alarm(ALARM_S);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    alarm(0);
+    return 0;
+}
+
+#ifdef FIG_CHECK_THREADS
+
+#define REFUSED(call)                                                                              \
+    do {                                                                                           \
+        assert_int_equal((call), FIG_INVALID);                                                     \
+        assert_string_equal(fig_message(),                                                         \
+                            "engine: two threads are in it at once, it is one thread's");          \
+    } while (0)
+
+typedef struct waiter {
+    fig_gate *gate;
+    fig_status status;
+} waiter;
+
+static void *wait_for_the_gate(void *user) {
+    waiter *w = user;
+    w->status = fig_engine_wait(w->gate->engine, FIG_GATE_BOUND_US);
+    return NULL;
+}
+
+/* Until the other thread is inside; white box, since from outside nobody can tell. */
+static void wait_until_inside(const fig_engine *engine) {
+    const struct timespec pause = {0, 100000};
+    while (__atomic_load_n(&engine->owner.inside, __ATOMIC_ACQUIRE) == 0)
+        nanosleep(&pause, NULL);
+}
+
+static void refuse_every_call(fig_engine *engine) {
+    float word = 0;
+    fig_progress progress = {.size = sizeof progress};
+    const fig_step step = fig_gate_step(2);
+    const fig_span span = {.size = sizeof span, .name = "spare", .bytes = sizeof word};
+    const int32_t page = 0;
+    const fig_pages pages = {.size = sizeof pages, .count = 1, .pages = &page};
+    const fig_append all = {.size = sizeof all, .bucket = 1};
+    REFUSED(fig_engine_stage(engine, &step));
+    REFUSED(fig_engine_launch(engine));
+    REFUSED(fig_engine_step(engine, &step));
+    REFUSED(fig_engine_take_back(engine));
+    REFUSED(fig_engine_wait(engine, 0));
+    REFUSED(fig_engine_poll(engine, &progress));
+    REFUSED(fig_engine_prepare(engine));
+    REFUSED(fig_gate_bind(engine, "spare", NULL, 0));
+    REFUSED(fig_engine_register(engine, "gemm", fig_gate_callback, NULL));
+    REFUSED(fig_engine_write(engine, &span, &word));
+    REFUSED(fig_engine_read(engine, &span, &word));
+    REFUSED(fig_engine_set_pages(engine, &pages));
+    REFUSED(fig_engine_append(engine, &all));
+}
+
+/* One thread waits inside for a step whose call is held up. */
+static void a_second_thread_is_refused_and_the_first_goes_on(void **state) {
+    (void)state;
+    fig_gate g;
+    pthread_t thread;
+    fig_gate_open(&g, NULL);
+    g.held = 1;
+    fig_gate_run(&g, 4);
+    sem_wait(&g.entered);
+    waiter w = {&g, FIG_LOST};
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_the_gate, &w), 0);
+    wait_until_inside(g.engine);
+    refuse_every_call(g.engine);
+    const fig_engine_stats stats = fig_gate_stats(g.engine); /* any thread's */
+    assert_int_equal(stats.staged, 1);
+    assert_int_equal(stats.launched, 1);
+    sem_post(&g.leave);
+    pthread_join(thread, NULL);
+    g.held = 0;
+    assert_int_equal(w.status, FIG_OK);
+    fig_gate_check(g.x, g.act, 4);
+    assert_int_equal(g.engine->owner.inside, 0);
+    fig_gate_run(&g, 2);
+    fig_gate_wait(&g);
+    assert_int_equal(g.calls, 2);
+    fig_gate_close(&g);
+}
+
+/* One after another they may: a lock of the caller's is enough. */
+static void *step_once(void *user) {
+    fig_gate *g = user;
+    const fig_step step = fig_gate_step(3);
+    fig_engine_step(g->engine, &step);
+    return NULL;
+}
+
+static void threads_that_take_turns_are_let_in(void **state) {
+    (void)state;
+    fig_gate g;
+    fig_gate_open(&g, NULL);
+    for (int i = 0; i < 4; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, step_once, &g), 0);
+        pthread_join(thread, NULL);
+        fig_gate_wait(&g);
+        assert_int_equal(g.calls, i + 1);
+    }
+    fig_gate_close(&g);
+}
+
+/* A call that fails leaves too. */
+static void a_call_that_fails_leaves(void **state) {
+    (void)state;
+    fig_gate g;
+    fig_gate_open(&g, NULL);
+    assert_int_equal(fig_engine_launch(g.engine), FIG_INVALID);
+    assert_string_equal(fig_message(), "launch: nothing is staged");
+    assert_int_equal(fig_engine_take_back(g.engine), FIG_INVALID);
+    assert_int_equal(fig_gate_bind(g.engine, "nobody", NULL, 0), FIG_INVALID);
+    assert_int_equal(g.engine->owner.inside, 0);
+    fig_gate_close(&g);
+}
+
+#else
+
+/* Two at once, by one thread: neither is refused and nothing is counted. */
+static void a_release_build_counts_nobody(void **state) {
+    (void)state;
+    fig_thread_check owner = {0};
+    assert_int_equal(fig_thread_check_enter(&owner), FIG_OK);
+    assert_int_equal(fig_thread_check_enter(&owner), FIG_OK);
+    assert_int_equal(owner.inside, 0);
+    assert_int_equal(fig_thread_check_leave(&owner, FIG_BUSY), FIG_BUSY);
+    assert_int_equal(owner.inside, 0);
+}
+
+#endif
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+#ifdef FIG_CHECK_THREADS
+        cmocka_unit_test(a_second_thread_is_refused_and_the_first_goes_on),
+        cmocka_unit_test(threads_that_take_turns_are_let_in),
+        cmocka_unit_test(a_call_that_fails_leaves),
+#else
+        cmocka_unit_test(a_release_build_counts_nobody),
+#endif
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
