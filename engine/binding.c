@@ -201,7 +201,8 @@ static fig_status measure_place(const fig_binding_table *table, uint32_t tensor,
 static void place_temps(fig_binding_table *table, uint8_t *workspace) {
     for (uint32_t i = 0; i < table->program->tensor_count; i++) {
         const fig_tensor_record *record = &table->program->tensors[i];
-        if (record->role != FIG_TEMP || table->graphs->workspace.temps[i] == UINT64_MAX) continue;
+        if (record->role != FIG_ROLE_TEMP || table->graphs->workspace.temps[i] == UINT64_MAX)
+            continue;
         fig_bound_place *place = &table->tensors[i].place;
         place->address = workspace + table->graphs->workspace.temps[i];
         place->extent = least_extent(table->program, record);
@@ -258,8 +259,8 @@ static fig_status look_up(const fig_binding_table *table, const char *name, uint
     *tensor = fig_program_find(table->graphs->program, name).id;
     if (*tensor == 0)
         return fig_fail(FIG_INVALID, "the program has no tensor %s", name == NULL ? "NULL" : name);
-    if (table->program->tensors[*tensor - 1].role != FIG_TEMP) return FIG_OK;
-    return fig_fail(FIG_INVALID, "tensor %s: FIG_TEMP, its contents are a step's own", name);
+    if (table->program->tensors[*tensor - 1].role != FIG_ROLE_TEMP) return FIG_OK;
+    return fig_fail(FIG_INVALID, "tensor %s: FIG_ROLE_TEMP, its contents are a step's own", name);
 }
 
 fig_status fig_binding_bind(fig_binding_table *table, const fig_binding *binding) {
@@ -319,7 +320,7 @@ static fig_status find_memory(fig_binding_table *table, uint32_t tensor) {
     const fig_tensor_record *record = &table->program->tensors[tensor - 1];
     const char *name = fig_program_tensor_name(table->program, tensor);
     if (table->tensors[tensor - 1].place.address != NULL) return FIG_OK;
-    if (record->role != FIG_STATE || record->symbol == FIG_SYMBOL_PAGES)
+    if (record->role != FIG_ROLE_STATE || record->symbol == FIG_SYMBOL_PAGES)
         return fig_fail(FIG_UNBOUND, "tensor %s is not bound", name);
     return fig_binding_bind(table, FIG_OPTIONS(fig_binding, .name = name));
 }
@@ -376,7 +377,7 @@ static uint32_t list_ranges(const fig_binding_table *table) {
     for (uint32_t i = 0; i < table->program->tensor_count; i++) {
         const fig_bound *bound = &table->tensors[i];
         const fig_tensor_record *record = &table->program->tensors[i];
-        if (!bound->needed || record->role == FIG_TEMP) continue;
+        if (!bound->needed || record->role == FIG_ROLE_TEMP) continue;
         uintptr_t begin = (uintptr_t)bound->place.address;
         uintptr_t end = begin + bound->place.span * fig_program_dtype_bytes(record->dtype);
         table->ranges[count++] = (fig_bound_range){begin, end, i + 1, bound->written};

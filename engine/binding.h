@@ -73,8 +73,8 @@ fig_status fig_binding_register(fig_binding_table *table, const char *call, fig_
 void fig_binding_mark(fig_binding_table *table, uint32_t first, uint32_t count);
 void fig_binding_unmark(fig_binding_table *table);
 
-/* The place of a tensor that a caller may bind; a FIG_STATE that nobody bound gets its memory here.
- * *tensor: its id. */
+/* The place of a tensor that a caller may bind; a FIG_ROLE_STATE that nobody bound gets its memory
+ * here. *tensor: its id. */
 fig_status fig_binding_find(fig_binding_table *table, const char *name, uint32_t *tensor);
 /* Pages of the smallest cache bound so far of those behind a page table; INT64_MAX: none is. */
 int64_t fig_binding_page_limit(const fig_binding_table *table, uint32_t page_table);

@@ -110,8 +110,8 @@ typedef struct fig_device_api {
     fig_status (*stream_capture)(fig_dev *dev, fig_dev_stream *own, void *stream,
                                  uint64_t *capture);
 
-    /* Nodes are numbered from 0 as they are added. FIG_CALL from graph_call: the callback failed or
-     * broke its capture; the graph can then only be destroyed. */
+    /* Nodes are numbered from 0 as they are added. FIG_CALLBACK from graph_call: the callback
+     * failed or broke its capture; the graph can then only be destroyed. */
     fig_status (*graph_create)(fig_dev *dev, fig_dev_graph **graph);
     void (*graph_destroy)(fig_dev *dev, fig_dev_graph *graph);
     fig_status (*graph_kernel)(fig_dev *dev, fig_dev_graph *graph, const fig_dev_launch *launch,

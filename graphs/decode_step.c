@@ -25,7 +25,7 @@ static fig_tensor layer_tensor(fig_program *program, const char *stem, int32_t l
     const layer_name name = name_of(stem, layer);
     info.size = sizeof info;
     info.name = name.text;
-    info.role = FIG_BOUND;
+    info.role = FIG_ROLE_BOUND;
     while (info.rank < 4 && info.dims[info.rank] != 0)
         info.rank++;
     return fig_program_tensor(program, &info);
@@ -51,8 +51,8 @@ static fig_tensor page_table(fig_program *program, const char *name) {
     if (spec->page_size == 0) return (fig_tensor){0};
     return fig_program_tensor(
         program,
-        FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_STATE, .dtype = FIG_I32, .rank = 2,
-                    .dims = {spec->sequence_limit, fig_spec_sequence_pages(spec)}));
+        FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_STATE, .dtype = FIG_I32,
+                    .rank = 2, .dims = {spec->sequence_limit, fig_spec_sequence_pages(spec)}));
 }
 
 /* 1: some layers have a window and others see all. */

@@ -245,7 +245,7 @@ void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
                             .bucket_count = (int32_t)graphs->bucket_count,
                             .node_count = (int32_t)view->node_count};
     for (uint32_t i = 0; i < view->tensor_count; i++)
-        ours.tensor_count += view->tensors[i].role != FIG_TEMP;
+        ours.tensor_count += view->tensors[i].role != FIG_ROLE_TEMP;
     for (uint32_t i = 0; i < graphs->bucket_count; i++)
         ours.relowered_count += graphs->digests[i] != graphs->made_digests[i];
     for (int i = 0; i < 64; i++) {
@@ -290,7 +290,7 @@ static fig_status fill_tensor(const fig_program_view *view, int32_t index, fig_t
     int32_t seen = 0;
     for (uint32_t id = 1; id <= view->tensor_count; id++) {
         const fig_tensor_record *record = &view->tensors[id - 1];
-        if (record->role == FIG_TEMP || seen++ != index) continue;
+        if (record->role == FIG_ROLE_TEMP || seen++ != index) continue;
         info->name = fig_program_tensor_name(view, id);
         info->role = (fig_role)record->role;
         info->dtype = (fig_dtype)record->dtype;

@@ -58,9 +58,9 @@ const char *fig_inspect_dtype(uint32_t dtype) {
 
 const char *fig_inspect_role(uint32_t role) {
     switch (role) {
-    case FIG_TEMP: return "temp";
-    case FIG_BOUND: return "bound";
-    case FIG_STATE: return "state";
+    case FIG_ROLE_TEMP: return "temp";
+    case FIG_ROLE_BOUND: return "bound";
+    case FIG_ROLE_STATE: return "state";
     }
     return "unknown";
 }
@@ -184,18 +184,19 @@ static fig_status prepare_summary(fig_inspect_summary *summary) {
     return fig_layer_fold_group(summary->view, &summary->groups, &summary->group_count);
 }
 
-static fig_status print_summary(fig_print *print, const fig_graphs *graphs, fig_format format) {
+static fig_status print_summary(fig_print *print, const fig_graphs *graphs,
+                                fig_print_format format) {
     fig_inspect_summary summary = {.graphs = graphs, .view = fig_program_view_of(graphs->program)};
     fig_status status = prepare_summary(&summary);
-    if (status == FIG_OK && format == FIG_JSON) fig_inspect_json_summary(print, &summary);
-    if (status == FIG_OK && format == FIG_TEXT) fig_inspect_text_summary(print, &summary);
+    if (status == FIG_OK && format == FIG_PRINT_JSON) fig_inspect_json_summary(print, &summary);
+    if (status == FIG_OK && format == FIG_PRINT_TEXT) fig_inspect_text_summary(print, &summary);
     free(summary.infos);
     free(summary.groups);
     return status;
 }
 
 static fig_status print_bucket(fig_print *print, const fig_graphs *graphs, uint32_t index,
-                               fig_format format) {
+                               fig_print_format format) {
     fig_inspect_bucket bucket = {.graphs = graphs,
                                  .view = fig_program_view_of(graphs->program),
                                  .index = index,
@@ -203,7 +204,7 @@ static fig_status print_bucket(fig_print *print, const fig_graphs *graphs, uint3
     FIG_TRY(fig_graphs_bucket(graphs, (int32_t)index, &bucket.info));
     FIG_TRY(fig_lower_bucket(bucket.view, &graphs->workspace, &graphs->buckets[index],
                              &bucket.lowered));
-    if (format == FIG_JSON) {
+    if (format == FIG_PRINT_JSON) {
         fig_inspect_json_bucket(print, &bucket);
     } else {
         fig_inspect_text_bucket(print, &bucket);
@@ -213,15 +214,15 @@ static fig_status print_bucket(fig_print *print, const fig_graphs *graphs, uint3
 }
 
 fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
-                            fig_write write, void *user) {
+                            fig_write_callback write, void *user) {
     fig_print_options ours;
     fig_print print = {.write = write, .user = user};
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_print_options"));
     if (graphs == NULL) return fig_fail(FIG_INVALID, "print: graphs is NULL");
     if (write == NULL) return fig_fail(FIG_INVALID, "print: write is NULL");
-    if (ours.format != FIG_TEXT && ours.format != FIG_JSON)
+    if (ours.format != FIG_PRINT_TEXT && ours.format != FIG_PRINT_JSON)
         return fig_fail(FIG_INVALID, "print: format is %d, limits %d to %d", (int)ours.format,
-                        FIG_TEXT, FIG_JSON);
+                        FIG_PRINT_TEXT, FIG_PRINT_JSON);
     /* A negative one is larger than any count. */
     if ((uint32_t)ours.bucket > graphs->bucket_count)
         return fig_fail(FIG_INVALID, "print: bucket is %" PRId32 ", there are %" PRIu32,

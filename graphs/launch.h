@@ -8,7 +8,7 @@
 #include "graphs/workspace.h"
 
 typedef enum fig_reloc_kind {
-    FIG_RELOC_ADDRESS = 1, /* of tensor id `symbol`, a FIG_TEMP too */
+    FIG_RELOC_ADDRESS = 1, /* of tensor id `symbol`, a FIG_ROLE_TEMP too */
     FIG_RELOC_STRIDE,      /* of tensor id `symbol`, dimension `item`, in elements: i64 */
     FIG_RELOC_EXTENT,      /* bound dims[0] of tensor id `symbol`: i64 */
     FIG_RELOC_WORKSPACE,   /* address of the workspace + addend */

@@ -17,7 +17,7 @@ static uint64_t state_bytes_of(const fig_program_view *view) {
     uint64_t bytes = 0;
     for (uint32_t id = 1; id <= view->tensor_count; id++) {
         const fig_tensor_record *record = &view->tensors[id - 1];
-        if (record->role != FIG_STATE || record->symbol == FIG_SYMBOL_PAGES) continue;
+        if (record->role != FIG_ROLE_STATE || record->symbol == FIG_SYMBOL_PAGES) continue;
         bytes += fig_program_tensor_bytes(view, id);
     }
     return bytes;

@@ -17,7 +17,7 @@ enum {
 
 /* Zeroed but for write and user. */
 typedef struct fig_print {
-    fig_write write;
+    fig_write_callback write;
     void *user;
     uint32_t column;
     uint32_t depth;  /* JSON brackets open */

@@ -149,9 +149,9 @@ static fig_status check_layout(const fig_tensor_record *record, const char *name
 static fig_status check_tensor(const fig_tensor_record *record, const fig_spec *spec,
                                const char *name) {
     uint64_t bytes;
-    if (record->role > FIG_STATE)
+    if (record->role > FIG_ROLE_STATE)
         return fig_fail(FIG_INVALID, "tensor %s: role is %d, limits 0 to %d", name, record->role,
-                        FIG_STATE);
+                        FIG_ROLE_STATE);
     if (fig_program_dtype_bytes(record->dtype) == 0)
         return fig_fail(FIG_INVALID, "tensor %s: dtype is %d, which no fig_dtype is", name,
                         record->dtype);
@@ -160,10 +160,10 @@ static fig_status check_tensor(const fig_tensor_record *record, const fig_spec *
     if (record->symbol > FIG_SYMBOL_PAGES)
         return fig_fail(FIG_FORMAT, "tensor %s: symbol is %d, limits 0 to %d", name, record->symbol,
                         FIG_SYMBOL_PAGES);
-    if (record->symbol == FIG_SYMBOL_PAGES && record->role == FIG_TEMP)
+    if (record->symbol == FIG_SYMBOL_PAGES && record->role == FIG_ROLE_TEMP)
         return fig_fail(FIG_INVALID,
                         "tensor %s: dims[0] is FIG_DIM_PAGES, which nothing bound gives a "
-                        "FIG_TEMP tensor",
+                        "FIG_ROLE_TEMP tensor",
                         name);
     FIG_TRY(check_layout(record, name));
     FIG_TRY(check_dims(record, name));
@@ -175,9 +175,9 @@ static fig_status check_tensor(const fig_tensor_record *record, const fig_spec *
 
 /* A record has narrower fields than what the caller gave, so those are checked first. */
 static fig_status make_record(fig_tensor_record *record, const fig_tensor_info *info) {
-    if ((uint32_t)info->role > FIG_STATE)
+    if ((uint32_t)info->role > FIG_ROLE_STATE)
         return fig_fail(FIG_INVALID, "tensor %s: role is %u, limits 0 to %d", info->name,
-                        (uint32_t)info->role, FIG_STATE);
+                        (uint32_t)info->role, FIG_ROLE_STATE);
     if (fig_program_dtype_bytes((uint32_t)info->dtype) == 0)
         return fig_fail(FIG_INVALID, "tensor %s: dtype is %u, which no fig_dtype is", info->name,
                         (uint32_t)info->dtype);

@@ -61,7 +61,7 @@ static fig_status place_all(fig_workspace *workspace, const fig_program_view *vi
     for (uint32_t id = 1; id <= view->tensor_count; id++) {
         uint64_t *offset = &workspace->temps[id - 1];
         *offset = UINT64_MAX;
-        if (view->tensors[id - 1].role == FIG_TEMP)
+        if (view->tensors[id - 1].role == FIG_ROLE_TEMP)
             FIG_TRY(place(end, fig_program_tensor_bytes(view, id), offset));
     }
     return FIG_OK;

@@ -16,7 +16,7 @@
 /* Offsets, each a multiple of 256. */
 typedef struct fig_workspace {
     uint64_t counters[FIG_CLASS_LIMIT], partials[FIG_CLASS_LIMIT], sums[FIG_CLASS_LIMIT];
-    uint64_t *temps; /* [tensor_count]: of a FIG_TEMP tensor; UINT64_MAX for others */
+    uint64_t *temps; /* [tensor_count]: of a FIG_ROLE_TEMP tensor; UINT64_MAX for others */
     uint64_t bytes;
 } fig_workspace;
 

@@ -29,7 +29,8 @@ extern "C" {
 #define FIG_VERSION 100 /* major * 10000 + minor * 100 + patch */
 
 /* ---- Status ---------------------------------------------------------------------------------- */
-typedef enum fig_status {
+typedef uint32_t fig_status;
+enum {
     FIG_OK = 0,
     FIG_INVALID = 10,     /* a field is wrong; the sentence names field, value and limit */
     FIG_TOO_LARGE = 11,   /* larger than a limit of the spec, or than every bucket */
@@ -37,7 +38,7 @@ typedef enum fig_status {
     FIG_UNSUPPORTED = 13, /* valid, but nothing in this library does it */
     FIG_BUSY = 20,        /* every slot is in flight: wait, then call again */
     FIG_TIMEOUT = 21,     /* the bound given ran out; nothing was changed */
-    FIG_CALL = 22,        /* a callback of the caller's returned other than 0 */
+    FIG_CALLBACK = 22,    /* a callback of the caller's returned other than 0 */
     FIG_IO = 30,          /* open, read, write, fsync or rename failed */
     FIG_FORMAT = 31,      /* not a .fig file, or a damaged one */
     FIG_STALE = 32,       /* a sound file that this library must capture anew */
@@ -45,7 +46,7 @@ typedef enum fig_status {
     FIG_NO_DEVICE = 41,   /* no driver, no such device, or a driver too old */
     FIG_DRIVER = 42,      /* the device refused a call; the engine is still usable */
     FIG_LOST = 43         /* sticky: the device is gone; only close is allowed */
-} fig_status;
+};
 
 FIG_API const char *fig_status_name(fig_status status); /* "FIG_BUSY" */
 /* This thread's last failure, "" if none; valid until its next. */
@@ -57,7 +58,8 @@ FIG_API int32_t fig_version(void);
 #define FIG_OPTIONS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
 
 /* ---- Spec ------------------------------------------------------------------------------------ */
-typedef enum fig_dtype {
+typedef uint32_t fig_dtype;
+enum {
     FIG_F32 = 1,
     FIG_F16 = 2,
     FIG_BF16 = 3,
@@ -65,7 +67,7 @@ typedef enum fig_dtype {
     FIG_E5M2 = 5,
     FIG_I32 = 8,
     FIG_I64 = 9
-} fig_dtype;
+};
 
 /* angle(p, i) = p * frequency(i) / scale, with frequency(i) = theta^(-2i / rotary_dim). Where
  * llama3_factor is set, frequencies whose wave is longer than llama3_context / llama3_low are
@@ -80,8 +82,10 @@ typedef struct fig_rope_spec {
     int32_t llama3_context;
 } fig_rope_spec;
 
-typedef enum fig_activation { FIG_SILU = 0, FIG_GELU, FIG_GELU_TANH } fig_activation;
-typedef enum fig_kv_layout { FIG_NHD = 0, FIG_HND } fig_kv_layout;
+typedef uint32_t fig_activation;
+enum { FIG_SILU = 0, FIG_GELU, FIG_GELU_TANH };
+typedef uint32_t fig_kv_layout;
+enum { FIG_NHD = 0, FIG_HND };
 
 typedef struct fig_spec {
     uint32_t size;
@@ -122,11 +126,12 @@ typedef struct fig_tensor {
     uint32_t id; /* 0: absent */
 } fig_tensor;
 
-typedef enum fig_role {
-    FIG_TEMP = 0, /* the engine's: contents live within one step */
-    FIG_BOUND,    /* the caller's: bound by name before the first step */
-    FIG_STATE     /* the engine's unless bound; zero at first, survives steps */
-} fig_role;
+typedef uint32_t fig_role;
+enum {
+    FIG_ROLE_TEMP = 0, /* the engine's: contents live within one step */
+    FIG_ROLE_BOUND,    /* the caller's: bound by name before the first step */
+    FIG_ROLE_STATE     /* the engine's unless bound; zero at first, survives steps */
+};
 
 /* dims[0] may be symbolic. Rows at and past a step's own count are readable memory with unspecified
  * contents; a node may overwrite them in what it writes, never in a KV cache. */
@@ -157,10 +162,11 @@ FIG_API void fig_program_segment(fig_program *program, const char *name);
 FIG_API fig_status fig_program_finish(fig_program *program);
 /* The standard step. Per layer N: act.N = the spec's activation of gate_up.N, where it has
  * ffn_width; q.N and k.N normalised with q_norm.N, k_norm.N where it has qk_norm_epsilon, and
- * rotated in place; k.N, v.N appended to k_cache.N, v_cache.N, under fp8 with k_scale.N, v_scale.N;
- * out.N = attention. Those are FIG_BOUND; page_table, where the spec has pages, is FIG_STATE. So is
- * page_table.window, of the layers with the window where others see all: old pages of theirs may be
- * given away. Its segments are act.N and attn.N, which is all from RoPE on. */
+ * rotated in place; k.N, v.N appended to k_cache.N, v_cache.N, under fp8 with k_scale.N,
+ * v_scale.N; out.N = attention. Those are FIG_ROLE_BOUND; page_table, where the spec has pages,
+ * is FIG_ROLE_STATE. So is page_table.window, of the layers with the window where others see
+ * all: old pages of theirs may be given away. Its segments are act.N and attn.N, which is all
+ * from RoPE on. */
 FIG_API void fig_program_decode_step(fig_program *program);
 /* For steps whose lengths the host does not know: they are read from device memory, i32 [rows], and
  * the split is made there. positions: i32 [rows], absent: length - 1. Recorded first, and once. A
@@ -298,15 +304,16 @@ FIG_API fig_status fig_graphs_load(fig_graphs **graphs, const char *path);
 FIG_API fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count);
 FIG_API void fig_graphs_destroy(fig_graphs *graphs);
 
-typedef enum fig_format { FIG_TEXT = 0, FIG_JSON } fig_format;
-typedef void (*fig_write)(void *user, const char *bytes, size_t count);
+typedef uint32_t fig_print_format;
+enum { FIG_PRINT_TEXT = 0, FIG_PRINT_JSON };
+typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
 typedef struct fig_print_options {
     uint32_t size;
-    fig_format format;
+    fig_print_format format;
     int32_t bucket; /* 0: the summary; n: launches of the n-th bucket */
 } fig_print_options;
 FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
-                                    fig_write write, void *user);
+                                    fig_write_callback write, void *user);
 
 typedef struct fig_graphs_info {
     uint32_t size;
@@ -373,11 +380,12 @@ FIG_API fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *ste
                                    fig_plan_report *report);
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
-typedef enum fig_device {
+typedef uint32_t fig_device;
+enum {
     FIG_DEVICE_AUTO = 0, /* cuda; host where there is no driver or no GPU */
     FIG_DEVICE_HOST,
     FIG_DEVICE_CUDA
-} fig_device;
+};
 
 typedef struct fig_engine_options {
     uint32_t size;
@@ -553,18 +561,19 @@ FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_opti
                                       fig_measured *measured);
 
 /* ---- The machine ----------------------------------------------------------------------------- */
-typedef enum fig_verdict { FIG_FINE = 0, FIG_ADVICE, FIG_FAULT } fig_verdict;
+typedef uint32_t fig_verdict;
+enum { FIG_VERDICT_FINE = 0, FIG_VERDICT_ADVICE, FIG_VERDICT_FAULT };
 typedef struct fig_finding {
     uint32_t size;
     fig_verdict verdict;
     const char *subject, *text; /* "gpu 0"; a sentence */
     const char *advice;         /* what to do; "" */
 } fig_finding;
-typedef void (*fig_find)(void *user, const fig_finding *finding);
+typedef void (*fig_find_callback)(void *user, const fig_finding *finding);
 /* Looks at driver, GPUs, topology, NCCL and this library's kernels, and tries the driver for faults
  * known of some; calls `find` with each thing found, whose words last as long as the call. ordinal:
  * the GPU to try; below 0: none. What is missing is a finding, not a failure. */
-FIG_API fig_status fig_examine(int32_t ordinal, fig_find find, void *user);
+FIG_API fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user);
 
 #ifdef __cplusplus
 }

@@ -88,7 +88,7 @@ const char *fig_status_name(fig_status status) {
     case FIG_UNSUPPORTED: return "FIG_UNSUPPORTED";
     case FIG_BUSY: return "FIG_BUSY";
     case FIG_TIMEOUT: return "FIG_TIMEOUT";
-    case FIG_CALL: return "FIG_CALL";
+    case FIG_CALLBACK: return "FIG_CALLBACK";
     case FIG_IO: return "FIG_IO";
     case FIG_FORMAT: return "FIG_FORMAT";
     case FIG_STALE: return "FIG_STALE";

@@ -48,10 +48,10 @@ static fig_graphs *make_graphs(void) {
                            .batch_limit = ROWS,
                            .kv_limit = 64};
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
-    const fig_tensor in = tensor(program, "x", (int64_t)2 * WIDTH, FIG_BOUND);
-    const fig_tensor middle = tensor(program, "act", WIDTH, FIG_BOUND);
-    const fig_tensor end = tensor(program, "out", WIDTH / 2, FIG_BOUND);
-    tensor(program, "spare", WIDTH, FIG_BOUND);
+    const fig_tensor in = tensor(program, "x", (int64_t)2 * WIDTH, FIG_ROLE_BOUND);
+    const fig_tensor middle = tensor(program, "act", WIDTH, FIG_ROLE_BOUND);
+    const fig_tensor end = tensor(program, "out", WIDTH / 2, FIG_ROLE_BOUND);
+    tensor(program, "spare", WIDTH, FIG_ROLE_BOUND);
     fig_program_segment(program, "a");
     fig_silu_and_mul(program, FIG_OPTIONS(fig_gated_op, .in = in, .out = middle));
     fig_program_segment(program, "b");

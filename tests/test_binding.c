@@ -136,7 +136,7 @@ static void a_temp_is_nobodys_to_bind_or_read(void **state) {
     float buffer[8];
     fig_gate_open(&g, NULL);
     assert_int_equal(fig_gate_bind(g.engine, "up", g.act, sizeof g.act), FIG_INVALID);
-    check_message("tensor up: FIG_TEMP, its contents are a step's own");
+    check_message("tensor up: FIG_ROLE_TEMP, its contents are a step's own");
     const fig_span span = {.size = sizeof span, .name = "up", .bytes = sizeof buffer};
     assert_int_equal(fig_engine_read(g.engine, &span, buffer), FIG_INVALID);
     assert_int_equal(fig_engine_write(g.engine, &span, buffer), FIG_INVALID);

@@ -465,7 +465,7 @@ static int is(const char *wrong, const char *name) {
 static fig_tensor tensor(fig_program *p, const char *name, int rank, int64_t a, int64_t b,
                          int64_t c) {
     int paged = strstr(name, "cache") != NULL, vector = strchr(name, '_') != NULL && rank == 1;
-    fig_tensor_info info = {.size = sizeof info, .name = name, .role = FIG_BOUND,
+    fig_tensor_info info = {.size = sizeof info, .name = name, .role = FIG_ROLE_BOUND,
                             .dtype = strstr(name, "scale") != NULL ? FIG_F32 : FIG_F16,
                             .rank = rank,
                             .dims = {vector ? a : paged ? FIG_DIM_PAGES : FIG_DIM_BATCH,
@@ -494,8 +494,8 @@ int main(int count, char **words) {
     if (fig_program_create(&p, &spec) != FIG_OK) return 1;
     fig_rope_spec rope = {.theta = is(wrong, "rope") ? 9000 : 10000};
     fig_tensor table = fig_program_tensor(
-        p, FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_STATE, .dtype = FIG_I32,
-                       .rank = 2, .dims = {8, 32}));
+        p, FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_ROLE_STATE,
+                       .dtype = FIG_I32, .rank = 2, .dims = {8, 32}));
     fig_tensor gate_up = tensor(p, "gate_up.0", 2, 128, 0, 0);
     fig_tensor act = tensor(p, "act.0", 2, 64, 0, 0);
     fig_tensor q = tensor(p, is(wrong, "name") ? "query.0" : "q.0", 3, 16, 64, 0);
@@ -503,7 +503,7 @@ int main(int count, char **words) {
     fig_tensor out = tensor(p, "out.0", 3, 16, 64, 0);
     fig_tensor none = {0};
     fig_dtype stored = is(wrong, "scale") ? FIG_E4M3 : FIG_F16;
-    fig_tensor_info pages = {.size = sizeof pages, .name = "k_cache.0", .role = FIG_BOUND,
+    fig_tensor_info pages = {.size = sizeof pages, .name = "k_cache.0", .role = FIG_ROLE_BOUND,
                              .dtype = stored, .rank = 4, .dims = {FIG_DIM_PAGES, 16, 4, 64}};
     fig_cache cache = {.page_table = table};
     cache.k = fig_program_tensor(p, &pages);

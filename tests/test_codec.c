@@ -468,10 +468,10 @@ static void swallow(void *user, const char *bytes, size_t count) {
 static void assert_usable(const fig_graphs *graphs) {
     size_t sum = 0;
     for (int32_t bucket = 0; bucket <= 1; bucket++) {
-        for (int format = FIG_TEXT; format <= FIG_JSON; format++)
+        for (int format = FIG_PRINT_TEXT; format <= FIG_PRINT_JSON; format++)
             assert_int_equal(fig_graphs_print(graphs,
                                               FIG_OPTIONS(fig_print_options, .bucket = bucket,
-                                                          .format = (fig_format)format),
+                                                          .format = (fig_print_format)format),
                                               swallow, &sum),
                              FIG_OK);
     }

@@ -262,7 +262,7 @@ static void a_call_that_fails_is_named_and_ends_its_capture(void **state) {
         b.s.answer = cases[i].answer;
         b.s.breaks = cases[i].breaks;
         assert_int_equal(fig_cuda_bench_kernel(&b, none), FIG_OK);
-        assert_int_equal(fig_cuda_bench_call(&b, none), FIG_CALL);
+        assert_int_equal(fig_cuda_bench_call(&b, none), FIG_CALLBACK);
         check_message(cases[i].sentence);
         assert_int_equal(fig_cuda_bench_kernel(&b, none), FIG_INVALID);
         check_message("cuda device: a call that failed has left the graph half-done");
@@ -280,7 +280,7 @@ static void a_capture_that_the_driver_refuses_makes_no_node(void **state) {
     fig_cuda_bench b;
     fig_cuda_bench_open(&b, NULL);
     fake->fail_name = "cuStreamGetCaptureInfo", fake->fail_with = 400;
-    assert_int_equal(fig_cuda_bench_call(&b, none), FIG_CALL);
+    assert_int_equal(fig_cuda_bench_call(&b, none), FIG_CALLBACK);
     fake->fail_name = "cuStreamBeginCaptureToGraph";
     api->graph_destroy(b.dev, b.graph);
     assert_int_equal(api->graph_create(b.dev, &b.graph), FIG_OK);
@@ -422,7 +422,7 @@ static void every_call_to_the_driver_may_fail(void **state) {
             if (closing != INT64_MAX)
                 fail_msg("call %d, %s, failed and nothing else did", (int)closing, fake->failed);
             if (status != FIG_DRIVER && status != FIG_NOMEM && status != FIG_LOST &&
-                status != FIG_NO_DEVICE && status != FIG_CALL)
+                status != FIG_NO_DEVICE && status != FIG_CALLBACK)
                 fail_msg("call %d, %s: %s", (int)n, fake->failed, fig_status_name(status));
             assert_true(fig_message()[0] != '\0');
         }
@@ -444,7 +444,7 @@ static void want_of_memory_on_the_host_is_a_status_and_a_sentence(void **state) 
             assert_in_range(n, 15, 60); /* or this test reached nothing */
             return;
         }
-        if (status != FIG_NOMEM && status != FIG_CALL)
+        if (status != FIG_NOMEM && status != FIG_CALLBACK)
             fail_msg("fault %d: %s: %s", (int)n, fig_status_name(status), fig_message());
     }
 }

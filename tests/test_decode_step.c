@@ -41,15 +41,15 @@ static void the_sample_has_the_promised_tensors(void **state) {
     const int64_t q[4] = {FIG_DIM_BATCH, 8, 64}, k[4] = {FIG_DIM_BATCH, 2, 64};
     const int64_t cache[4] = {FIG_DIM_PAGES, 16, 2, 64}, table[4] = {9, 13};
     const int64_t gate_up[4] = {FIG_DIM_BATCH, 64}, act[4] = {FIG_DIM_BATCH, 32};
-    assert_tensor(program, "page_table", FIG_STATE, table);
-    assert_tensor(program, "gate_up.1", FIG_BOUND, gate_up);
-    assert_tensor(program, "act.1", FIG_BOUND, act);
-    assert_tensor(program, "q.1", FIG_BOUND, q);
-    assert_tensor(program, "k.1", FIG_BOUND, k);
-    assert_tensor(program, "v.1", FIG_BOUND, k);
-    assert_tensor(program, "k_cache.1", FIG_BOUND, cache);
-    assert_tensor(program, "v_cache.1", FIG_BOUND, cache);
-    assert_tensor(program, "out.1", FIG_BOUND, q);
+    assert_tensor(program, "page_table", FIG_ROLE_STATE, table);
+    assert_tensor(program, "gate_up.1", FIG_ROLE_BOUND, gate_up);
+    assert_tensor(program, "act.1", FIG_ROLE_BOUND, act);
+    assert_tensor(program, "q.1", FIG_ROLE_BOUND, q);
+    assert_tensor(program, "k.1", FIG_ROLE_BOUND, k);
+    assert_tensor(program, "v.1", FIG_ROLE_BOUND, k);
+    assert_tensor(program, "k_cache.1", FIG_ROLE_BOUND, cache);
+    assert_tensor(program, "v_cache.1", FIG_ROLE_BOUND, cache);
+    assert_tensor(program, "out.1", FIG_ROLE_BOUND, q);
     assert_int_equal(fig_program_view_of(program)->tensor_count, 1 + 2 * 8);
     fig_program_destroy(program);
 }
@@ -130,7 +130,7 @@ static void without_width_and_pages_there_is_no_activation_and_no_table(void **s
     assert_int_equal(fig_program_view_of(program)->node_count, 6);
     assert_int_equal(fig_program_find(program, "page_table").id, 0);
     assert_int_equal(fig_program_find(program, "act.0").id, 0);
-    assert_tensor(program, "k_cache.0", FIG_BOUND, cache);
+    assert_tensor(program, "k_cache.0", FIG_ROLE_BOUND, cache);
     fig_program_destroy(program);
 }
 
@@ -160,8 +160,8 @@ static void the_spec_decides_the_form_of_rows_and_caches(void **state) {
         assert_int_equal(record_of(program, caches[i])->dims[0], 1);
         assert_int_equal(record_of(program, scales[i])->dtype, FIG_F32);
         assert_int_equal(record_of(program, norms[i])->dtype, FIG_F16);
-        assert_tensor(program, scales[i], FIG_BOUND, scale_dims);
-        assert_tensor(program, norms[i], FIG_BOUND, norm_dims);
+        assert_tensor(program, scales[i], FIG_ROLE_BOUND, scale_dims);
+        assert_tensor(program, norms[i], FIG_ROLE_BOUND, norm_dims);
     }
     fig_program_destroy(program);
 }

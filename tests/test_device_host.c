@@ -304,8 +304,8 @@ static void a_failed_call_skips_the_rest_of_its_step_alone(void **state) {
     wait_idle(&h);
     assert_int_equal(s.log_count, 4);
     assert_int_equal(api->stream_query(h.dev, h.stream, &pending, &fault), FIG_OK);
-    assert_int_equal(fault, FIG_CALL);
-    assert_int_equal(api->stream_take_fault(h.dev, h.stream), FIG_CALL);
+    assert_int_equal(fault, FIG_CALLBACK);
+    assert_int_equal(api->stream_take_fault(h.dev, h.stream), FIG_CALLBACK);
     assert_string_equal(fig_message(), "step 7: call \"gemm\" returned 3");
     assert_int_equal(api->stream_take_fault(h.dev, h.stream), FIG_OK);
     api->exec_destroy(h.dev, exec);

@@ -246,9 +246,9 @@ static void a_failing_call_fails_its_step_once(void **state) {
     }
     g.answer = 0;
     assert_memory_equal(g.act, zeros, sizeof zeros);
-    assert_int_equal(fig_gate_progress(g.engine).fault, FIG_CALL);
-    assert_int_equal(fig_gate_progress(g.engine).fault, FIG_CALL);
-    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALL);
+    assert_int_equal(fig_gate_progress(g.engine).fault, FIG_CALLBACK);
+    assert_int_equal(fig_gate_progress(g.engine).fault, FIG_CALLBACK);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALLBACK);
     check_message("step 2: call \"gemm\" returned 3");
     assert_int_equal(fig_gate_progress(g.engine).fault, FIG_OK);
     assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_OK);
@@ -267,7 +267,7 @@ static void a_prepare_keeps_a_fault_for_the_wait(void **state) {
     fig_gate_run(&g, 1);
     assert_int_equal(fig_gate_bind(g.engine, "x", other, sizeof other), FIG_OK);
     assert_int_equal(fig_engine_prepare(g.engine), FIG_OK);
-    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALL);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALLBACK);
     check_message("step 1: call \"gemm\" returned 9");
     fig_gate_close(&g);
 }

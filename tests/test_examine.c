@@ -108,13 +108,14 @@ static void of_a_sound_gpu_all_is_fine_and_all_is_told(void **state) {
     assert_int_equal(all.count, SUBJECTS);
     for (int i = 0; i < SUBJECTS; i++)
         assert_string_equal(all.of[i].subject, subjects[i]);
-    has(&all, FIG_FINE, "library", "kernel images");
-    has(&all, FIG_FINE, "driver", "it is of CUDA 13.0, of which 12.4 is needed, and sees 2 GPUs");
-    has(&all, FIG_FINE, "gpu 0",
+    has(&all, FIG_VERDICT_FINE, "library", "kernel images");
+    has(&all, FIG_VERDICT_FINE, "driver",
+        "it is of CUDA 13.0, of which 12.4 is needed, and sees 2 GPUs");
+    has(&all, FIG_VERDICT_FINE, "gpu 0",
         "NVIDIA H200, compute capability 9.0, 132 SMs, 1.0 GiB, beside NUMA node 777; runs the "
         "kernels made for 9.0");
-    has(&all, FIG_FINE, "steps", "20 steps of the tutorial on the GPU, ");
-    assert_int_equal(count_of(&all, FIG_FAULT), 0);
+    has(&all, FIG_VERDICT_FINE, "steps", "20 steps of the tutorial on the GPU, ");
+    assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
 }
 
 static void without_a_gpu_the_host_takes_the_steps(void **state) {
@@ -127,11 +128,12 @@ static void without_a_gpu_the_host_takes_the_steps(void **state) {
         fake->device_count = way == 0 ? 1 : 0;           /* one that is not asked for; none */
         if (way == 2) fig_cuda_api_table()->version = 0; /* and no driver */
         const findings all = examine(-1);
-        has(&all, FIG_FINE, "steps", "20 steps of the tutorial on the host, ");
-        has(&all, way == 0 ? FIG_FINE : FIG_ADVICE, "driver", way == 1 ? "but no GPU" : "");
+        has(&all, FIG_VERDICT_FINE, "steps", "20 steps of the tutorial on the host, ");
+        has(&all, way == 0 ? FIG_VERDICT_FINE : FIG_VERDICT_ADVICE, "driver",
+            way == 1 ? "but no GPU" : "");
         assert_int_equal(is_told(&all, "gpu 0"), way == 0);
         assert_false(is_told(&all, "pinned"));
-        assert_int_equal(count_of(&all, FIG_FAULT), 0);
+        assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
     }
 }
 
@@ -139,11 +141,11 @@ static void a_library_without_kernels_runs_on_the_host_and_says_so(void **state)
     (void)state;
     fake->no_images = 1;
     findings all = examine(-1);
-    has(&all, FIG_ADVICE, "library", "holds no kernel images");
-    has(&all, FIG_FINE, "gpu 0", "NVIDIA H200");
-    has(&all, FIG_FINE, "steps", "on the host");
+    has(&all, FIG_VERDICT_ADVICE, "library", "holds no kernel images");
+    has(&all, FIG_VERDICT_FINE, "gpu 0", "NVIDIA H200");
+    has(&all, FIG_VERDICT_FINE, "steps", "on the host");
     all = examine(0);
-    has(&all, FIG_FAULT, "gpu 0", "built without nvcc");
+    has(&all, FIG_VERDICT_FAULT, "gpu 0", "built without nvcc");
     assert_false(is_told(&all, "steps"));
 }
 
@@ -152,22 +154,22 @@ static void a_library_without_kernels_runs_on_the_host_and_says_so(void **state)
 static void a_gpu_that_was_asked_for_and_cannot_be_used_is_a_fault(void **state) {
     (void)state;
     findings all = examine(3);
-    has(&all, FIG_FAULT, "gpu 3", "ordinal is 3, and the driver sees 1 GPUs, from 0");
+    has(&all, FIG_VERDICT_FAULT, "gpu 3", "ordinal is 3, and the driver sees 1 GPUs, from 0");
     assert_false(is_told(&all, "steps"));
     fake->capability = 75;
     all = examine(0);
-    has(&all, FIG_ADVICE, "gpu 0", "compute capability 7.5");
-    has(&all, FIG_FAULT, "gpu 0", "this library needs 8.0");
+    has(&all, FIG_VERDICT_ADVICE, "gpu 0", "compute capability 7.5");
+    has(&all, FIG_VERDICT_FAULT, "gpu 0", "this library needs 8.0");
     all = examine(-1);
-    assert_int_equal(count_of(&all, FIG_FAULT), 0);
+    assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
     fake->capability = 90;
     fake->fail_name = "cuDevicePrimaryCtxRetain", fake->fail_with = 46;
     all = examine(0);
-    has(&all, FIG_FAULT, "gpu 0", "cuDevicePrimaryCtxRetain");
+    has(&all, FIG_VERDICT_FAULT, "gpu 0", "cuDevicePrimaryCtxRetain");
     fake->fail_name = "cuMemHostAlloc", fake->fail_with = FIG_CU_OUT_OF_MEMORY;
     all = examine(0);
-    has(&all, FIG_FAULT, "pinned", "1048576 bytes of pinned memory");
-    has(&all, FIG_FAULT, "steps", "cuMemHostAlloc");
+    has(&all, FIG_VERDICT_FAULT, "pinned", "1048576 bytes of pinned memory");
+    has(&all, FIG_VERDICT_FAULT, "steps", "cuMemHostAlloc");
 }
 
 /* ---- Drivers ------------------------------------------------------------------------------- */
@@ -175,14 +177,15 @@ static void a_gpu_that_was_asked_for_and_cannot_be_used_is_a_fault(void **state)
 static void the_known_fault_of_edges_is_found_and_is_no_fault_here(void **state) {
     (void)state;
     findings all = examine(0);
-    has(&all, FIG_FINE, "edges", "gives all edges of one call the kind of the first, a known");
+    has(&all, FIG_VERDICT_FINE, "edges",
+        "gives all edges of one call the kind of the first, a known");
     fake->keeps_edges = 1;
     all = examine(0);
-    has(&all, FIG_FINE, "edges", "the driver keeps the kind of every edge");
+    has(&all, FIG_VERDICT_FINE, "edges", "the driver keeps the kind of every edge");
     fake->loses_edges = 1;
     all = examine(0);
-    has(&all, FIG_FAULT, "edges", "does not keep the kind of an edge");
-    has(&all, FIG_FAULT, "steps", "programmatic edges where");
+    has(&all, FIG_VERDICT_FAULT, "edges", "does not keep the kind of an edge");
+    has(&all, FIG_VERDICT_FAULT, "steps", "programmatic edges where");
 }
 
 static void a_chip_without_programmatic_edges_is_not_asked_for_any(void **state) {
@@ -190,27 +193,27 @@ static void a_chip_without_programmatic_edges_is_not_asked_for_any(void **state)
     fake->capability = 80;
     const findings all = examine(0);
     assert_false(is_told(&all, "edges"));
-    has(&all, FIG_FINE, "gpu 0", "runs the kernels made for 8.0 and later");
-    assert_int_equal(count_of(&all, FIG_FAULT), 0);
+    has(&all, FIG_VERDICT_FINE, "gpu 0", "runs the kernels made for 8.0 and later");
+    assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
 }
 
 static void what_a_driver_makes_of_an_exec_in_a_capture_is_told(void **state) {
     (void)state;
     findings all = examine(0);
-    has(&all, FIG_FINE, "capture", "refuses to launch a graph into a capture (error 900)");
+    has(&all, FIG_VERDICT_FINE, "capture", "refuses to launch a graph into a capture (error 900)");
     fake->takes_execs = 1;
     all = examine(0);
-    has(&all, FIG_FINE, "capture", "takes the launch of a graph into a capture");
+    has(&all, FIG_VERDICT_FINE, "capture", "takes the launch of a graph into a capture");
     fake->fail_name = "cuGraphLaunch", fake->fail_with = 801;
     all = examine(0);
-    has(&all, FIG_FAULT, "capture", "cuGraphLaunch into a capture");
-    has(&all, FIG_FAULT, "splice", "cuGraphLaunch");
+    has(&all, FIG_VERDICT_FAULT, "capture", "cuGraphLaunch into a capture");
+    has(&all, FIG_VERDICT_FAULT, "splice", "cuGraphLaunch");
     static const char *const calls[] = {"cuGraphAddChildGraphNode", "cuStreamEndCapture",
                                         "cuStreamSynchronize"};
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         fake->fail_name = calls[i];
         all = examine(0);
-        has(&all, FIG_FAULT, "splice", calls[i]);
+        has(&all, FIG_VERDICT_FAULT, "splice", calls[i]);
     }
 }
 
@@ -228,7 +231,7 @@ static void steps_that_compute_otherwise_are_a_fault(void **state) {
     sound = *fig_cuda_api_table();
     fig_cuda_api_table()->MemcpyAsync = lose_v;
     const findings all = examine(0);
-    has(&all, FIG_FAULT, "steps",
+    has(&all, FIG_VERDICT_FAULT, "steps",
         "out[0] is 0000 as f16, where every value that it weighs is 3c00");
 }
 
@@ -240,19 +243,21 @@ static void where_the_gpu_is_and_this_thread_may_run_is_told(void **state) {
     const fig_cores cores = fig_cores_of(state);
     fig_cores_pretend(&cores, "numa:1 pu:2(indexes=%d,%d)");
     findings all = examine(0);
-    has(&all, FIG_FINE, "placement", "all cores and all memory are equally near to GPU 0");
-    has(&all, FIG_FINE, "topology", "2 threads, 1 NUMA node: 0");
+    has(&all, FIG_VERDICT_FINE, "placement", "all cores and all memory are equally near to GPU 0");
+    has(&all, FIG_VERDICT_FINE, "topology", "2 threads, 1 NUMA node: 0");
     fig_cores_pretend(&cores, TWO_NODES);
     all = examine(0);
-    has(&all, FIG_FINE, "topology", "2 NUMA nodes: 0-1");
-    has(&all, FIG_ADVICE, "placement", "GPU 0 is beside node 777, and this process may use 0-1");
+    has(&all, FIG_VERDICT_FINE, "topology", "2 NUMA nodes: 0-1");
+    has(&all, FIG_VERDICT_ADVICE, "placement",
+        "GPU 0 is beside node 777, and this process may use 0-1");
     fake->node = -1;
     all = examine(0);
-    has(&all, FIG_ADVICE, "placement", "does not tell which of 2 NUMA nodes GPU 0 is beside");
+    has(&all, FIG_VERDICT_ADVICE, "placement",
+        "does not tell which of 2 NUMA nodes GPU 0 is beside");
     fake->node = 1;
     all = examine(0);
-    has(&all, FIG_FINE, "placement", "is beside node 1, threads ");
-    assert_int_equal(count_of(&all, FIG_FAULT), 0);
+    has(&all, FIG_VERDICT_FINE, "placement", "is beside node 1, threads ");
+    assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
 }
 
 static void a_thread_away_from_the_gpu_is_told(void **state) {
@@ -261,7 +266,8 @@ static void a_thread_away_from_the_gpu_is_told(void **state) {
     fig_cores_pretend(&strangers, TWO_NODES);
     fake->node = 1;
     const findings all = examine(0);
-    has(&all, FIG_ADVICE, "placement", "threads 900, and this thread may run on none of them");
+    has(&all, FIG_VERDICT_ADVICE, "placement",
+        "threads 900, and this thread may run on none of them");
 }
 
 static void a_system_that_places_no_memory_is_told(void **state) {
@@ -269,8 +275,8 @@ static void a_system_that_places_no_memory_is_told(void **state) {
     fig_cores_pretend(&cores, "numa:2(indexes=0,900) pu:1(indexes=%d,%d)");
     fake->node = 900;
     const findings all = examine(0);
-    has(&all, FIG_FINE, "placement", "GPU 0 is beside node 900");
-    has(&all, FIG_ADVICE, "placement", "the system does not place memory on node 900: ");
+    has(&all, FIG_VERDICT_FINE, "placement", "GPU 0 is beside node 900");
+    has(&all, FIG_VERDICT_ADVICE, "placement", "the system does not place memory on node 900: ");
 }
 
 static void a_machine_that_hwloc_cannot_describe_is_a_fault_and_no_end(void **state) {
@@ -280,8 +286,8 @@ static void a_machine_that_hwloc_cannot_describe_is_a_fault_and_no_end(void **st
     const fig_status status = fig_examine(-1, note, &all);
     fig_fault_disarm();
     assert_int_equal(status, FIG_OK);
-    has(&all, FIG_FAULT, "topology", "bytes");
-    has(&all, FIG_FINE, "steps", "on the host");
+    has(&all, FIG_VERDICT_FAULT, "topology", "bytes");
+    has(&all, FIG_VERDICT_FINE, "steps", "on the host");
 }
 
 /* ---- Faults -------------------------------------------------------------------------------- */
@@ -310,12 +316,12 @@ static void each_call_to_the_driver_may_fail(void **state) {
         const findings all = examine(0);
         if (!is_clean()) fail_msg("call %" PRId64 ", %s: not clean", n, fake->failed);
         if (fake->failed == NULL) {
-            assert_int_equal(count_of(&all, FIG_FAULT), 0);
+            assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
             assert_in_range(n, 200, 3000); /* or this test reached nothing */
             return;
         }
         if (must_be_told(fake->failed) &&
-            count_of(&all, FIG_FAULT) + count_of(&all, FIG_ADVICE) == 0)
+            count_of(&all, FIG_VERDICT_FAULT) + count_of(&all, FIG_VERDICT_ADVICE) == 0)
             fail_msg("call %" PRId64 ", %s, failed and nobody was told", n, fake->failed);
     }
 }
@@ -330,11 +336,12 @@ static void each_allocation_may_fail(void **state) {
         assert_int_equal(status, FIG_OK);
         assert_true(is_clean());
         if (seen < n) {
-            assert_int_equal(count_of(&all, FIG_FAULT), 0);
+            assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
             assert_in_range(n, 30, 2000);
             return;
         }
-        if (count_of(&all, FIG_FAULT) == 0) fail_msg("allocation %" PRId64 ": nobody was told", n);
+        if (count_of(&all, FIG_VERDICT_FAULT) == 0)
+            fail_msg("allocation %" PRId64 ": nobody was told", n);
     }
 }
 

@@ -397,10 +397,14 @@ static void tensors_come_as_recorded_without_the_engines_own(void **state) {
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_program(&spec);
     fig_tensor_info infos[] = {
-        {.name = "a", .role = FIG_BOUND, .dtype = FIG_F16, .rank = 2, .dims = {FIG_DIM_BATCH, 3}},
-        {.name = "hidden", .role = FIG_TEMP, .dtype = FIG_F32, .rank = 1, .dims = {5}},
+        {.name = "a",
+         .role = FIG_ROLE_BOUND,
+         .dtype = FIG_F16,
+         .rank = 2,
+         .dims = {FIG_DIM_BATCH, 3}},
+        {.name = "hidden", .role = FIG_ROLE_TEMP, .dtype = FIG_F32, .rank = 1, .dims = {5}},
         {.name = "b",
-         .role = FIG_STATE,
+         .role = FIG_ROLE_STATE,
          .dtype = FIG_I64,
          .rank = 4,
          .dims = {FIG_DIM_PAGES, 4, 5, 6},

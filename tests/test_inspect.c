@@ -31,7 +31,7 @@ static void take(void *user, const char *bytes, size_t count) {
 }
 
 /* The caller frees it. */
-static char *show(const fig_graphs *graphs, fig_format format, int32_t bucket) {
+static char *show(const fig_graphs *graphs, fig_print_format format, int32_t bucket) {
     sink s = {0};
     if (fig_graphs_print(graphs, FIG_OPTIONS(fig_print_options, .format = format, .bucket = bucket),
                          take, &s) != FIG_OK)
@@ -42,7 +42,7 @@ static char *show(const fig_graphs *graphs, fig_format format, int32_t bucket) {
 
 static json_t *show_json(const fig_graphs *graphs, int32_t bucket) {
     json_error_t error;
-    char *text = show(graphs, FIG_JSON, bucket);
+    char *text = show(graphs, FIG_PRINT_JSON, bucket);
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) fail_msg("line %d: %s", error.line, error.text);
     free(text);
@@ -206,7 +206,7 @@ static void text_keeps_to_a_hundred_columns(void **state) {
         fig_graphs *graphs = i == 2 ? fig_capture_mixed() : i == 3 ? fig_capture_breadth() : NULL;
         if (graphs == NULL) graphs = fig_capture_preset(names[i], i == 0 ? 1 : 32, "h200");
         for (int32_t bucket = 0; bucket <= (int32_t)graphs->bucket_count; bucket++) {
-            char *text = show(graphs, FIG_TEXT, bucket);
+            char *text = show(graphs, FIG_PRINT_TEXT, bucket);
             assert_lines(names[i], text);
             free(text);
         }
@@ -217,7 +217,7 @@ static void text_keeps_to_a_hundred_columns(void **state) {
 static void the_text_says_what_a_step_has_beyond_the_plainest(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_breadth();
-    char *text = show(graphs, FIG_TEXT, 0);
+    char *text = show(graphs, FIG_PRINT_TEXT, 0);
     assert_shows(text, "2 layers, f16, at most 6 rows of 2 query tokens\n");
     assert_shows(text, "gelu_tanh, width 32\n");
     assert_shows(text, "NeoX, 32 of head_dim, theta 10000\n");
@@ -231,7 +231,7 @@ static void the_text_says_what_a_step_has_beyond_the_plainest(void **state) {
                        "  2 kv heads for 8 q heads of 64, window 40, 2 queries a row: layers 0\n"
                        "  2 kv heads for 8 q heads of 64, all tokens, 2 queries a row: layers 1\n");
     free(text);
-    text = show(graphs, FIG_TEXT, 1);
+    text = show(graphs, FIG_PRINT_TEXT, 1);
     assert_shows(text, "split.window           40 ");
     assert_shows(text, "split.fixed            1 ");
     assert_shows(text, "2 rows, 2 classes, ");
@@ -239,7 +239,7 @@ static void the_text_says_what_a_step_has_beyond_the_plainest(void **state) {
     fig_graphs_destroy(graphs);
 
     graphs = fig_capture_mixed();
-    text = show(graphs, FIG_TEXT, 0);
+    text = show(graphs, FIG_PRINT_TEXT, 0);
     static const char *const plain[] = {"logits", "stored", "split", "query", "hnd", " x 1"};
     for (int i = 0; i < 6; i++) {
         if (strstr(text, plain[i]) != NULL) fail_msg("\"%s\" is in\n%s", plain[i], text);
@@ -327,7 +327,7 @@ static void segments_stand_above_their_nodes(void **state) {
     static const char *const segments[] = {"",  "in",  "a.0", "=",   "",   "long",
                                            "=", "b.2", "c.3", "d.3", "out"};
     fig_graphs *graphs = capture_calls(layers, segments, 11);
-    char *text = show(graphs, FIG_TEXT, 0);
+    char *text = show(graphs, FIG_PRINT_TEXT, 0);
     assert_shows(text, "  of no layer\n    call work\n  segment in\n    call work\n"
                        "  layer 0\n  segment a.0\n    call work\n    call work\n"
                        "  of no segment\n    call work\n"
@@ -338,7 +338,7 @@ static void segments_stand_above_their_nodes(void **state) {
                        "  segment d.3\n    call work\n"
                        "  of no layer\n  segment out\n    call work\n");
     free(text);
-    text = show(graphs, FIG_TEXT, 1);
+    text = show(graphs, FIG_PRINT_TEXT, 1);
     assert_lines("segments", text);
     assert_shows(text, "\nof no segment\n    5  call work ");
     assert_shows(text, "\nlayer 2\nsegment long\n    7  call work ");
@@ -349,7 +349,7 @@ static void segments_stand_above_their_nodes(void **state) {
 static void the_summary_shows_a_layer_once(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("llama-3.1-8b", 32, "h200");
-    char *text = show(graphs, FIG_TEXT, 0);
+    char *text = show(graphs, FIG_PRINT_TEXT, 0);
     assert_shows(text, "32 layers, bf16, at most 256 rows\n");
     assert_shows(text, "\n  q.0..31          bound  bf16  [batch, 32, 128]\n");
     assert_shows(text, "\n  k_cache.0..31    bound  bf16  [pages, 16, 8, 128]\n");
@@ -364,7 +364,7 @@ static void the_summary_shows_a_layer_once(void **state) {
 static void a_bucket_shows_layers_until_they_repeat(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("llama-3.1-8b", 32, "h200");
-    char *text = show(graphs, FIG_TEXT, 30);
+    char *text = show(graphs, FIG_PRINT_TEXT, 30);
     assert_shows(text, "bucket 30 of 198, lowered for h200\n");
     assert_shows(text, "\n       q_strides.row          stride 0 of q.0 ");
     assert_shows(text, "partials               workspace+0x");
@@ -380,7 +380,7 @@ static void a_bucket_shows_layers_until_they_repeat(void **state) {
 static void layers_that_take_turns_are_shown_one_turn_of(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("gemma-2-9b", 42, "h200");
-    char *text = show(graphs, FIG_TEXT, 0);
+    char *text = show(graphs, FIG_PRINT_TEXT, 0);
     assert_shows(text, "  layer N = 0, 2 .. 40, x 21\n");
     assert_shows(text, "k_cache.N, v_cache.N, page_table.window -> out.N\n");
     assert_shows(text, "  layer N = 1, 3 .. 41, x 21\n");
@@ -388,7 +388,7 @@ static void layers_that_take_turns_are_shown_one_turn_of(void **state) {
     assert_shows(text, "window 4096: layers 0, 2 .. 40\n");
     assert_shows(text, "all tokens: layers 1, 3 .. 41\n");
     free(text);
-    text = show(graphs, FIG_TEXT, 3);
+    text = show(graphs, FIG_PRINT_TEXT, 3);
     assert_shows(text, "\nlayer 3\n");
     assert_shows(text, "\nlayers 4..41: the same in launches 17..168, in turn\n");
     assert_null(strstr(text, "\nlayer 4\n"));
@@ -412,7 +412,7 @@ static void layers_with_gaps_between_take_no_turns(void **state) {
     }
     assert_int_equal(fig_program_finish(program), FIG_OK);
     assert_int_equal(fig_graphs_lower(&graphs, program, NULL), FIG_OK);
-    char *text = show(graphs, FIG_TEXT, 0);
+    char *text = show(graphs, FIG_PRINT_TEXT, 0);
     assert_shows(text, "  layer 0\n    call even\n  layer 2\n    call odd\n"
                        "  layer 3\n    call even\n  layer 5\n    call odd\n");
     free(text);
@@ -453,11 +453,11 @@ static void layers_that_fold_are_lowered_alike(void **state) {
 static void calls_show_their_name_tag_and_tensors(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_mixed();
-    char *text = show(graphs, FIG_TEXT, 0);
+    char *text = show(graphs, FIG_PRINT_TEXT, 0);
     assert_shows(text, "\n    call gemm       x -> up.N\n");
     assert_shows(text, "\n  of no layer\n    call sample     x\n");
     free(text);
-    text = show(graphs, FIG_TEXT, 1);
+    text = show(graphs, FIG_PRINT_TEXT, 1);
     assert_shows(text, "call gemm         tag 0xffffffffffffffff  7 bytes  after 0\n"
                        "       x -> up.0\n");
     free(text);
@@ -467,14 +467,14 @@ static void calls_show_their_name_tag_and_tensors(void **state) {
 static void what_has_changed_since_the_file_was_made_is_marked(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_mixed();
-    char *text = show(graphs, FIG_TEXT, 0);
+    char *text = show(graphs, FIG_PRINT_TEXT, 0);
     assert_null(strstr(text, "relowered"));
     assert_null(strstr(text, "changed"));
     assert_null(strchr(text, '*'));
     free(text);
     graphs->made_digests[1]++;
     graphs->changed_kernels = 1u << FIG_OP_ROPE | 1u << FIG_OP_FETCH;
-    text = show(graphs, FIG_TEXT, 0);
+    text = show(graphs, FIG_PRINT_TEXT, 0);
     assert_shows(text, "relowered   1 of 4 buckets, marked *");
     assert_shows(text, "changed     fetch rope since the file was made");
     assert_shows(text, "\n*     2      1      128");
@@ -498,7 +498,7 @@ static void wrong_options_are_refused_by_name(void **state) {
     options.bucket = -1;
     assert_int_equal(fig_graphs_print(graphs, &options, take, &s), FIG_INVALID);
     options.bucket = 0;
-    options.format = (fig_format)2;
+    options.format = (fig_print_format)2;
     assert_int_equal(fig_graphs_print(graphs, &options, take, &s), FIG_INVALID);
     assert_string_equal(fig_message(), "print: format is 2, limits 0 to 1");
     options.size = 0;

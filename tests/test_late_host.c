@@ -272,14 +272,14 @@ static void a_loop_goes_on_after_a_call_that_failed(void **state) {
     assert_int_equal(poll_until(g.engine, 1).fault, FIG_OK);
     g.answer = 7;
     fig_gate_run(&g, 3);
-    assert_int_equal(poll_until(g.engine, 2).fault, FIG_CALL);
+    assert_int_equal(poll_until(g.engine, 2).fault, FIG_CALLBACK);
     g.answer = 0;
     for (int32_t rows = 1; rows <= 4; rows++) {
         fig_gate_run(&g, rows);
-        assert_int_equal(poll_until(g.engine, 2 + rows).fault, FIG_CALL); /* until a wait */
+        assert_int_equal(poll_until(g.engine, 2 + rows).fault, FIG_CALLBACK); /* until a wait */
     }
     fig_gate_check(g.x, g.act, 4);
-    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALL);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALLBACK);
     assert_string_equal(fig_message(), "step 2: call \"gemm\" returned 7");
     assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_OK);
     assert_int_equal(fig_gate_progress(g.engine).fault, FIG_OK);

@@ -45,7 +45,7 @@ static fig_program *make_program(const tensor *tensors, size_t count) {
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
     for (size_t i = 0; i < count; i++)
         fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = tensors[i].name,
-                                                .role = FIG_BOUND, .dtype = FIG_F16, .rank = 2,
+                                                .role = FIG_ROLE_BOUND, .dtype = FIG_F16, .rank = 2,
                                                 .dims = {FIG_DIM_BATCH, tensors[i].width}));
     return program;
 }

@@ -477,7 +477,7 @@ static void a_callback_that_fails_fails_the_measuring(void **state) {
     fig_gate_open(&g, NULL);
     const fig_step step = fig_gate_step(2);
     g.answer = 3;
-    assert_int_equal(measure(g.engine, &step, 2, &measured), FIG_CALL);
+    assert_int_equal(measure(g.engine, &step, 2, &measured), FIG_CALLBACK);
     assert_true(measured.step_ns == 0);
     g.answer = 0;
     fig_gate_run(&g, 2);

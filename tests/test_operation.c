@@ -237,7 +237,7 @@ static void a_plan_is_made_first_and_once(void **state) {
     for (int first = FIG_OP_PLAN; first <= FIG_OP_CALL; first += FIG_OP_CALL - FIG_OP_PLAN) {
         fig_program *program = fig_sample_program(&spec);
         const fig_tensor lengths = fig_program_tensor(
-            program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_BOUND,
+            program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_ROLE_BOUND,
                                  .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
         if (first == FIG_OP_PLAN) fig_program_read_lengths(program, lengths, (fig_tensor){0});
         if (first == FIG_OP_CALL) fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));

@@ -48,14 +48,14 @@ static void sound_tensors_are_kept(void **state) {
     (void)state;
     assert_int_equal(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {1}), FIG_OK);
     assert_int_equal(TENSOR(.dtype = FIG_I64, .rank = 4, .dims = {FIG_DIM_BATCH, 2, 3, 4}), FIG_OK);
-    assert_int_equal(
-        TENSOR(.role = FIG_BOUND, .dtype = FIG_BF16, .rank = 2, .dims = {FIG_DIM_PAGES, 9, 1, 1}),
-        FIG_OK);
+    assert_int_equal(TENSOR(.role = FIG_ROLE_BOUND, .dtype = FIG_BF16, .rank = 2,
+                            .dims = {FIG_DIM_PAGES, 9, 1, 1}),
+                     FIG_OK);
     assert_int_equal(TENSOR(.dtype = FIG_F16, .rank = 1, .dims = {INT64_C(1) << 45}), FIG_OK);
     assert_int_equal(TENSOR(.dtype = FIG_E4M3, .rank = 1, .dims = {FIG_DIM_BATCH}, .multiple = 64),
                      FIG_OK);
     assert_int_equal(TENSOR(.dtype = FIG_F16, .rank = 1, .dims = {7}, .multiple = 1), FIG_OK);
-    assert_int_equal(TENSOR(.role = FIG_STATE, .dtype = FIG_E5M2, .rank = 4,
+    assert_int_equal(TENSOR(.role = FIG_ROLE_STATE, .dtype = FIG_E5M2, .rank = 4,
                             .dims = {FIG_DIM_PAGES, 2, 3, 4}, .multiple = 2, .layout = FIG_HND),
                      FIG_OK);
 }
@@ -84,7 +84,7 @@ static void unsound_tensors_are_refused(void **state) {
     FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {1, 2}), FIG_INVALID,
                        "tensor t: dims[1] is 2 past rank 1");
     FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {FIG_DIM_PAGES}), FIG_INVALID,
-                       "FIG_TEMP");
+                       "FIG_ROLE_TEMP");
     FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {(INT64_C(1) << 44) + 1}),
                        FIG_TOO_LARGE, "tensor t: more than 70368744177664 bytes");
     FIG_SAMPLE_REFUSES(
@@ -129,8 +129,9 @@ static void bytes_are_those_of_all_rows_or_of_one_page(void **state) {
         program, FIG_OPTIONS(fig_tensor_info, .name = "several", .dtype = FIG_E5M2, .rank = 2,
                              .dims = {FIG_DIM_BATCH, 11}, .multiple = 3));
     const fig_tensor pages = fig_program_tensor(
-        program, FIG_OPTIONS(fig_tensor_info, .name = "pages", .role = FIG_BOUND, .dtype = FIG_E4M3,
-                             .rank = 2, .dims = {FIG_DIM_PAGES, 11}, .multiple = 2));
+        program,
+        FIG_OPTIONS(fig_tensor_info, .name = "pages", .role = FIG_ROLE_BOUND, .dtype = FIG_E4M3,
+                    .rank = 2, .dims = {FIG_DIM_PAGES, 11}, .multiple = 2));
     assert_int_equal(fig_program_tensor_bytes(view, several.id), 6 * 3 * 11);
     assert_int_equal(fig_program_tensor_bytes(view, pages.id), 2 * 11);
     assert_int_equal(fig_program_extent(&view->tensors[several.id - 1], 5), 15);
@@ -374,7 +375,7 @@ static void the_node_that_makes_plans_is_of_no_segment(void **state) {
     (void)state;
     fig_program *program = begin();
     const fig_tensor lengths = fig_program_tensor(
-        program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_BOUND,
+        program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_ROLE_BOUND,
                              .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
     fig_program_segment(program, "all");
     fig_program_read_lengths(program, lengths, (fig_tensor){0});

@@ -84,7 +84,7 @@ static void norms_of_heads_have_an_epsilon(void **state) {
         fig_tensor norm = {0};
         if (cases[i].norms)
             norm = fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = "norm",
-                                                           .role = FIG_BOUND, .dtype = FIG_F16,
+                                                           .role = FIG_ROLE_BOUND, .dtype = FIG_F16,
                                                            .rank = 1, .dims = {64}));
         fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .q_norm = norm, .k_norm = norm,
                                       .norm_epsilon = cases[i].given));
@@ -101,7 +101,7 @@ static void activations_share_an_operation(void **state) {
     fig_program *program = begin();
     fig_tensor_info info = {.size = sizeof info,
                             .name = "in",
-                            .role = FIG_BOUND,
+                            .role = FIG_ROLE_BOUND,
                             .dtype = FIG_F32,
                             .rank = 2,
                             .dims = {FIG_DIM_BATCH, 16}};
@@ -128,7 +128,7 @@ static fig_status norm_with(void (*call)(fig_program *, const fig_rms_norm_op *)
     fig_program *program = begin();
     fig_tensor_info info = {.size = sizeof info,
                             .name = "x",
-                            .role = FIG_BOUND,
+                            .role = FIG_ROLE_BOUND,
                             .dtype = FIG_F32,
                             .rank = 2,
                             .dims = {FIG_DIM_BATCH, 7}};

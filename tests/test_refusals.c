@@ -209,7 +209,7 @@ static fig_tensor record(fig_program *program, const char *name, int64_t heads, 
                          int64_t page) {
     fig_tensor_info info = {.size = sizeof info,
                             .name = name,
-                            .role = FIG_BOUND,
+                            .role = FIG_ROLE_BOUND,
                             .dtype = FIG_F16,
                             .rank = page > 0 ? 4 : 3,
                             .dims = {FIG_DIM_BATCH, heads, head_dim}};

@@ -71,7 +71,7 @@ static void attend(fig_program *program, const char *name, int32_t row_tokens, f
     snprintf(out, sizeof out, "%s_out", name);
     fig_tensor_info info = {.size = sizeof info,
                             .name = name,
-                            .role = FIG_BOUND,
+                            .role = FIG_ROLE_BOUND,
                             .dtype = FIG_F16,
                             .rank = 3,
                             .dims = {FIG_DIM_BATCH, 8, 64},

@@ -19,7 +19,7 @@ static void fail_gives_back_the_status_and_keeps_the_sentence(void **state) {
     (void)state;
     assert_int_equal(fig_fail(FIG_BUSY, "slot %d of %d", 3, 4), FIG_BUSY);
     assert_string_equal(fig_message(), "slot 3 of 4");
-    assert_int_equal(fig_status_relay(FIG_CALL, "100% of it"), FIG_CALL);
+    assert_int_equal(fig_status_relay(FIG_CALLBACK, "100% of it"), FIG_CALLBACK);
     assert_string_equal(fig_message(), "100% of it");
 }
 
@@ -81,7 +81,7 @@ static void every_status_has_its_name(void **state) {
         const char *name;
     } named[] = {NAMED(FIG_OK),        NAMED(FIG_INVALID),     NAMED(FIG_TOO_LARGE),
                  NAMED(FIG_UNBOUND),   NAMED(FIG_UNSUPPORTED), NAMED(FIG_BUSY),
-                 NAMED(FIG_TIMEOUT),   NAMED(FIG_CALL),        NAMED(FIG_IO),
+                 NAMED(FIG_TIMEOUT),   NAMED(FIG_CALLBACK),    NAMED(FIG_IO),
                  NAMED(FIG_FORMAT),    NAMED(FIG_STALE),       NAMED(FIG_NOMEM),
                  NAMED(FIG_NO_DEVICE), NAMED(FIG_DRIVER),      NAMED(FIG_LOST)};
     for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)

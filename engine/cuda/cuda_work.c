@@ -195,11 +195,12 @@ static fig_status judge(fig_cuda_gpu *gpu, const fig_dev_call *call, const captu
     if (result != FIG_CU_SUCCESS) status = fig_cuda_gpu_refuse(gpu, result, "ending its capture");
     if (status == FIG_LOST) return status;
     if (how->answer != 0)
-        return fig_fail(FIG_CALL, "call \"%s\" returned %d", call->name, how->answer);
+        return fig_fail(FIG_CALLBACK, "call \"%s\" returned %d", call->name, how->answer);
     if (status != FIG_OK)
-        return fig_fail(FIG_CALL, "call \"%s\" broke the capture: %s", call->name, fig_message());
+        return fig_fail(FIG_CALLBACK, "call \"%s\" broke the capture: %s", call->name,
+                        fig_message());
     if (how->capture_status != FIG_CU_CAPTURE_STATUS_ACTIVE)
-        return fig_fail(FIG_CALL, "call \"%s\" broke the capture: its status is %u", call->name,
+        return fig_fail(FIG_CALLBACK, "call \"%s\" broke the capture: its status is %u", call->name,
                         how->capture_status);
     if (how->joined != FIG_CU_SUCCESS)
         return fig_cuda_gpu_refuse(gpu, how->joined, "cuGraphAddEmptyNode");

@@ -192,7 +192,7 @@ static void run_call(const fig_host_work *work, const fig_host_node *node, fig_h
     args.writes = (void *const *)(const void *)(data + call->writes);
     int answer = call->callback(call->user, &args);
     if (answer == 0) return;
-    fault->status = FIG_CALL;
+    fault->status = FIG_CALLBACK;
     snprintf(fault->sentence, sizeof fault->sentence, "step %" PRIu64 ": call \"%s\" returned %d",
              fig_plan_tag_number(call->plan->tag), call->name, answer);
 }

@@ -18,7 +18,7 @@
 enum { TEXT_LIMIT = 640, SUBJECT_LIMIT = 32, PINNED_BYTES = 1 << 20 };
 
 typedef struct examination {
-    fig_find find;
+    fig_find_callback find;
     void *user;
     int32_t ordinal;
     fig_cuda_gpu gpu;       /* that one, where it can be used */
@@ -63,7 +63,7 @@ static const char *reason(void) {
 /* A failure in the last sentence's words, where there is one. Returns 1 where there is none. */
 static int is_fine(const examination *e, fig_status status, const char *subject) {
     if (status == FIG_OK) return 1;
-    tell(e, (remark){FIG_FAULT, subject, NULL}, "%s", reason());
+    tell(e, (remark){FIG_VERDICT_FAULT, subject, NULL}, "%s", reason());
     return 0;
 }
 
@@ -83,12 +83,12 @@ static void examine_library(const examination *e) {
     snprintf(name, sizeof name, "libfigraph %d.%d.%d", (int)(version / 10000),
              (int)(version / 100 % 100), (int)(version % 100));
     if (count > 0)
-        tell(e, (remark){FIG_FINE, "library", NULL},
+        tell(e, (remark){FIG_VERDICT_FINE, "library", NULL},
              "%s holds %d kernel images, for compute capability 9.0 and for 8.0 and later", name,
              count);
     else
         tell(e,
-             (remark){FIG_ADVICE, "library",
+             (remark){FIG_VERDICT_ADVICE, "library",
                       "for a GPU, build it again where nvcc is found: make NVCC=path/to/nvcc"},
              "%s holds no kernel images: it was built without nvcc and runs on the host alone",
              name);
@@ -100,13 +100,13 @@ static int examine_driver(const examination *e) {
     const fig_status status = fig_cuda_gpu_count(&count);
     const int version = fig_cuda_api_table()->version;
     if (status == FIG_OK)
-        tell(e, (remark){FIG_FINE, "driver", NULL},
+        tell(e, (remark){FIG_VERDICT_FINE, "driver", NULL},
              "it is of CUDA %d.%d, of which %d.%d is needed, and sees %d GPU%s", version / 1000,
              version % 1000 / 10, FIG_CU_LEAST_VERSION / 1000, FIG_CU_LEAST_VERSION % 1000 / 10,
              count, plural(count));
     else
         tell(e,
-             (remark){FIG_ADVICE, "driver",
+             (remark){FIG_VERDICT_ADVICE, "driver",
                       "for a GPU, install NVIDIA's driver of CUDA 12.4 or later and, in a "
                       "container, let it in; without one all runs on the host"},
              "%s", reason());
@@ -126,7 +126,7 @@ static fig_status describe_gpu(const examination *e, int ordinal, const char *su
     const int capability = gpu.traits.compute_capability;
     const int is_old = capability < FIG_CUDA_GPU_LEAST_CAPABILITY;
     tell(e,
-         (remark){is_old ? FIG_ADVICE : FIG_FINE, subject,
+         (remark){is_old ? FIG_VERDICT_ADVICE : FIG_VERDICT_FINE, subject,
                   is_old ? "use another: this library needs compute capability 8.0" : NULL},
          "%s, compute capability %d.%d, %" PRId32 " SMs, %.1f GiB%s%s", name, capability / 10,
          capability % 10, gpu.traits.sm_count, (double)bytes / (1 << 30), node,
@@ -150,7 +150,7 @@ static void examine_topology(examination *e) {
     if (!is_fine(e, fig_topology_open(&e->topology, NULL), "topology")) return;
     fig_topology_read_info(e->topology, &e->machine);
     const fig_topology_info *m = &e->machine;
-    tell(e, (remark){FIG_FINE, "topology", NULL},
+    tell(e, (remark){FIG_VERDICT_FINE, "topology", NULL},
          "%" PRId32 " package%s, %" PRId32 " core%s, %" PRId32 " thread%s, %" PRId32
          " NUMA node%s: %s",
          m->packages, plural(m->packages), m->cores, plural(m->cores), m->threads,
@@ -168,12 +168,12 @@ static fig_status try_placing(const examination *e, int32_t node, int *refusal) 
 
 static void examine_thread(const examination *e, int32_t node, const char *list) {
     if (fig_topology_is_beside(e->topology, node))
-        tell(e, (remark){FIG_FINE, "placement", NULL},
+        tell(e, (remark){FIG_VERDICT_FINE, "placement", NULL},
              "GPU %" PRId32 " is beside node %" PRId32 ", threads %s, where this thread may run",
              e->ordinal, node, list);
     else
         tell(e,
-             (remark){FIG_ADVICE, "placement",
+             (remark){FIG_VERDICT_ADVICE, "placement",
                       "call fig_engine_bind_thread from the thread that steps, or start the "
                       "process with numactl --cpunodebind"},
              "GPU %" PRId32 " is beside node %" PRId32
@@ -187,13 +187,13 @@ static void examine_placement(const examination *e) {
     int refusal = 0;
     if (e->topology == NULL) return;
     if (e->machine.nodes == 1) {
-        tell(e, (remark){FIG_FINE, "placement", NULL},
+        tell(e, (remark){FIG_VERDICT_FINE, "placement", NULL},
              "all cores and all memory are equally near to GPU %" PRId32, e->ordinal);
         return;
     }
     if (node < 0) {
         tell(e,
-             (remark){FIG_ADVICE, "placement",
+             (remark){FIG_VERDICT_ADVICE, "placement",
                       "if you know it, name it as numa_node when an engine is opened"},
              "the system does not tell which of %" PRId32 " NUMA nodes GPU %" PRId32 " is beside",
              e->machine.nodes, e->ordinal);
@@ -201,7 +201,7 @@ static void examine_placement(const examination *e) {
     }
     if (!fig_topology_has_node(e->topology, node)) {
         tell(e,
-             (remark){FIG_ADVICE, "placement",
+             (remark){FIG_VERDICT_ADVICE, "placement",
                       "let the container, or the job, have cores and memory of that node"},
              "GPU %" PRId32 " is beside node %" PRId32 ", and this process may use %s alone",
              e->ordinal, node, e->machine.node_list);
@@ -211,7 +211,7 @@ static void examine_placement(const examination *e) {
     examine_thread(e, node, list);
     if (!is_fine(e, try_placing(e, node, &refusal), "placement") || refusal == 0) return;
     tell(e,
-         (remark){FIG_ADVICE, "placement",
+         (remark){FIG_VERDICT_ADVICE, "placement",
                   "in a container, allow mbind: docker run --cap-add SYS_NICE"},
          "the system does not place memory on node %" PRId32 ": %s; the ring lies anywhere", node,
          strerror(refusal));
@@ -228,10 +228,11 @@ static int try_pinned(const examination *e, const char *gpu) {
     const fig_status status =
         fig_device_cuda.allocate(dev, &block, FIG_MEMORY_PINNED, PINNED_BYTES);
     if (status == FIG_OK)
-        tell(e, (remark){FIG_FINE, "pinned", NULL}, "1 MiB of the host's memory can be pinned");
+        tell(e, (remark){FIG_VERDICT_FINE, "pinned", NULL},
+             "1 MiB of the host's memory can be pinned");
     else
         tell(e,
-             (remark){FIG_FAULT, "pinned",
+             (remark){FIG_VERDICT_FAULT, "pinned",
                       "look for a limit of this process's or container's "
                       "memory; it is not that of locked memory"},
              "%s", reason());
@@ -247,10 +248,11 @@ static void examine_nccl(const examination *e) {
     void *entry = library != NULL ? dlsym(library, "ncclGetVersion") : NULL;
     memcpy(&get_version, &entry, sizeof entry);
     if (get_version != NULL && get_version(&version) == 0)
-        tell(e, (remark){FIG_FINE, "nccl", NULL}, "libnccl.so.2 is of version %d.%d.%d",
+        tell(e, (remark){FIG_VERDICT_FINE, "nccl", NULL}, "libnccl.so.2 is of version %d.%d.%d",
              version / 10000, version / 100 % 100, version % 100);
     else
-        tell(e, (remark){FIG_ADVICE, "nccl", "install NCCL 2 if you need tensor parallelism"},
+        tell(e,
+             (remark){FIG_VERDICT_ADVICE, "nccl", "install NCCL 2 if you need tensor parallelism"},
              "libnccl.so.2 %s", library == NULL ? "is not there" : "does not tell its version");
     if (library != NULL) dlclose(library);
 }
@@ -262,13 +264,13 @@ static void try_edges(const examination *e, fig_cuda_gpu *gpu) {
     if (gpu->path != FIG_IMAGE_HOPPER) return; /* whose graphs have full edges alone */
     if (!is_fine(e, fig_cuda_probe_edges(gpu, 0, &alone), "edges")) return;
     if (!alone) {
-        tell(e, (remark){FIG_FAULT, "edges", "use another driver"},
+        tell(e, (remark){FIG_VERDICT_FAULT, "edges", "use another driver"},
              "the driver does not keep the kind of an edge: programmatic edges become full, or "
              "full ones programmatic");
         return;
     }
     if (!is_fine(e, fig_cuda_probe_edges(gpu, 1, &together), "edges")) return;
-    tell(e, (remark){FIG_FINE, "edges", NULL}, "%s",
+    tell(e, (remark){FIG_VERDICT_FINE, "edges", NULL}, "%s",
          together ? "the driver keeps the kind of every edge"
                   : "the driver gives all edges of one call the kind of the first, a known fault; "
                     "this library adds each by itself");
@@ -277,11 +279,11 @@ static void try_edges(const examination *e, fig_cuda_gpu *gpu) {
 static void try_captures(const examination *e, fig_cuda_gpu *gpu) {
     int taken;
     if (is_fine(e, fig_cuda_probe_launch(gpu, &taken), "capture"))
-        tell(e, (remark){FIG_FINE, "capture", NULL},
+        tell(e, (remark){FIG_VERDICT_FINE, "capture", NULL},
              taken ? "the driver takes the launch of a graph into a capture, which is not needed"
                    : "the driver refuses to launch a graph into a capture (error 900), as all do");
     if (is_fine(e, fig_cuda_probe_splice(gpu), "splice"))
-        tell(e, (remark){FIG_FINE, "splice", NULL},
+        tell(e, (remark){FIG_VERDICT_FINE, "splice", NULL},
              "segments can be appended to a caller's capture");
 }
 
@@ -300,7 +302,7 @@ static void try_step(const examination *e, const fig_engine_options *options,
                      const fig_traits *traits) {
     fig_ping ping;
     if (!is_fine(e, fig_ping_run(options, traits, &ping), "steps")) return;
-    tell(e, (remark){FIG_FINE, "steps", NULL},
+    tell(e, (remark){FIG_VERDICT_FINE, "steps", NULL},
          "%" PRId32 " steps of the tutorial on %s, %" PRId64 ".%" PRId64
          " us of the host to plan one and %" PRId64 ".%" PRId64 " us to launch it",
          ping.steps, options->device == FIG_DEVICE_HOST ? "the host" : "the GPU",
@@ -320,7 +322,7 @@ static void try_gpu(examination *e) {
     try_step(e, &options, &e->gpu.traits);
 }
 
-fig_status fig_examine(int32_t ordinal, fig_find find, void *user) {
+fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user) {
     const fig_engine_options host = {.size = sizeof host, .device = FIG_DEVICE_HOST};
     if (find == NULL) return fig_fail(FIG_INVALID, "examine: find is NULL");
     examination e = {.find = find, .user = user, .ordinal = ordinal};

@@ -160,11 +160,11 @@ static fig_tensor rows(fig_program *program, const char *name, fig_role role, in
 }
 
 static fig_tensor heads(fig_program *program, const char *name, int64_t count) {
-    return tensor(program, name, FIG_TEMP, 3, FIG_DIM_BATCH, count, HEAD_DIM, 0);
+    return tensor(program, name, FIG_ROLE_TEMP, 3, FIG_DIM_BATCH, count, HEAD_DIM, 0);
 }
 
 static fig_tensor weight(fig_program *program, const char *name, int64_t depth, int64_t width) {
-    return tensor(program, name, FIG_BOUND, 2, depth, width, 0, 0);
+    return tensor(program, name, FIG_ROLE_BOUND, 2, depth, width, 0, 0);
 }
 
 static void call(fig_program *program, const fig_tensor *reads, int32_t read_count,
@@ -175,7 +175,7 @@ static void call(fig_program *program, const fig_tensor *reads, int32_t read_cou
 }
 
 static void record(fig_program *p) {
-    const fig_tensor x = rows(p, "x", FIG_BOUND, HIDDEN);
+    const fig_tensor x = rows(p, "x", FIG_ROLE_BOUND, HIDDEN);
     const fig_tensor reads[] = {x, weight(p, "wq", HIDDEN, Q_WIDTH),
                                 weight(p, "wk", HIDDEN, KV_WIDTH),
                                 weight(p, "wv", HIDDEN, KV_WIDTH)};
@@ -183,10 +183,10 @@ static void record(fig_program *p) {
     const fig_tensor v = heads(p, "v", KV_HEADS), o = heads(p, "o", Q_HEADS);
     const fig_tensor qkv[] = {q, k, v};
     const fig_cache cache = {
-        .k = tensor(p, "kc", FIG_BOUND, 4, FIG_DIM_PAGES, KV_LIMIT, KV_HEADS, HEAD_DIM),
-        .v = tensor(p, "vc", FIG_BOUND, 4, FIG_DIM_PAGES, KV_LIMIT, KV_HEADS, HEAD_DIM)};
-    const fig_tensor gate_up = rows(p, "gate_up", FIG_TEMP, (int64_t)2 * FFN);
-    const fig_tensor a = rows(p, "a", FIG_TEMP, FFN), y = rows(p, "y", FIG_BOUND, HIDDEN);
+        .k = tensor(p, "kc", FIG_ROLE_BOUND, 4, FIG_DIM_PAGES, KV_LIMIT, KV_HEADS, HEAD_DIM),
+        .v = tensor(p, "vc", FIG_ROLE_BOUND, 4, FIG_DIM_PAGES, KV_LIMIT, KV_HEADS, HEAD_DIM)};
+    const fig_tensor gate_up = rows(p, "gate_up", FIG_ROLE_TEMP, (int64_t)2 * FFN);
+    const fig_tensor a = rows(p, "a", FIG_ROLE_TEMP, FFN), y = rows(p, "y", FIG_ROLE_BOUND, HIDDEN);
     const fig_tensor up[] = {o, weight(p, "wg", Q_WIDTH, (int64_t)2 * FFN)};
     const fig_tensor down[] = {a, weight(p, "wd", FFN, HIDDEN)};
     call(p, reads, 4, qkv, 3, QKV);

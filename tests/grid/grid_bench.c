@@ -32,12 +32,12 @@ static void make_noise(void) {
     for (int64_t i = 0; i < NOISE_COUNT; i++) {
         float x = fig_random_normal(&random);
         for (int d = 0; d < NOISE_DTYPES; d++)
-            fig_numeric_store(noise[d], noise_dtypes[d], i, x);
+            fig_numeric_store(noise[d], (int32_t)noise_dtypes[d], i, x);
     }
 }
 
 void grid_array_make(grid_report *report, grid_array *array, int64_t elements, fig_dtype dtype) {
-    *array = (grid_array){.count = (size_t)(elements * fig_numeric_bytes(dtype))};
+    *array = (grid_array){.count = (size_t)(elements * fig_numeric_bytes((int32_t)dtype))};
     if (grid_failed(report)) return;
     array->bytes = fig_place_allocate(array->count);
     if (array->bytes == NULL) grid_fail(report, "no memory for %zu bytes", array->count);
@@ -50,7 +50,7 @@ void grid_array_free(grid_array *array) {
 
 void grid_fill(const grid_array *array, fig_dtype dtype, int64_t first, int64_t count,
                fig_random *random) {
-    const size_t item = (size_t)fig_numeric_bytes(dtype);
+    const size_t item = (size_t)fig_numeric_bytes((int32_t)dtype);
     int d = 0;
     pthread_once(&noise_once, make_noise);
     while (noise_dtypes[d] != dtype)
@@ -101,7 +101,7 @@ fig_tensor grid_bench_tensor(grid_bench *bench, const fig_tensor_info *info,
         return (fig_tensor){0};
     }
     ours.size = sizeof ours;
-    ours.role = FIG_BOUND;
+    ours.role = FIG_ROLE_BOUND;
     while (ours.rank < 4 && ours.dims[ours.rank] != 0)
         ours.rank++;
     fig_binding *binding = &bench->bindings[bench->binding_count++];

@@ -51,8 +51,9 @@ static fig_tensor rows(fig_program *program, const char *stem, int32_t layer, fi
 
 static fig_tensor cache(fig_program *program, const char *stem, int32_t layer) {
     return tensor(program, stem, layer,
-                  (fig_tensor_info){
-                      .role = FIG_STATE, .dtype = FIG_BF16, .dims = {FIG_DIM_PAGES, 16, 2, 64}});
+                  (fig_tensor_info){.role = FIG_ROLE_STATE,
+                                    .dtype = FIG_BF16,
+                                    .dims = {FIG_DIM_PAGES, 16, 2, 64}});
 }
 
 static void record_call(fig_program *program, const char *call, fig_tensor read,
@@ -65,15 +66,15 @@ static void record_call(fig_program *program, const char *call, fig_tensor read,
 /* x -> gemm -> silu_and_mul -> project -> x, and q, k, v -> rope -> append_kv -> attention. */
 static void record_layer(fig_program *program, int32_t layer, fig_tensor x, fig_tensor positions,
                          fig_tensor page_table) {
-    const fig_tensor up = rows(program, "up", layer, FIG_TEMP, 128, 0);
-    const fig_tensor act = rows(program, "act", layer, FIG_TEMP, 64, 0);
-    const fig_tensor q = rows(program, "q", layer, FIG_BOUND, 8, 64);
-    const fig_tensor k = rows(program, "k", layer, FIG_BOUND, 2, 64);
-    const fig_tensor v = rows(program, "v", layer, FIG_BOUND, 2, 64);
-    const fig_tensor out = rows(program, "out", layer, FIG_BOUND, 8, 64);
-    const fig_tensor lse =
-        tensor(program, "lse", layer,
-               (fig_tensor_info){.role = FIG_BOUND, .dtype = FIG_F32, .dims = {FIG_DIM_BATCH, 8}});
+    const fig_tensor up = rows(program, "up", layer, FIG_ROLE_TEMP, 128, 0);
+    const fig_tensor act = rows(program, "act", layer, FIG_ROLE_TEMP, 64, 0);
+    const fig_tensor q = rows(program, "q", layer, FIG_ROLE_BOUND, 8, 64);
+    const fig_tensor k = rows(program, "k", layer, FIG_ROLE_BOUND, 2, 64);
+    const fig_tensor v = rows(program, "v", layer, FIG_ROLE_BOUND, 2, 64);
+    const fig_tensor out = rows(program, "out", layer, FIG_ROLE_BOUND, 8, 64);
+    const fig_tensor lse = tensor(
+        program, "lse", layer,
+        (fig_tensor_info){.role = FIG_ROLE_BOUND, .dtype = FIG_F32, .dims = {FIG_DIM_BATCH, 8}});
     const fig_cache caches = {.k = cache(program, "k_cache", layer),
                               .v = cache(program, "v_cache", layer),
                               .page_table = page_table};
@@ -102,13 +103,13 @@ fig_graphs *fig_capture_mixed(void) {
     fig_program *program;
     fig_graphs *graphs;
     must(fig_program_create(&program, &spec));
-    const fig_tensor x = rows(program, "x", -1, FIG_BOUND, 64, 0);
-    const fig_tensor positions =
-        tensor(program, "positions", -1,
-               (fig_tensor_info){.role = FIG_BOUND, .dtype = FIG_I64, .dims = {FIG_DIM_BATCH}});
+    const fig_tensor x = rows(program, "x", -1, FIG_ROLE_BOUND, 64, 0);
+    const fig_tensor positions = tensor(
+        program, "positions", -1,
+        (fig_tensor_info){.role = FIG_ROLE_BOUND, .dtype = FIG_I64, .dims = {FIG_DIM_BATCH}});
     const fig_tensor page_table =
         tensor(program, "page_table", -1,
-               (fig_tensor_info){.role = FIG_STATE, .dtype = FIG_I32, .dims = {4, 8}});
+               (fig_tensor_info){.role = FIG_ROLE_STATE, .dtype = FIG_I32, .dims = {4, 8}});
     for (int32_t layer = 0; layer < spec.layers; layer++)
         record_layer(program, layer, x, positions, page_table);
     fig_program_layer(program, -1);

@@ -55,7 +55,7 @@ static fig_spec spec_of(const fig_decode_options *options) {
 
 static fig_tensor record_rows(fig_program *program, const char *name) {
     return fig_program_tensor(program,
-                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_BOUND,
+                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
                                           .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
 }
 

@@ -138,7 +138,7 @@ fig_status fig_edit_record(const fig_edit *edits, size_t edit_count) {
     uint8_t attributes[64];
     for (uint32_t i = 0; i < node->count; i++) {
         given operand = node->operands[i];
-        fig_tensor_info info = {.size = sizeof info, .role = FIG_BOUND};
+        fig_tensor_info info = {.size = sizeof info, .role = FIG_ROLE_BOUND};
         for (size_t e = 0; e < edit_count; e++) {
             if (edits[e].operand == i) apply(&operand, &edits[e]);
         }

@@ -63,13 +63,13 @@ fig_graphs *fig_gate_graphs(void) {
     fig_tensor_info info = {.size = sizeof info, .dtype = FIG_F32, .rank = 2};
     info.dims[0] = FIG_DIM_BATCH;
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
-    info.name = "x", info.role = FIG_BOUND, info.dims[1] = 4;
+    info.name = "x", info.role = FIG_ROLE_BOUND, info.dims[1] = 4;
     fig_tensor x = fig_program_tensor(program, &info);
-    info.name = "up", info.role = FIG_TEMP, info.dims[1] = 2 * FIG_GATE_WIDTH;
+    info.name = "up", info.role = FIG_ROLE_TEMP, info.dims[1] = 2 * FIG_GATE_WIDTH;
     fig_tensor up = fig_program_tensor(program, &info);
-    info.name = "act", info.role = FIG_BOUND, info.dims[1] = FIG_GATE_WIDTH;
+    info.name = "act", info.role = FIG_ROLE_BOUND, info.dims[1] = FIG_GATE_WIDTH;
     fig_tensor act = fig_program_tensor(program, &info);
-    info.name = "spare", info.role = FIG_STATE;
+    info.name = "spare", info.role = FIG_ROLE_STATE;
     fig_program_tensor(program, &info);
     fig_call(program,
              FIG_OPTIONS(fig_call_op, .call = "gemm", .reads = &x, .read_count = 1, .writes = &up,

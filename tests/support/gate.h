@@ -1,9 +1,9 @@
 /* gate.h: a small program around a call, an engine with all of it bound, and a callback that a test
  * can hold up.
  *
- *     up = call "gemm"(x)        tag 5, bytes "scale"; up is FIG_TEMP
+ *     up = call "gemm"(x)        tag 5, bytes "scale"; up is FIG_ROLE_TEMP
  *     act = silu_and_mul(up)
- *     spare                      FIG_STATE that no node names
+ *     spare                      FIG_ROLE_STATE that no node names
  *
  * "gemm" writes up[r][c] = x[r][0] * (c + 1) in f32. Invariant: the callback touches the gate only
  * while a step runs, so a test reads and writes it after a wait, or while a call is held. */

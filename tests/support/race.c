@@ -28,9 +28,9 @@ enum {
 
 static fig_tensor bound(fig_program *program, const char *name, int rank, int64_t d0, int64_t d1,
                         int64_t d2, int64_t d3) {
-    return fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_BOUND,
-                                                   .dtype = FIG_F32, .rank = rank,
-                                                   .dims = {d0, d1, d2, d3}));
+    return fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = name,
+                                                   .role = FIG_ROLE_BOUND, .dtype = FIG_F32,
+                                                   .rank = rank, .dims = {d0, d1, d2, d3}));
 }
 
 static void record(fig_program *program) {
@@ -39,7 +39,7 @@ static void record(fig_program *program) {
     const fig_tensor out = bound(program, "out", 3, FIG_DIM_BATCH, 1, HEAD_DIM, 0);
     const fig_tensor lse = bound(program, "lse", 2, FIG_DIM_BATCH, 1, 0, 0);
     const fig_tensor table = fig_program_tensor(
-        program, FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_STATE,
+        program, FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_ROLE_STATE,
                              .dtype = FIG_I32, .rank = 2, .dims = {SEQUENCES, SEQUENCE_PAGES}));
     const fig_cache cache = {
         .k = bound(program, "k_cache", 4, FIG_DIM_PAGES, FIG_RACE_PAGE, 1, HEAD_DIM),

@@ -68,7 +68,7 @@ fig_program *fig_sample_mixture(void) {
 static fig_tensor tensor(fig_program *program, const char *name, fig_tensor_info info) {
     info.size = sizeof info;
     info.name = name;
-    info.role = FIG_BOUND;
+    info.role = FIG_ROLE_BOUND;
     while (info.rank < 4 && info.dims[info.rank] != 0)
         info.rank++;
     return fig_program_tensor(program, &info);
@@ -159,9 +159,10 @@ fig_lower_target fig_sample_target(const char *traits) {
 
 fig_tensor fig_sample_rows(fig_program *program, const char *name, int64_t heads,
                            int64_t head_dim) {
-    return fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_BOUND,
-                                                   .dtype = FIG_F16, .rank = 3,
-                                                   .dims = {FIG_DIM_BATCH, heads, head_dim}));
+    return fig_program_tensor(program,
+                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                                          .dtype = FIG_F16, .rank = 3,
+                                          .dims = {FIG_DIM_BATCH, heads, head_dim}));
 }
 
 fig_cache fig_sample_cache(fig_program *program, const char *name, int64_t heads,
@@ -169,7 +170,7 @@ fig_cache fig_sample_cache(fig_program *program, const char *name, int64_t heads
     char k_name[FIG_NAME_LIMIT + 1], v_name[FIG_NAME_LIMIT + 1];
     fig_tensor_info info = {.size = sizeof info,
                             .name = k_name,
-                            .role = FIG_STATE,
+                            .role = FIG_ROLE_STATE,
                             .dtype = FIG_F16,
                             .rank = 4,
                             .dims = {FIG_DIM_PAGES, 0, heads, head_dim}};

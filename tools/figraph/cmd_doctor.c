@@ -15,11 +15,11 @@
 enum { COLUMNS = 100, TEXT_COLUMN = 20, ORDINAL_LIMIT = 1023 };
 
 static const char *const verdicts[] = {
-    [FIG_FINE] = "fine", [FIG_ADVICE] = "advice", [FIG_FAULT] = "FAULT"};
+    [FIG_VERDICT_FINE] = "fine", [FIG_VERDICT_ADVICE] = "advice", [FIG_VERDICT_FAULT] = "FAULT"};
 
 typedef struct showing {
     fig_emit emit;
-    int counts[FIG_FAULT + 1]; /* [fig_verdict] */
+    int counts[FIG_VERDICT_FAULT + 1]; /* [fig_verdict] */
 } showing;
 
 /* ---- Text ---------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ static void emit_finding(void *user, const fig_finding *finding) {
     shown->counts[finding->verdict]++;
     fig_emit_object(emit, NULL);
     fig_emit_text(emit, "verdict",
-                  finding->verdict == FIG_FAULT ? "fault" : verdicts[finding->verdict]);
+                  finding->verdict == FIG_VERDICT_FAULT ? "fault" : verdicts[finding->verdict]);
     fig_emit_text(emit, "subject", finding->subject);
     fig_emit_text(emit, "text", finding->text);
     fig_emit_text(emit, "advice", finding->advice);
@@ -75,9 +75,9 @@ static void note_gpu(void *user, const fig_finding *finding) {
 static int print_all(int32_t ordinal) {
     showing shown = {.counts = {0}};
     if (fig_examine(ordinal, print_finding, &shown) != FIG_OK) return fig_report_status("doctor");
-    const int advice = shown.counts[FIG_ADVICE], faults = shown.counts[FIG_FAULT];
-    printf("\n%d fine, %d to consider, %d fault%s\n", shown.counts[FIG_FINE], advice, faults,
-           faults == 1 ? "" : "s");
+    const int advice = shown.counts[FIG_VERDICT_ADVICE], faults = shown.counts[FIG_VERDICT_FAULT];
+    printf("\n%d fine, %d to consider, %d fault%s\n", shown.counts[FIG_VERDICT_FINE], advice,
+           faults, faults == 1 ? "" : "s");
     return faults > 0 ? FIG_EXIT_FAILED : FIG_EXIT_FINE;
 }
 
@@ -88,11 +88,11 @@ static int emit_all(int32_t ordinal) {
     fig_emit_array(&shown.emit, "findings");
     const fig_status status = fig_examine(ordinal, emit_finding, &shown);
     fig_emit_close(&shown.emit);
-    fig_emit_integer(&shown.emit, "advice", shown.counts[FIG_ADVICE]);
-    fig_emit_integer(&shown.emit, "faults", shown.counts[FIG_FAULT]);
+    fig_emit_integer(&shown.emit, "advice", shown.counts[FIG_VERDICT_ADVICE]);
+    fig_emit_integer(&shown.emit, "faults", shown.counts[FIG_VERDICT_FAULT]);
     fig_emit_close(&shown.emit);
     if (status != FIG_OK) return fig_report_status("doctor");
-    return shown.counts[FIG_FAULT] > 0 ? FIG_EXIT_FAILED : FIG_EXIT_FINE;
+    return shown.counts[FIG_VERDICT_FAULT] > 0 ? FIG_EXIT_FAILED : FIG_EXIT_FINE;
 }
 
 /* Without --device the first GPU is tried, where there is one. */

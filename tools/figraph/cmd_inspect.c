@@ -12,10 +12,11 @@ static void write_stdout(void *user, const char *bytes, size_t count) {
     fwrite(bytes, 1, count, stdout);
 }
 
-static int read_format(const fig_arguments *arguments, fig_format *format) {
+static int read_format(const fig_arguments *arguments, fig_print_format *format) {
     const char *text = fig_arguments_text(arguments, "--format");
-    *format = text != NULL && strcmp(text, "json") == 0 ? FIG_JSON : FIG_TEXT;
-    if (text == NULL || strcmp(text, "text") == 0 || *format == FIG_JSON) return FIG_EXIT_FINE;
+    *format = text != NULL && strcmp(text, "json") == 0 ? FIG_PRINT_JSON : FIG_PRINT_TEXT;
+    if (text == NULL || strcmp(text, "text") == 0 || *format == FIG_PRINT_JSON)
+        return FIG_EXIT_FINE;
     return fig_report_refuse("inspect: --format: \"%s\" is neither text nor json", text);
 }
 

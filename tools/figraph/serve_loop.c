@@ -81,7 +81,7 @@ static int open_engine(serve_loop *loop) {
     if (fig_engine_open(&loop->engine, options->graphs, &engine_options) != FIG_OK)
         return fig_report_status("serve");
     for (int32_t i = 0; fig_graphs_tensor(options->graphs, i, &tensor) == FIG_OK; i++) {
-        if (tensor.role != FIG_BOUND) continue;
+        if (tensor.role != FIG_ROLE_BOUND) continue;
         const fig_binding binding = {
             .size = sizeof binding, .name = tensor.name, .bytes = bytes_of(loop, &tensor)};
         if (fig_engine_bind(loop->engine, &binding) != FIG_OK) return fig_report_status("serve");
