@@ -302,7 +302,7 @@ static const fig_field attention_fields[] = {
     DIM(v_scales, FIG_ATTENTION_V_SCALE, 0),
     ATTRIBUTE(sm_scale),
     ATTRIBUTE(soft_cap),
-    FROM(reserved, FIG_FIELD_ZERO),
+    FROM(flags, FIG_FIELD_ZERO),
 };
 #undef ATTRIBUTES
 #undef PARAMS
