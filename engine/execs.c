@@ -60,7 +60,7 @@ static uint64_t value_of(const fig_execs *execs, const fig_reloc *reloc) {
     case FIG_RELOC_RING_SLOTS: return places->slot_count;
     case FIG_RELOC_RING_BYTES: return places->slot_bytes;
     }
-    assert(!"a kind of relocation");
+    assert(0 && "a kind of relocation");
     return 0;
 }
 

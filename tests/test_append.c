@@ -36,7 +36,7 @@ static void must_append(fig_engine *engine, const char *segment, int32_t bucket)
 }
 
 static void must_wait(fig_engine *engine) {
-    if (fig_engine_wait(engine, FIG_GATE_BOUND_US) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_engine_wait(engine, FIG_HANG_US) != FIG_OK) fail_msg("%s", fig_message());
 }
 
 static fig_engine *open_engine(fig_decode *decode, const fig_decode_options *options) {

@@ -311,7 +311,7 @@ static void an_engine_steps_and_rebinds_on_it(void **state) {
         const fig_step step = fig_gate_step(rows);
         memset(act, 0, sizeof act);
         if (fig_engine_step(engine, &step) != FIG_OK) fail_msg("%s", fig_message());
-        assert_int_equal(fig_engine_wait(engine, FIG_GATE_BOUND_US), FIG_OK);
+        assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_OK);
         fig_gate_check(x, act, rows);
     }
     const fig_step step = fig_gate_step(3);

@@ -37,13 +37,13 @@ static void *run_engine(void *user) {
         const fig_step step = fig_gate_step(i % 5);
         fig_status status = fig_engine_step(engine, &step);
         while (status == FIG_BUSY) {
-            r->wrong |= fig_engine_wait(engine, FIG_GATE_BOUND_US);
+            r->wrong |= fig_engine_wait(engine, FIG_HANG_US);
             status = fig_engine_step(engine, &step);
         }
         r->wrong |= status;
     }
     const fig_step last = fig_gate_step(4);
-    r->wrong |= fig_engine_wait(engine, FIG_GATE_BOUND_US);
+    r->wrong |= fig_engine_wait(engine, FIG_HANG_US);
     r->wrong |= fig_engine_step(engine, &last);
     r->wrong |= fig_engine_read(engine, &span, r->act);
     r->wrong |= gate.calls != 201;

@@ -95,7 +95,7 @@ static void check_usable(bench *b) {
     assert_int_equal(fig_engine_launch(b->engine), FIG_INVALID);
     fig_decode_fill(&b->decode, &random);
     if (fig_engine_step(b->engine, &three_rows) != FIG_OK) fail_msg("%s", fig_message());
-    if (fig_engine_wait(b->engine, FIG_GATE_BOUND_US) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_engine_wait(b->engine, FIG_HANG_US) != FIG_OK) fail_msg("%s", fig_message());
     fig_decode_check(&b->decode, &three_rows);
 }
 
@@ -415,7 +415,7 @@ static void launches_that_found_no_plan_before_are_not_waited_for(void **state) 
         assert_int_equal(fig_gate_stage(&g, 3), FIG_OK);
         g.engine->ring.slots[(size_t)i * g.engine->ring.slot_bytes + sizeof(fig_plan_head)] ^= 1;
         assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
-        assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_DRIVER);
+        assert_int_equal(fig_engine_wait(g.engine, FIG_HANG_US), FIG_DRIVER);
     }
     const time_t begin = time(NULL);
     if (measure(g.engine, &step, 3, &measured) != FIG_OK) fail_msg("%s", fig_message());

@@ -13,11 +13,10 @@
 #include "tests/support/gate.h"
 
 /* Bounds how long any test may take: a hang is a failure. */
-enum { ALARM_S = 120 };
 
 static int set_up(void **state) {
     (void)state;
-    alarm(ALARM_S);
+    alarm(FIG_HANG_S);
     return 0;
 }
 
@@ -43,7 +42,7 @@ typedef struct waiter {
 
 static void *wait_for_the_gate(void *user) {
     waiter *w = user;
-    w->status = fig_engine_wait(w->gate->engine, FIG_GATE_BOUND_US);
+    w->status = fig_engine_wait(w->gate->engine, FIG_HANG_US);
     return NULL;
 }
 
