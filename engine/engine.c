@@ -130,7 +130,6 @@ fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
     engine->program = fig_program_view_of(graphs->program);
     engine->busy_us = ours.busy_us;
     engine->check_plans = ours.check_plans;
-    engine->counters.last_bucket = -1;
     engine->running = 1;
     fig_status status = open_parts(engine, &ours);
     if (status != FIG_OK) {

@@ -471,7 +471,7 @@ static void sum_up(measuring *m, fig_measured *measured) {
     const int32_t gaps = BATCH - BATCH / m->copies; /* that a batch of bare has more than a chain */
     const double bare_ns = median_of(m, BARE), chain_ns = median_of(m, CHAIN);
     *measured = (fig_measured){
-        .bucket = (int32_t)m->bucket,
+        .bucket = (int32_t)m->bucket + 1,
         .launches = (int32_t)fig_execs_launch_count(&m->engine->execs, m->bucket),
         .check_ns = median_of(m, CHECK),
         .choose_ns = median_of(m, CHOOSE),

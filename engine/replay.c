@@ -63,7 +63,7 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
     write_slot(engine, &engine->graphs->buckets[index].plan, step, slot);
     engine->staged += step->horizon;
     fig_stats_set(&engine->counters.staged, engine->staged);
-    fig_stats_set(&engine->counters.last_bucket, index);
+    fig_stats_set(&engine->counters.last_bucket, index + 1);
     return FIG_OK;
 }
 
@@ -124,7 +124,7 @@ static void unpublish(fig_engine *engine) {
     const uint8_t *slot = fig_ring_take_back(&engine->ring);
     const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
     const uint64_t before = engine->ring.next - 1;
-    const int64_t last = before > 0 ? (int64_t)fig_engine_plan_of(engine, before)->bucket : -1;
+    const int64_t last = before > 0 ? (int64_t)fig_engine_plan_of(engine, before)->bucket + 1 : 0;
     fig_page_tables_restore(&engine->tables, slot);
     fig_stats_add(&engine->counters.uploaded_bytes, -(int64_t)head->bytes);
     fig_stats_set(&engine->counters.last_bucket, last);

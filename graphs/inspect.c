@@ -178,7 +178,7 @@ static fig_status prepare_summary(fig_inspect_summary *summary) {
         return fig_fail(FIG_NOMEM, "print: %" PRIu32 " buckets", graphs->bucket_count);
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         summary->infos[i].size = sizeof summary->infos[i];
-        FIG_TRY(fig_graphs_bucket(graphs, (int32_t)i, &summary->infos[i]));
+        FIG_TRY(fig_graphs_bucket(graphs, (int32_t)i + 1, &summary->infos[i]));
         summary->relowered_count += graphs->digests[i] != graphs->made_digests[i];
     }
     return fig_layer_fold_group(summary->view, &summary->groups, &summary->group_count);
@@ -201,7 +201,7 @@ static fig_status print_bucket(fig_print *print, const fig_graphs *graphs, uint3
                                  .view = fig_program_view_of(graphs->program),
                                  .index = index,
                                  .info.size = sizeof bucket.info};
-    FIG_TRY(fig_graphs_bucket(graphs, (int32_t)index, &bucket.info));
+    FIG_TRY(fig_graphs_bucket(graphs, (int32_t)index + 1, &bucket.info));
     FIG_TRY(fig_lower_bucket(bucket.view, &graphs->workspace, &graphs->buckets[index],
                              &bucket.lowered));
     if (format == FIG_PRINT_JSON) {

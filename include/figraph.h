@@ -272,7 +272,7 @@ FIG_API void fig_call(fig_program *program, const fig_call_op *op);
 /* ---- Graphs: the program lowered per bucket -------------------------------------------------- */
 /* A bucket serves any step of at most `batch` rows and at most batch * kv tokens in all; one
  * sequence may be as long as the spec's kv_limit. Each is lowered in every variant worth having: a
- * variant is what one worker reads at once. */
+ * variant is what one worker reads at once. Buckets are numbered from 1, in this whole header. */
 typedef struct fig_bucket {
     int32_t batch, kv;
 } fig_bucket;
@@ -310,7 +310,7 @@ typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
 typedef struct fig_print_options {
     uint32_t size;
     fig_print_format format;
-    int32_t bucket; /* 0: the summary; n: launches of the n-th bucket */
+    int32_t bucket; /* 0: the summary; else the launches of this bucket */
 } fig_print_options;
 FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
                                     fig_write_callback write, void *user);
@@ -332,8 +332,8 @@ typedef struct fig_bucket_info {
     int32_t heads, tile_tokens, workers;  /* of the first attention; 0 where there is none */
     uint64_t plan_bytes, workspace_bytes; /* bounds that no step exceeds */
 } fig_bucket_info;
-/* index from 0; FIG_INVALID past the last. */
-FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t index,
+/* FIG_INVALID: there is no bucket of that number. */
+FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t bucket,
                                      fig_bucket_info *info);
 /* What an engine with so many slots (0: the default) takes of a device, before one is opened and
  * without what the caller binds. exec_bytes is estimated from a measured figure per node. */
@@ -357,7 +357,8 @@ typedef struct fig_step {
     const int32_t *positions;  /* [rows] where a row's last query stands; NULL: kv_length - 1 */
     const int32_t *sequences;  /* [rows] whose tokens; NULL: row r is sequence r */
     int64_t token_limit;       /* lengths on the device: most tokens in all; 0: any */
-    int32_t bucket;            /* n: the n-th, a graph of the caller's; 0: the cheapest that fits */
+    int32_t bucket;            /* 0: the cheapest that fits; required where a graph of the caller's
+                                  launches it: the bucket that it was captured for */
     int32_t horizon; /* how many launches it is for, 0: 1. At each but the first, rows that
                                   are not idle have grown by row_tokens, on the device; the split
                                   is that of the last one, and the caller has given all their pages.
@@ -367,7 +368,7 @@ typedef struct fig_step {
 /* What planning a step would do; nothing runs. */
 typedef struct fig_plan_report {
     uint32_t size;
-    int32_t bucket; /* index from 0 */
+    int32_t bucket; /* the one that the step would take */
     int32_t workers, tile_tokens, heads;
     int64_t tiles;                   /* on the line */
     int32_t tiles_most, tiles_least; /* of any worker */
@@ -495,7 +496,7 @@ FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 typedef struct fig_append {
     uint32_t size;
     const char *segment;
-    int32_t bucket; /* n: the n-th */
+    int32_t bucket; /* required */
     void *stream;   /* CUstream of the engine's GPU; host: NULL */
 } fig_append;
 FIG_API fig_status fig_engine_append(fig_engine *engine, const fig_append *append);
@@ -530,7 +531,7 @@ typedef struct fig_engine_stats {
     int64_t uploaded_bytes; /* in plans, pages that they carried included */
     int64_t page_bytes;     /* of pages, ahead of plans */
     int64_t prepares, patched_launches;
-    int32_t last_bucket; /* index; -1 before the first */
+    int32_t last_bucket; /* of the step staged last; 0 before the first */
     uint64_t workspace_bytes, owned_bytes, pinned_bytes;
     fig_histogram host;   /* of each step: the time in stage and launch */
     fig_histogram period; /* from a launch to the next */
@@ -548,7 +549,7 @@ typedef struct fig_measure_options {
 } fig_measure_options;
 typedef struct fig_measured {
     uint32_t size;
-    int32_t bucket, launches;                       /* index; nodes of a graph, fetch included */
+    int32_t bucket, launches;                       /* its number; its launches, fetch included */
     double check_ns, choose_ns, plan_ns, launch_ns; /* the host's parts of a step */
     double step_ns, bare_launch_ns; /* stage and launch; the driver's launch of the same graph
                                        alone; both by a host that runs ahead of the device */

@@ -204,9 +204,9 @@ static void a_step_goes_to_the_bucket_that_it_names(void **state) {
     fig_plan_report report = {.size = sizeof report};
     step.bucket = 3;
     assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
-    assert_int_equal(fig_gate_stats(engine).last_bucket, 2);
+    assert_int_equal(fig_gate_stats(engine).last_bucket, 3);
     assert_int_equal(fig_graphs_plan(decode.graphs, &step, &report), FIG_OK);
-    assert_int_equal(report.bucket, 2);
+    assert_int_equal(report.bucket, 3);
 #define REFUSED(status, sentence)                                                                  \
     do {                                                                                           \
         assert_int_equal(fig_engine_stage(engine, &step), status);                                 \

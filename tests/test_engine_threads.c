@@ -87,7 +87,7 @@ static int is_in_order(const fig_engine_stats *before, const fig_engine_stats *a
            after->busy >= before->busy && after->missed >= before->missed &&
            after->host.count >= before->host.count && after->host.sum >= before->host.sum &&
            after->period.count >= before->period.count &&
-           after->pinned_bytes == before->pinned_bytes && after->last_bucket >= -1;
+           after->pinned_bytes == before->pinned_bytes && after->last_bucket >= 0;
 }
 
 static void *look(void *user) {

@@ -67,7 +67,7 @@ static int64_t rows_bytes(int64_t rows) {
 
 static int64_t split_bytes(int32_t bucket, int64_t rows) {
     fig_bucket_info info = {.size = sizeof info};
-    assert_int_equal(fig_graphs_bucket(graphs, bucket - 1, &info), FIG_OK);
+    assert_int_equal(fig_graphs_bucket(graphs, bucket, &info), FIG_OK);
     assert_true(info.workers > 0);
     return rows_bytes(rows + 1) + START_BYTES * info.workers;
 }
@@ -87,9 +87,9 @@ static void uploaded_bytes_are_those_of_the_sections_that_travel(void **state) {
     int64_t before = 0;
     fig_bucket_info info = {.size = sizeof info};
     int32_t bucket = 1;
-    assert_int_equal(fig_graphs_bucket(graphs, bucket - 1, &info), FIG_OK);
+    assert_int_equal(fig_graphs_bucket(graphs, bucket, &info), FIG_OK);
     while (info.bucket.batch < 5)
-        assert_int_equal(fig_graphs_bucket(graphs, ++bucket - 1, &info), FIG_OK);
+        assert_int_equal(fig_graphs_bucket(graphs, ++bucket, &info), FIG_OK);
     assert_int_equal(sent(engine, &before), 0); /* pages went ahead, or wait */
 
     step_in(engine, bucket, 5, first, NULL);
@@ -154,18 +154,18 @@ static void a_plan_taken_back_counts_as_taken_back_and_sent_nothing(void **state
     four.bucket = 2;
     step_in(engine, 1, 2, lengths, NULL);
     const fig_engine_stats begun = read_stats(engine);
-    assert_int_equal(begun.last_bucket, 0);
+    assert_int_equal(begun.last_bucket, 1);
     assert_int_equal(fig_engine_stage(engine, &four), FIG_OK);
     fig_engine_stats stats = read_stats(engine);
     assert_int_equal(stats.staged, 5);
     assert_int_equal(stats.launched, 1);
-    assert_int_equal(stats.last_bucket, 1);
+    assert_int_equal(stats.last_bucket, 2);
     assert_int_equal(fig_engine_take_back(engine), FIG_OK); /* whole */
     stats = read_stats(engine);
     assert_int_equal(stats.staged, 1);
     assert_int_equal(stats.taken_back, 4);
     assert_int_equal(stats.uploaded_bytes, begun.uploaded_bytes);
-    assert_int_equal(stats.last_bucket, 0);
+    assert_int_equal(stats.last_bucket, 1);
     assert_int_equal(fig_engine_stage(engine, &four), FIG_OK);
     assert_int_equal(fig_engine_launch(engine), FIG_OK);
     assert_int_equal(fig_engine_take_back(engine), FIG_OK); /* three of four */
@@ -174,7 +174,7 @@ static void a_plan_taken_back_counts_as_taken_back_and_sent_nothing(void **state
     assert_int_equal(stats.launched, 2);
     assert_int_equal(stats.taken_back, 4 + 3);
     assert_true(stats.uploaded_bytes > begun.uploaded_bytes);
-    assert_int_equal(stats.last_bucket, 1);
+    assert_int_equal(stats.last_bucket, 2);
     assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_OK);
     fig_race_close(&race);
 }

@@ -390,7 +390,7 @@ static int check_counts(fig_race *race) {
  * caller's would. */
 static int replay_bare(fig_race *race, int32_t bucket, int32_t times) {
     fig_engine *engine = race->engine;
-    fig_dev_exec *exec = engine->execs.buckets[bucket].exec;
+    fig_dev_exec *exec = engine->execs.buckets[bucket - 1].exec;
     for (int32_t i = 0; i < times; i++)
         if (!is_ok(race, engine->api->exec_launch(engine->dev, exec, engine->stream), "replay"))
             return 0;
@@ -407,7 +407,7 @@ static int wait_for_misses(fig_race *race) {
 static int replay_early(fig_race *race) {
     fig_engine_stats stats = {.size = sizeof stats};
     fig_engine_read_stats(race->engine, &stats);
-    if (stats.last_bucket < 0) return 1;
+    if (stats.last_bucket == 0) return 1;
     race->early++;
     return replay_bare(race, stats.last_bucket, 1) && wait_for_misses(race) &&
            compare(race, "a replay of nothing");
