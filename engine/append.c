@@ -73,11 +73,10 @@ static void note_fetch(fig_engine *engine, const append_request *request) {
 /* A fetch that runs at once is a launch: it needs a step, and that step's bucket. */
 static fig_status check_staged(fig_engine *engine, const append_request *request) {
     fig_engine_catch_up(engine);
-    if (engine->launched == engine->staged)
-        return fig_fail(FIG_INVALID, "append: nothing is staged");
+    if (engine->launched == engine->staged) return fig_fail(FIG_ORDER, "append: nothing is staged");
     const uint32_t staged = fig_engine_next_bucket(engine);
     if (staged == request->bucket) return FIG_OK;
-    return fig_fail(FIG_INVALID,
+    return fig_fail(FIG_ORDER,
                     "append: bucket is %" PRIu32
                     ", the step staged longest ago is of bucket %" PRIu32,
                     request->bucket + 1, staged + 1);
@@ -87,10 +86,10 @@ static fig_status check_order(fig_engine *engine, const append_request *request)
     if (request->fetches) return request->capture == 0 ? check_staged(engine, request) : FIG_OK;
     const fig_engine_fetch *fetch = find_fetch(engine, request->capture);
     if (fetch == NULL)
-        return fig_fail(FIG_INVALID, "append: segment %s comes before \"fetch\" in this %s",
+        return fig_fail(FIG_ORDER, "append: segment %s comes before \"fetch\" in this %s",
                         request->segment, request->capture != 0 ? "capture" : "engine");
     if (fetch->bucket == (int32_t)request->bucket) return FIG_OK;
-    return fig_fail(FIG_INVALID,
+    return fig_fail(FIG_ORDER,
                     "append: segment %s of bucket %" PRIu32 ", the fetch before it is of bucket "
                     "%" PRId32,
                     request->segment, request->bucket + 1, fetch->bucket + 1);

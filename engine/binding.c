@@ -269,7 +269,7 @@ fig_status fig_binding_bind(fig_binding_table *table, const fig_binding *binding
     fig_block owned = {0};
     FIG_TRY(look_up(table, binding->name, &tensor));
     if (table->tensors[tensor - 1].marked)
-        return fig_fail(FIG_INVALID, "tensor %s: a graph of the caller's holds it", binding->name);
+        return fig_fail(FIG_ORDER, "tensor %s: a graph of the caller's holds it", binding->name);
     FIG_TRY(measure_place(table, tensor, binding, &place));
     if ((uintptr_t)place.address % FIG_BINDING_ALIGNMENT != 0)
         return fig_fail(FIG_INVALID, "tensor %s: address %p, it must be a multiple of %d",

@@ -230,7 +230,7 @@ fig_status fig_engine_prepare_own(fig_engine *engine) {
     if (fig_execs_ready(&engine->execs)) return FIG_OK;
     fig_engine_catch_up(engine);
     if (engine->staged != engine->launched)
-        return fig_fail(FIG_INVALID,
+        return fig_fail(FIG_ORDER,
                         "prepare: %" PRId64 " staged steps wait for their launch, with what was "
                         "bound before",
                         engine->staged - engine->launched);

@@ -91,8 +91,7 @@ fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
 
 static fig_status launch(fig_engine *engine) {
     fig_engine_catch_up(engine);
-    if (engine->launched == engine->staged)
-        return fig_fail(FIG_INVALID, "launch: nothing is staged");
+    if (engine->launched == engine->staged) return fig_fail(FIG_ORDER, "launch: nothing is staged");
     fig_dev_exec *exec = engine->execs.buckets[fig_engine_next_bucket(engine)].exec;
     FIG_TRY(engine->api->exec_launch(engine->dev, exec, engine->stream));
     fig_engine_pass(engine, 1);
@@ -134,7 +133,7 @@ static void unpublish(fig_engine *engine) {
 static fig_status take_back(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->launched == engine->staged)
-        return fig_fail(FIG_INVALID, "take back: nothing is staged");
+        return fig_fail(FIG_ORDER, "take back: nothing is staged");
     fig_engine_plan *plan = fig_engine_plan_of(engine, engine->ring.next - 1);
     const int64_t left = plan->first > engine->launched ? plan->first : engine->launched;
     fig_stats_add(&engine->counters.taken_back, engine->staged - left);

@@ -29,25 +29,30 @@ extern "C" {
 #define FIG_VERSION 100 /* major * 10000 + minor * 100 + patch */
 
 /* ---- Status ---------------------------------------------------------------------------------- */
+/* Tens say what to do. 10 to 19: the call itself must change. 20 to 29: it changed nothing, and the
+ * same call may succeed later. 30 to 39: a file is at fault. 40 to 49: the machine is. */
 typedef uint32_t fig_status;
 enum {
     FIG_OK = 0,
     FIG_INVALID = 10,     /* a field is wrong; the sentence names field, value and limit */
-    FIG_TOO_LARGE = 11,   /* larger than a limit of the spec, or than every bucket */
-    FIG_UNBOUND = 12,     /* a tensor or a callback the step needs was never given */
-    FIG_UNSUPPORTED = 13, /* valid, but nothing in this library does it */
+    FIG_ORDER = 11,       /* the call is right at another moment; the sentence says at which */
+    FIG_TOO_LARGE = 12,   /* larger than a limit of the spec, or than every bucket */
+    FIG_UNBOUND = 13,     /* a tensor or a callback that the step needs was never given */
+    FIG_UNSUPPORTED = 14, /* valid, but nothing in this library does it */
+    FIG_CALLBACK = 15,    /* a callback returned other than 0 */
     FIG_BUSY = 20,        /* every slot is in flight: wait, then call again */
-    FIG_TIMEOUT = 21,     /* the bound given ran out; nothing was changed */
-    FIG_CALLBACK = 22,    /* a callback of the caller's returned other than 0 */
+    FIG_TIMEOUT = 21,     /* what was waited for is still running */
     FIG_IO = 30,          /* open, read, write, fsync or rename failed */
     FIG_FORMAT = 31,      /* not a .fig file, or a damaged one */
     FIG_STALE = 32,       /* a sound file that this library must capture anew */
     FIG_NOMEM = 40,       /* host or device memory */
-    FIG_NO_DEVICE = 41,   /* no driver, no such device, or a driver too old */
+    FIG_NO_DEVICE = 41,   /* no driver, no such device, or a driver that is too old */
     FIG_DRIVER = 42,      /* the device refused a call; the engine is still usable */
-    FIG_LOST = 43         /* sticky: the device is gone; only close is allowed */
+    FIG_LOST = 43         /* the device is gone for good: the engine can only be closed */
 };
 
+/* 1 for 20 to 29, those that a newer library adds included. */
+FIG_API int32_t fig_status_is_retryable(fig_status status);
 FIG_API const char *fig_status_name(fig_status status); /* "FIG_BUSY" */
 /* This thread's last failure, "" if none; valid until its next. */
 FIG_API const char *fig_message(void);
@@ -473,18 +478,18 @@ FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig
                                        void *user);
 
 /* Makes every bucket launchable with what is bound: FIG_UNBOUND names what is missing;
- * FIG_INVALID: an output lies on another tensor, or a step staged before the bind still waits for
- * its launch. The first stage after a bind does it where the caller did not. */
+ * FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind still
+ * waits for its launch. The first stage after a bind does it where the caller did not. */
 FIG_API fig_status fig_engine_prepare(fig_engine *engine);
 
 /* stage: choose the bucket, plan, write a slot; every array is read before return. launch: replay
  * what was staged longest ago. step is both or, where it fails, neither: nothing is staged by it.
- * FIG_BUSY: wait, then call again. FIG_INVALID from launch: nothing is staged. */
+ * FIG_BUSY: wait, then call again. FIG_ORDER from launch: nothing is staged. */
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
 /* Takes back what was staged last, or what is left of its horizon, as if it had not been; pages
- * that it carried go with the next. FIG_INVALID: nothing is staged. A graph of the caller's that
+ * that it carried go with the next. FIG_ORDER: nothing is staged. A graph of the caller's that
  * was launched for it has ended first. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
@@ -492,7 +497,7 @@ FIG_API fig_status fig_engine_take_back(fig_engine *engine);
  * captures or, where it does not, at once. Segment "fetch" is the engine's own and comes first in a
  * graph, or in a step: it takes the plan staged longest ago for all segments behind it. NULL: fetch
  * and every node. Stage with that bucket before each launch of the graph, which keeps what it was
- * made with: while it lives, its tensors are not bound again (FIG_INVALID), nor is it closed. */
+ * made with: while it lives, its tensors are not bound again (FIG_ORDER), nor is it closed. */
 typedef struct fig_append {
     uint32_t size;
     const char *segment;

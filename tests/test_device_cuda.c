@@ -134,7 +134,7 @@ static void a_push_into_a_capture_is_refused(void **state) {
     const fig_engine_options options = {.stream = ours};
     fig_cuda_bench_open(&mine, &options);
     assert_true(fig_fake_cuda_capture(ours));
-    assert_int_equal(api->push(mine.dev, mine.stream, &to, &from, sizeof to), FIG_INVALID);
+    assert_int_equal(api->push(mine.dev, mine.stream, &to, &from, sizeof to), FIG_ORDER);
     check_message("cuda device: the engine's stream is capturing: what waits or copies comes "
                   "before that or after");
     assert_int_equal(to, 1);

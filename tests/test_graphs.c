@@ -157,7 +157,7 @@ static void a_program_that_failed_or_goes_on_is_not_lowered(void **state) {
     fig_program *program = fig_sample_program(&spec);
     fig_graphs *graphs;
     fig_program_decode_step(program);
-    FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program, NULL), FIG_INVALID, "not finished");
+    FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program, NULL), FIG_ORDER, "not finished");
     fig_attention(program, NULL);
     FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program, NULL), FIG_INVALID,
                        "node 8 (attention): q, operand 0, is absent");

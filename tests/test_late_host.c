@@ -108,7 +108,7 @@ static void a_horizon_goes_on_after_a_long_pause(void **state) {
     OK(fig_engine_launch(engine));
     OK(fig_engine_wait(engine, FIG_HANG_US));
     check_grown(0);
-    assert_int_equal(fig_engine_launch(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(engine), FIG_ORDER);
     fig_race_close(&race);
 }
 
@@ -149,7 +149,7 @@ static void a_step_taken_back_late_is_never_run(void **state) {
         OK(fig_engine_wait(engine, FIG_HANG_US));
         check_grown(grown);
     }
-    assert_int_equal(fig_engine_launch(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(engine), FIG_ORDER);
     fig_race_close(&race);
 }
 
@@ -167,7 +167,7 @@ static void taking_back_leaves_a_horizon_that_is_under_way(void **state) {
         OK(fig_engine_wait(engine, FIG_HANG_US));
         check_grown(grown);
     }
-    assert_int_equal(fig_engine_launch(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(engine), FIG_ORDER);
     fig_race_close(&race);
 }
 
@@ -186,7 +186,7 @@ static void taking_back_succeeds_however_full_the_device_is(void **state) {
         taken_back++;
     }
     assert_int_equal(status, FIG_BUSY);
-    assert_int_equal(fig_engine_take_back(g.engine), FIG_INVALID); /* nothing is staged */
+    assert_int_equal(fig_engine_take_back(g.engine), FIG_ORDER); /* nothing is staged */
     sem_post(&g.leave);
     fig_gate_wait(&g);
     g.held = 0;

@@ -92,7 +92,7 @@ static void check_usable(bench *b) {
     assert_int_equal(b->engine->staged, b->engine->launched);
     assert_int_equal(fig_engine_poll(b->engine, &progress), FIG_OK);
     assert_int_equal(progress.completed, progress.launched);
-    assert_int_equal(fig_engine_launch(b->engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(b->engine), FIG_ORDER);
     fig_decode_fill(&b->decode, &random);
     if (fig_engine_step(b->engine, &three_rows) != FIG_OK) fail_msg("%s", fig_message());
     if (fig_engine_wait(b->engine, FIG_HANG_US) != FIG_OK) fail_msg("%s", fig_message());
@@ -459,7 +459,7 @@ static void what_is_staged_is_not_measured_over(void **state) {
     fig_gate_open(&g, NULL);
     const fig_step step = fig_gate_step(2);
     assert_int_equal(fig_gate_stage(&g, 3), FIG_OK);
-    assert_int_equal(measure(g.engine, &step, 1, &measured), FIG_INVALID);
+    assert_int_equal(measure(g.engine, &step, 1, &measured), FIG_ORDER);
     assert_string_equal(fig_message(), "measure: 1 staged steps wait for their launch, the engine "
                                        "must be idle");
     assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
@@ -564,7 +564,7 @@ static void no_mark_is_set_in_a_capture(void **state) {
     assert_int_equal(api->open(&dev, &options), FIG_OK);
     assert_int_equal(api->stream_open(dev, &stream), FIG_OK);
     assert_true(fig_fake_cuda_capture(options.stream));
-    assert_int_equal(api->stream_mark(dev, stream, 0), FIG_INVALID);
+    assert_int_equal(api->stream_mark(dev, stream, 0), FIG_ORDER);
     fig_fake_cuda_drop(fig_fake_cuda_end(options.stream));
     assert_int_equal(api->stream_mark(dev, stream, 0), FIG_OK);
     api->stream_close(dev, stream);

@@ -40,7 +40,7 @@ void fig_cuda_work_release(fig_cuda_work *work, const fig_cuda_gpu *gpu) {
 
 static fig_status check_whole(const fig_cuda_work *work) {
     if (!work->broken) return FIG_OK;
-    return fig_fail(FIG_INVALID, "cuda device: a call that failed has left the graph half-done");
+    return fig_fail(FIG_ORDER, "cuda device: a call that failed has left the graph half-done");
 }
 
 /* Makes room for one node, and for every node's handle in `before`. */

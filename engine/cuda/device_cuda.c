@@ -266,7 +266,7 @@ static fig_status check_not_capturing(fig_dev *dev, const fig_dev_stream *stream
     if (stream->ours) return FIG_OK;
     FIG_TRY(fig_cuda_splice_look(&dev->gpu, stream->stream, &seen));
     if (seen.capture == 0) return FIG_OK;
-    return fig_fail(FIG_INVALID,
+    return fig_fail(FIG_ORDER,
                     "cuda device: the engine's stream is capturing: what waits or copies "
                     "comes before that or after");
 }
