@@ -53,8 +53,8 @@ LINK = echo "link $@" && $(CC) $(FLAGS_$(VARIANT)) -pthread $(LDFLAGS) $(filter 
 BUILD := build/$(VARIANT)
 OUT := $(if $(filter release,$(VARIANT)),build,$(BUILD))
 objects = $(patsubst %.c,$(BUILD)/%.o,$(wildcard $(1)))
-KERNELS := $(shell awk '$$1 == "image" { print "build/kernels/" $$2 }' kernels/images.S)
-FATBINS := $(if $(NVCC),$(KERNELS:=.plain.fatbin) $(KERNELS:=.hopper.fatbin))
+FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
+    print at ".hopper.fatbin"; if ($$1 == "image") print at ".plain.fatbin" }' kernels/images.S))
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
