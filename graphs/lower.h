@@ -1,8 +1,8 @@
 /* lower.h: a program, a bucket and a machine's traits in; launches out.
  *
- * Pure: the same input gives the same bytes on every machine, which is why a file stores no launch
- * but a digest of them. Invariant: launch 0 fetches the plan and serves no node; the launches behind
- * it serve the nodes in their order, each node by the launches of one range; and every other launch
+ * Pure: the same input gives the same bytes on every machine, so a file stores no launch, only a
+ * digest of them. Invariant: launch 0 fetches the plan and serves no node; the launches behind it
+ * serve the nodes in their order, each node by the launches of one range; and every other launch
  * comes after launch 0 and, where node 0 makes the plan, after its. */
 #ifndef FIG_GRAPHS_LOWER_H
 #define FIG_GRAPHS_LOWER_H
