@@ -9,8 +9,9 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 JOBS ?= $(shell nproc)
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
-CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
-VARIANTS := release debug asan tsan
+VARIANTS := release debug asan tsan clang
+CC := $(if $(filter default,$(origin CC)),$(if $(filter clang,$(VARIANT)),clang,gcc),$(CC))
+IS_CLANG := $(findstring clang,$(CC))
 ifneq ($(words $(VARIANT))$(filter $(VARIANT),$(VARIANTS)),1$(VARIANT))
 $(error VARIANT is "$(VARIANT)": it is one of $(VARIANTS))
 endif
@@ -23,16 +24,21 @@ endif
 
 # ---- Flags ---------------------------------------------------------------------------------------
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wmissing-prototypes -Werror
+# clang calls a row of a table that names its last fields and leaves out others half filled.
+WARNINGS += $(if $(IS_CLANG),-Wno-missing-field-initializers)
 FLAGS_release := -O2 -g
+FLAGS_clang = $(FLAGS_release)
 FLAGS_debug := -O0 -g -DFIG_CHECK_THREADS
 # A sanitizer's checks hide from gcc that a variable is set, and a sanitizer does not see the
 # checked calls that some systems ask for (__read_chk); the other variants keep both.
-FLAGS_sanitized := -O1 -g -fno-omit-frame-pointer -Wno-maybe-uninitialized -U_FORTIFY_SOURCE \
+FLAGS_sanitized := -O1 -g -fno-omit-frame-pointer -U_FORTIFY_SOURCE \
+    $(if $(IS_CLANG),,-Wno-maybe-uninitialized) \
     -DFIG_CHECK_THREADS
 FLAGS_asan := $(FLAGS_sanitized) -fsanitize=address,undefined -fno-sanitize-recover=all
 FLAGS_tsan := $(FLAGS_sanitized) -fsanitize=thread
 # Twins and the planner's loops over rows rely on the compiler to make vectors of them.
-$(foreach folder,kernels planner,$(eval FLAGS_release_$(folder) := -O3))
+$(foreach folder,kernels planner,$(foreach variant,release clang,\
+    $(eval FLAGS_$(variant)_$(folder) := -O3)))
 CFLAGS_ALL = -std=c11 -D_POSIX_C_SOURCE=200809L -iquote . -Iinclude $(WARNINGS) -fPIC -pthread \
     -fvisibility=hidden $(FLAGS_$(VARIANT)) $(FLAGS_$(VARIANT)_$(firstword $(subst /, ,$<))) \
     $(CPPFLAGS) $(CFLAGS)
@@ -47,8 +53,8 @@ LINK = echo "link $@" && $(CC) $(FLAGS_$(VARIANT)) -pthread $(LDFLAGS) $(filter 
 BUILD := build/$(VARIANT)
 OUT := $(if $(filter release,$(VARIANT)),build,$(BUILD))
 objects = $(patsubst %.c,$(BUILD)/%.o,$(wildcard $(1)))
-KERNELS := $(shell awk '$$1 == "image" { print "build/kernels/" $$2 }' kernels/images.S)
-FATBINS := $(if $(NVCC),$(KERNELS:=.plain.fatbin) $(KERNELS:=.hopper.fatbin))
+FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
+    print at ".hopper.fatbin"; if ($$1 == "image") print at ".plain.fatbin" }' kernels/images.S))
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
@@ -107,12 +113,14 @@ binaries: $(call binaries,$(VARIANT))
 # ---- Targets -------------------------------------------------------------------------------------
 setup: ## install the compiler and libraries that are missing (Debian, Ubuntu)
 	@tools/setup.sh
-test: setup ## tidy and all tests, again under asan and ubsan, those with threads under tsan
+test: ## tidy and all tests, with clang too, under asan and ubsan, those with threads under tsan
+	@tools/setup.sh --test
 	@$(SUBMAKE) VARIANT=release all binaries $(GPU_TESTS)
 	@$(SUBMAKE) VARIANT=asan binaries
 	@$(SUBMAKE) VARIANT=tsan binaries
+	@$(SUBMAKE) VARIANT=clang binaries
 	@BUILD=build CC="$(CC)" CXX="$(CXX)" NVCC=$(NVCC) tests/run -j$(JOBS) tests/tidy \
-	    $(wildcard tests/test_*.sh) $(foreach v,tsan asan release,$(call binaries,$(v)))
+	    $(wildcard tests/test_*.sh) $(foreach v,tsan asan clang release,$(call binaries,$(v)))
 suite: binaries ## the tests of one VARIANT; TESTS="test_ring test_plan" runs those alone
 	@tests/run -j$(JOBS) $(call binaries,$(VARIANT))
 test-gpu: setup ## the tests on this machine's GPU; TOOL=memcheck, racecheck or synccheck

@@ -130,7 +130,6 @@ fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
     engine->program = fig_program_view_of(graphs->program);
     engine->busy_us = ours.busy_us;
     engine->check_plans = ours.check_plans;
-    engine->counters.last_bucket = -1;
     engine->running = 1;
     fig_status status = open_parts(engine, &ours);
     if (status != FIG_OK) {
@@ -231,7 +230,7 @@ fig_status fig_engine_prepare_own(fig_engine *engine) {
     if (fig_execs_ready(&engine->execs)) return FIG_OK;
     fig_engine_catch_up(engine);
     if (engine->staged != engine->launched)
-        return fig_fail(FIG_INVALID,
+        return fig_fail(FIG_ORDER,
                         "prepare: %" PRId64 " staged steps wait for their launch, with what was "
                         "bound before",
                         engine->staged - engine->launched);

@@ -40,7 +40,8 @@ enum { FIG_ENGINE_PLAN_LIMIT = 2 * FIG_SLOT_LIMIT };
 /* What fig_engine_read_stats may read at any time. */
 typedef struct fig_engine_counters {
     int64_t staged, launched, taken_back, busy, reused_splits, uploaded_bytes, page_bytes;
-    int64_t prepares, patched_launches, owned_bytes, last_bucket;
+    int64_t prepares, patched_launches, owned_bytes;
+    int64_t last_bucket; /* counted from 1; 0 before the first */
     fig_histogram host, period;
 } fig_engine_counters;
 

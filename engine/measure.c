@@ -56,7 +56,8 @@ enum {
     COPIES_LEAST = 2,
     NODES_LIMIT = 256, /* of a chain, unless the fewest copies have more */
     DEPTH_LIMIT = 16,  /* steps that the host is ahead, however deep the ring */
-    CLOCK_LOOKS = 255
+    CLOCK_LOOKS = 255,
+    LOOKS_BEFORE_YIELD = 2048 /* of a wait for a slot: some tens of microseconds */
 };
 static const int64_t PATIENCE_NS = 1000000000;
 
@@ -218,7 +219,7 @@ static fig_status check_step(fig_engine *engine, const fig_step *step) {
 static fig_status check_idle(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->staged == engine->launched) return fig_engine_wait(engine, -1);
-    return fig_fail(FIG_INVALID,
+    return fig_fail(FIG_ORDER,
                     "measure: %" PRId64 " staged steps wait for their launch, the engine must be "
                     "idle",
                     engine->staged - engine->launched);
@@ -275,14 +276,16 @@ static int64_t count_ahead(const measuring *m) {
 }
 
 /* Until so few steps are ahead of the device that the ring has a slot for one more; where a plan
- * was lost, the engine's own wait says so. A loop that runs ahead of a GPU has a core to itself and
- * looks without a pause; on the host device the thread that runs the steps may need that core. */
+ * was lost, the engine's own wait says so. A loop that runs ahead of a GPU looks without a pause
+ * at first. After that it gives its core away at each look, and on the host device it always does:
+ * the thread that runs the steps, or another process, may need that core. */
 static fig_status wait_for_slot(measuring *m) {
     const uint32_t slots = m->engine->ring.slot_count;
     const int64_t depth = slots < DEPTH_LIMIT ? slots : DEPTH_LIMIT;
     const int64_t deadline = fig_clock_ns() + PATIENCE_NS;
-    while (count_ahead(m) >= depth && fig_clock_ns() < deadline)
-        if (m->engine->api->kind == FIG_DEVICE_HOST) sched_yield();
+    const int32_t patience = m->engine->api->kind == FIG_DEVICE_HOST ? 0 : LOOKS_BEFORE_YIELD;
+    for (int32_t looks = 0; count_ahead(m) >= depth && fig_clock_ns() < deadline; looks++)
+        if (looks >= patience) sched_yield();
     return count_ahead(m) < depth ? FIG_OK : fig_engine_wait(m->engine, -1);
 }
 
@@ -468,7 +471,7 @@ static void sum_up(measuring *m, fig_measured *measured) {
     const int32_t gaps = BATCH - BATCH / m->copies; /* that a batch of bare has more than a chain */
     const double bare_ns = median_of(m, BARE), chain_ns = median_of(m, CHAIN);
     *measured = (fig_measured){
-        .bucket = (int32_t)m->bucket,
+        .bucket = (int32_t)m->bucket + 1,
         .launches = (int32_t)fig_execs_launch_count(&m->engine->execs, m->bucket),
         .check_ns = median_of(m, CHECK),
         .choose_ns = median_of(m, CHOOSE),

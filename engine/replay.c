@@ -63,7 +63,7 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
     write_slot(engine, &engine->graphs->buckets[index].plan, step, slot);
     engine->staged += step->horizon;
     fig_stats_set(&engine->counters.staged, engine->staged);
-    fig_stats_set(&engine->counters.last_bucket, index);
+    fig_stats_set(&engine->counters.last_bucket, index + 1);
     return FIG_OK;
 }
 
@@ -91,8 +91,7 @@ fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
 
 static fig_status launch(fig_engine *engine) {
     fig_engine_catch_up(engine);
-    if (engine->launched == engine->staged)
-        return fig_fail(FIG_INVALID, "launch: nothing is staged");
+    if (engine->launched == engine->staged) return fig_fail(FIG_ORDER, "launch: nothing is staged");
     fig_dev_exec *exec = engine->execs.buckets[fig_engine_next_bucket(engine)].exec;
     FIG_TRY(engine->api->exec_launch(engine->dev, exec, engine->stream));
     fig_engine_pass(engine, 1);
@@ -124,7 +123,7 @@ static void unpublish(fig_engine *engine) {
     const uint8_t *slot = fig_ring_take_back(&engine->ring);
     const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
     const uint64_t before = engine->ring.next - 1;
-    const int64_t last = before > 0 ? (int64_t)fig_engine_plan_of(engine, before)->bucket : -1;
+    const int64_t last = before > 0 ? (int64_t)fig_engine_plan_of(engine, before)->bucket + 1 : 0;
     fig_page_tables_restore(&engine->tables, slot);
     fig_stats_add(&engine->counters.uploaded_bytes, -(int64_t)head->bytes);
     fig_stats_set(&engine->counters.last_bucket, last);
@@ -134,7 +133,7 @@ static void unpublish(fig_engine *engine) {
 static fig_status take_back(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->launched == engine->staged)
-        return fig_fail(FIG_INVALID, "take back: nothing is staged");
+        return fig_fail(FIG_ORDER, "take back: nothing is staged");
     fig_engine_plan *plan = fig_engine_plan_of(engine, engine->ring.next - 1);
     const int64_t left = plan->first > engine->launched ? plan->first : engine->launched;
     fig_stats_add(&engine->counters.taken_back, engine->staged - left);

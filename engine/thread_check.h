@@ -20,7 +20,7 @@ static inline fig_status fig_thread_check_enter(fig_thread_check *owner) {
     if (__atomic_compare_exchange_n(&owner->inside, &nobody, 1, 0, __ATOMIC_ACQUIRE,
                                     __ATOMIC_RELAXED))
         return FIG_OK;
-    return fig_fail(FIG_INVALID, "engine: two threads are in it at once, it is one thread's");
+    return fig_fail(FIG_ORDER, "engine: two threads are in it at once, it is one thread's");
 }
 
 static inline fig_status fig_thread_check_leave(fig_thread_check *owner, fig_status status) {

@@ -255,14 +255,14 @@ void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
     fig_status_give(info, &ours, sizeof ours, "fig_graphs_info");
 }
 
-static fig_status fill_bucket(const fig_graphs *graphs, int32_t index, fig_bucket_info *info) {
+static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_bucket_info *info) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     fig_split_classes classes;
     fig_workspace workspace;
-    if (index < 0 || (uint32_t)index >= graphs->bucket_count)
-        return fig_fail(FIG_INVALID, "bucket: index is %" PRId32 ", limits 0 to %u", index,
-                        graphs->bucket_count - 1);
-    const fig_bucket_shape *shape = &graphs->buckets[index];
+    if (bucket < 1 || (uint32_t)bucket > graphs->bucket_count)
+        return fig_fail(FIG_INVALID, "bucket is %" PRId32 ", limits 1 to %u", bucket,
+                        graphs->bucket_count);
+    const fig_bucket_shape *shape = &graphs->buckets[bucket - 1];
     FIG_TRY(fig_split_classes_find(view, &classes));
     FIG_TRY(fig_workspace_init(&workspace, view, shape, 1));
     info->bucket = shape->caps;
@@ -279,9 +279,9 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t index, fig_bucke
     return FIG_OK;
 }
 
-fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t index, fig_bucket_info *info) {
+fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t bucket, fig_bucket_info *info) {
     fig_bucket_info ours = {.size = sizeof ours};
-    const fig_status status = fill_bucket(graphs, index, &ours);
+    const fig_status status = fill_bucket(graphs, bucket, &ours);
     FIG_TRY(fig_status_give(info, &ours, sizeof ours, "fig_bucket_info"));
     return status;
 }

@@ -110,7 +110,7 @@ static const char *operand_name(const fig_program_view *view, const fig_launch *
                                 const fig_field *field) {
     const int has_operand = field->kind == FIG_FIELD_ADDRESS || field->kind == FIG_FIELD_STRIDE ||
                             field->kind == FIG_FIELD_EXTENT;
-    if (!has_operand || launch->node == UINT32_MAX) return NULL;
+    if (!has_operand || launch->node_count == 0) return NULL;
     const uint32_t tensor = view->operands[view->nodes[launch->node].operand + field->operand];
     return tensor != 0 ? fig_program_tensor_name(view, tensor) : NULL;
 }
@@ -126,6 +126,12 @@ fig_inspect_value fig_inspect_value_of(const fig_inspect_bucket *bucket, const f
         if (reloc->offset == offset) value.reloc = reloc;
     }
     return value;
+}
+
+void fig_inspect_family(const fig_inspect_bucket *bucket, const fig_launch *launch,
+                        fig_family_choice *choice) {
+    fig_families_choose((fig_op)launch->op, bucket->lowered.params + launch->params,
+                        &bucket->graphs->target.traits, choice);
 }
 
 /* 1: what b comes after stands to b as what a comes after stands to a, or is the same launch. */
@@ -144,10 +150,12 @@ static int edges_match(const fig_lowered *lowered, uint32_t a, uint32_t b) {
 
 /* 1: the launches of the `count` nodes at a and of those right behind differ in their layers alone,
  * where the nodes do. Params follow from operands and attributes, so only edges are left to
- * compare. Launch n + 1 does node n. */
+ * compare. */
 static int launches_repeat(const fig_inspect_bucket *bucket, uint32_t a, uint32_t count) {
-    for (uint32_t i = a + 1; i <= a + count; i++)
-        if (!edges_match(&bucket->lowered, i, i + count)) return 0;
+    const fig_launch_range *ranges = bucket->lowered.node_launches;
+    const uint32_t first = ranges[a].first, behind = ranges[a + count].first;
+    for (uint32_t i = first; i < behind; i++)
+        if (!edges_match(&bucket->lowered, i, i + behind - first)) return 0;
     return 1;
 }
 
@@ -178,7 +186,7 @@ static fig_status prepare_summary(fig_inspect_summary *summary) {
         return fig_fail(FIG_NOMEM, "print: %" PRIu32 " buckets", graphs->bucket_count);
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         summary->infos[i].size = sizeof summary->infos[i];
-        FIG_TRY(fig_graphs_bucket(graphs, (int32_t)i, &summary->infos[i]));
+        FIG_TRY(fig_graphs_bucket(graphs, (int32_t)i + 1, &summary->infos[i]));
         summary->relowered_count += graphs->digests[i] != graphs->made_digests[i];
     }
     return fig_layer_fold_group(summary->view, &summary->groups, &summary->group_count);
@@ -201,7 +209,7 @@ static fig_status print_bucket(fig_print *print, const fig_graphs *graphs, uint3
                                  .view = fig_program_view_of(graphs->program),
                                  .index = index,
                                  .info.size = sizeof bucket.info};
-    FIG_TRY(fig_graphs_bucket(graphs, (int32_t)index, &bucket.info));
+    FIG_TRY(fig_graphs_bucket(graphs, (int32_t)index + 1, &bucket.info));
     FIG_TRY(fig_lower_bucket(bucket.view, &graphs->workspace, &graphs->buckets[index],
                              &bucket.lowered));
     if (format == FIG_PRINT_JSON) {

@@ -89,7 +89,7 @@ static void put_plan_section(filling *f, const fig_field *field) {
     case FIG_PLAN_PREFIX: put_number(f, field, layout->prefix[split_class]); return;
     case FIG_PLAN_STARTS: put_number(f, field, layout->starts[split_class]); return;
     }
-    assert(!"a section of the plan");
+    assert(0 && "a section of the plan");
 }
 
 static uint64_t workspace_offset(const filling *f, const fig_field *field) {
@@ -100,7 +100,7 @@ static uint64_t workspace_offset(const filling *f, const fig_field *field) {
     case FIG_WORKSPACE_SUMS: return workspace->sums[split_class];
     case FIG_WORKSPACE_COUNTERS: return workspace->counters[split_class];
     }
-    assert(!"a section of the workspace");
+    assert(0 && "a section of the workspace");
     return 0;
 }
 
@@ -122,7 +122,8 @@ static void put_heads(filling *f, const fig_field *field) {
 static void put_field(filling *f, const fig_field *field) {
     const fig_bucket_shape *shape = f->source->shape;
     switch ((fig_field_kind)field->kind) {
-    case FIG_FIELD_ZERO: return;
+    case FIG_FIELD_ZERO:
+    case FIG_FIELD_TENSOR_MAP: return;
     case FIG_FIELD_ADDRESS: put_tensor_reloc(f, field, FIG_RELOC_ADDRESS); return;
     case FIG_FIELD_STRIDE: put_tensor_reloc(f, field, FIG_RELOC_STRIDE); return;
     case FIG_FIELD_EXTENT: put_tensor_reloc(f, field, FIG_RELOC_EXTENT); return;
@@ -144,14 +145,14 @@ static void put_field(filling *f, const fig_field *field) {
     case FIG_FIELD_RING_SLOTS: put_symbol(f, field, FIG_RELOC_RING_SLOTS); return;
     case FIG_FIELD_RING_BYTES: put_symbol(f, field, FIG_RELOC_RING_BYTES); return;
     }
-    assert(!"a kind of field");
+    assert(0 && "a kind of field");
 }
 
 void fig_launch_fill(fig_launch *launch, const fig_launch_source *source, uint8_t *params,
                      fig_reloc *relocs) {
     const fig_kernel *kernel = &fig_kernel_table[launch->op];
     filling f = {source, NULL, launch, params, relocs};
-    if (launch->node != UINT32_MAX) f.node = &source->view->nodes[launch->node];
+    if (launch->node_count > 0) f.node = &source->view->nodes[launch->node];
     launch->reloc_count = 0;
     for (uint32_t i = 0; i < kernel->field_count; i++)
         put_field(&f, &kernel->fields[i]);

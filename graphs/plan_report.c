@@ -72,7 +72,7 @@ static fig_status report_plan(const fig_graphs *graphs, const fig_plan_step *ste
     const fig_bucket_shape *shape = &graphs->buckets[index];
     fig_plan_held held;
     FIG_TRY(fig_plan_held_init(&held, shape->plan.row_limit));
-    report->bucket = index;
+    report->bucket = index + 1;
     report->plan_bytes_limit = shape->plan.layout.bytes;
     if (classes.count > 0) report->heads = fig_split_classes_heads(&classes.of[0], shape->variant);
     fig_status status = report_whole(shape, step, &held, report);

@@ -341,7 +341,7 @@ fig_status fig_program_refuse(fig_program *program, fig_status status) {
 int fig_program_recording(fig_program *program) {
     if (program == NULL || program->status != FIG_OK) return 0;
     if (!program->finished) return 1;
-    fig_program_refuse(program, fig_fail(FIG_INVALID, "program: recorded into after finish"));
+    fig_program_refuse(program, fig_fail(FIG_ORDER, "program: recorded into after finish"));
     return 0;
 }
 
@@ -418,7 +418,7 @@ void fig_program_segment(fig_program *program, const char *name) {
 fig_status fig_program_ready(const fig_program *program) {
     if (program == NULL) return fig_fail(FIG_INVALID, "program: NULL");
     if (program->status != FIG_OK) return fig_status_relay(program->status, program->sentence);
-    if (!program->finished) return fig_fail(FIG_INVALID, "program: not finished");
+    if (!program->finished) return fig_fail(FIG_ORDER, "program: not finished");
     return FIG_OK;
 }
 

@@ -25,6 +25,11 @@ static int take(fig_program *program, void *ours, size_t ours_bytes, const void 
 
 void fig_program_read_lengths(fig_program *program, fig_tensor lengths, fig_tensor positions) {
     if (!fig_program_recording(program)) return;
+    if (fig_program_view_of(program)->node_count > 0) {
+        fig_program_refuse(program, fig_fail(FIG_ORDER, "read_lengths: it comes before every other "
+                                                        "node, and once"));
+        return;
+    }
     const uint32_t operands[] = {
         [FIG_PLAN_IN_LENGTHS] = lengths.id,
         [FIG_PLAN_IN_POSITIONS] = positions.id,

@@ -29,25 +29,30 @@ extern "C" {
 #define FIG_VERSION 100 /* major * 10000 + minor * 100 + patch */
 
 /* ---- Status ---------------------------------------------------------------------------------- */
+/* Tens say what to do. 10 to 19: the call itself must change. 20 to 29: it changed nothing, and the
+ * same call may succeed later. 30 to 39: a file is at fault. 40 to 49: the machine is. */
 typedef uint32_t fig_status;
 enum {
     FIG_OK = 0,
     FIG_INVALID = 10,     /* a field is wrong; the sentence names field, value and limit */
-    FIG_TOO_LARGE = 11,   /* larger than a limit of the spec, or than every bucket */
-    FIG_UNBOUND = 12,     /* a tensor or a callback the step needs was never given */
-    FIG_UNSUPPORTED = 13, /* valid, but nothing in this library does it */
+    FIG_ORDER = 11,       /* the call is right at another moment; the sentence says at which */
+    FIG_TOO_LARGE = 12,   /* larger than a limit of the spec, or than every bucket */
+    FIG_UNBOUND = 13,     /* a tensor or a callback that the step needs was never given */
+    FIG_UNSUPPORTED = 14, /* valid, but nothing in this library does it */
+    FIG_CALLBACK = 15,    /* a callback returned other than 0 */
     FIG_BUSY = 20,        /* every slot is in flight: wait, then call again */
-    FIG_TIMEOUT = 21,     /* the bound given ran out; nothing was changed */
-    FIG_CALLBACK = 22,    /* a callback of the caller's returned other than 0 */
+    FIG_TIMEOUT = 21,     /* what was waited for is still running */
     FIG_IO = 30,          /* open, read, write, fsync or rename failed */
     FIG_FORMAT = 31,      /* not a .fig file, or a damaged one */
     FIG_STALE = 32,       /* a sound file that this library must capture anew */
     FIG_NOMEM = 40,       /* host or device memory */
-    FIG_NO_DEVICE = 41,   /* no driver, no such device, or a driver too old */
+    FIG_NO_DEVICE = 41,   /* no driver, no such device, or a driver that is too old */
     FIG_DRIVER = 42,      /* the device refused a call; the engine is still usable */
-    FIG_LOST = 43         /* sticky: the device is gone; only close is allowed */
+    FIG_LOST = 43         /* the device is gone for good: the engine can only be closed */
 };
 
+/* 1 for 20 to 29, those that a newer library adds included. */
+FIG_API int32_t fig_status_is_retryable(fig_status status);
 FIG_API const char *fig_status_name(fig_status status); /* "FIG_BUSY" */
 /* This thread's last failure, "" if none; valid until its next. */
 FIG_API const char *fig_message(void);
@@ -272,7 +277,7 @@ FIG_API void fig_call(fig_program *program, const fig_call_op *op);
 /* ---- Graphs: the program lowered per bucket -------------------------------------------------- */
 /* A bucket serves any step of at most `batch` rows and at most batch * kv tokens in all; one
  * sequence may be as long as the spec's kv_limit. Each is lowered in every variant worth having: a
- * variant is what one worker reads at once. */
+ * variant is what one worker reads at once. Buckets are numbered from 1, in this whole header. */
 typedef struct fig_bucket {
     int32_t batch, kv;
 } fig_bucket;
@@ -310,7 +315,7 @@ typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
 typedef struct fig_print_options {
     uint32_t size;
     fig_print_format format;
-    int32_t bucket; /* 0: the summary; n: launches of the n-th bucket */
+    int32_t bucket; /* 0: the summary; else the launches of this bucket */
 } fig_print_options;
 FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
                                     fig_write_callback write, void *user);
@@ -332,8 +337,8 @@ typedef struct fig_bucket_info {
     int32_t heads, tile_tokens, workers;  /* of the first attention; 0 where there is none */
     uint64_t plan_bytes, workspace_bytes; /* bounds that no step exceeds */
 } fig_bucket_info;
-/* index from 0; FIG_INVALID past the last. */
-FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t index,
+/* FIG_INVALID: there is no bucket of that number. */
+FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t bucket,
                                      fig_bucket_info *info);
 /* What an engine with so many slots (0: the default) takes of a device, before one is opened and
  * without what the caller binds. exec_bytes is estimated from a measured figure per node. */
@@ -357,7 +362,8 @@ typedef struct fig_step {
     const int32_t *positions;  /* [rows] where a row's last query stands; NULL: kv_length - 1 */
     const int32_t *sequences;  /* [rows] whose tokens; NULL: row r is sequence r */
     int64_t token_limit;       /* lengths on the device: most tokens in all; 0: any */
-    int32_t bucket;            /* n: the n-th, a graph of the caller's; 0: the cheapest that fits */
+    int32_t bucket;            /* 0: the cheapest that fits; required where a graph of the caller's
+                                  launches it: the bucket that it was captured for */
     int32_t horizon; /* how many launches it is for, 0: 1. At each but the first, rows that
                                   are not idle have grown by row_tokens, on the device; the split
                                   is that of the last one, and the caller has given all their pages.
@@ -367,7 +373,7 @@ typedef struct fig_step {
 /* What planning a step would do; nothing runs. */
 typedef struct fig_plan_report {
     uint32_t size;
-    int32_t bucket; /* index from 0 */
+    int32_t bucket; /* the one that the step would take */
     int32_t workers, tile_tokens, heads;
     int64_t tiles;                   /* on the line */
     int32_t tiles_most, tiles_least; /* of any worker */
@@ -472,18 +478,18 @@ FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig
                                        void *user);
 
 /* Makes every bucket launchable with what is bound: FIG_UNBOUND names what is missing;
- * FIG_INVALID: an output lies on another tensor, or a step staged before the bind still waits for
- * its launch. The first stage after a bind does it where the caller did not. */
+ * FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind still
+ * waits for its launch. The first stage after a bind does it where the caller did not. */
 FIG_API fig_status fig_engine_prepare(fig_engine *engine);
 
 /* stage: choose the bucket, plan, write a slot; every array is read before return. launch: replay
  * what was staged longest ago. step is both or, where it fails, neither: nothing is staged by it.
- * FIG_BUSY: wait, then call again. FIG_INVALID from launch: nothing is staged. */
+ * FIG_BUSY: wait, then call again. FIG_ORDER from launch: nothing is staged. */
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
 /* Takes back what was staged last, or what is left of its horizon, as if it had not been; pages
- * that it carried go with the next. FIG_INVALID: nothing is staged. A graph of the caller's that
+ * that it carried go with the next. FIG_ORDER: nothing is staged. A graph of the caller's that
  * was launched for it has ended first. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
@@ -491,11 +497,11 @@ FIG_API fig_status fig_engine_take_back(fig_engine *engine);
  * captures or, where it does not, at once. Segment "fetch" is the engine's own and comes first in a
  * graph, or in a step: it takes the plan staged longest ago for all segments behind it. NULL: fetch
  * and every node. Stage with that bucket before each launch of the graph, which keeps what it was
- * made with: while it lives, its tensors are not bound again (FIG_INVALID), nor is it closed. */
+ * made with: while it lives, its tensors are not bound again (FIG_ORDER), nor is it closed. */
 typedef struct fig_append {
     uint32_t size;
     const char *segment;
-    int32_t bucket; /* n: the n-th */
+    int32_t bucket; /* required */
     void *stream;   /* CUstream of the engine's GPU; host: NULL */
 } fig_append;
 FIG_API fig_status fig_engine_append(fig_engine *engine, const fig_append *append);
@@ -530,7 +536,7 @@ typedef struct fig_engine_stats {
     int64_t uploaded_bytes; /* in plans, pages that they carried included */
     int64_t page_bytes;     /* of pages, ahead of plans */
     int64_t prepares, patched_launches;
-    int32_t last_bucket; /* index; -1 before the first */
+    int32_t last_bucket; /* of the step staged last; 0 before the first */
     uint64_t workspace_bytes, owned_bytes, pinned_bytes;
     fig_histogram host;   /* of each step: the time in stage and launch */
     fig_histogram period; /* from a launch to the next */
@@ -548,7 +554,7 @@ typedef struct fig_measure_options {
 } fig_measure_options;
 typedef struct fig_measured {
     uint32_t size;
-    int32_t bucket, launches;                       /* index; nodes of a graph, fetch included */
+    int32_t bucket, launches;                       /* its number; its launches, fetch included */
     double check_ns, choose_ns, plan_ns, launch_ns; /* the host's parts of a step */
     double step_ns, bare_launch_ns; /* stage and launch; the driver's launch of the same graph
                                        alone; both by a host that runs ahead of the device */

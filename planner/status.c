@@ -83,12 +83,13 @@ const char *fig_status_name(fig_status status) {
     switch (status) {
     case FIG_OK: return "FIG_OK";
     case FIG_INVALID: return "FIG_INVALID";
+    case FIG_ORDER: return "FIG_ORDER";
     case FIG_TOO_LARGE: return "FIG_TOO_LARGE";
     case FIG_UNBOUND: return "FIG_UNBOUND";
     case FIG_UNSUPPORTED: return "FIG_UNSUPPORTED";
+    case FIG_CALLBACK: return "FIG_CALLBACK";
     case FIG_BUSY: return "FIG_BUSY";
     case FIG_TIMEOUT: return "FIG_TIMEOUT";
-    case FIG_CALLBACK: return "FIG_CALLBACK";
     case FIG_IO: return "FIG_IO";
     case FIG_FORMAT: return "FIG_FORMAT";
     case FIG_STALE: return "FIG_STALE";
@@ -98,6 +99,10 @@ const char *fig_status_name(fig_status status) {
     case FIG_LOST: return "FIG_LOST";
     }
     return "no fig_status";
+}
+
+int32_t fig_status_is_retryable(fig_status status) {
+    return status / 10 == 2;
 }
 
 const char *fig_message(void) {

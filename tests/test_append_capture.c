@@ -187,7 +187,7 @@ static void a_callers_graph_runs_the_step_that_was_staged(void **state) {
     fig_engine_stats stats = {.size = sizeof stats};
     fig_engine_read_stats(c.engine, &stats);
     assert_int_equal(stats.launched, ROWS + 1);
-    assert_int_equal(fig_engine_launch(c.engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(c.engine), FIG_ORDER);
     check_message("launch: nothing is staged");
     close_caller(&c);
 }
@@ -240,7 +240,7 @@ static void on_the_engines_own_stream_nothing_waits_while_it_captures(void **sta
     assert_int_equal(append_to(c.engine, c.stream, "a", 1), FIG_OK);
 #define REFUSED(call)                                                                              \
     do {                                                                                           \
-        assert_int_equal((call), FIG_INVALID);                                                     \
+        assert_int_equal((call), FIG_ORDER);                                                       \
         check_message(sentence);                                                                   \
     } while (0)
     REFUSED(fig_engine_wait(c.engine, -1));
@@ -264,22 +264,22 @@ static void a_fetch_counts_in_its_own_capture_alone(void **state) {
     fig_cuda_api_table()->StreamGetCtx(c.stream, &context);
     fig_cu_stream second = fig_fake_cuda_stream_create(context);
     fig_fake_cuda_capture(c.stream);
-    assert_int_equal(append(&c, "a", 1), FIG_INVALID);
+    assert_int_equal(append(&c, "a", 1), FIG_ORDER);
     check_message("append: segment a comes before \"fetch\" in this capture");
     assert_int_equal(append(&c, "fetch", 1), FIG_OK);
     fig_fake_cuda_capture(second);
-    assert_int_equal(append_to(c.engine, second, "a", 1), FIG_INVALID);
+    assert_int_equal(append_to(c.engine, second, "a", 1), FIG_ORDER);
     assert_int_equal(append_to(c.engine, second, NULL, 2), FIG_OK);
-    assert_int_equal(append(&c, "a", 2), FIG_INVALID);
+    assert_int_equal(append(&c, "a", 2), FIG_ORDER);
     check_message("append: segment a of bucket 2, the fetch before it is of bucket 1");
     assert_int_equal(append(&c, "a", 1), FIG_OK);
     assert_int_equal(append_to(c.engine, second, "b", 2), FIG_OK);
-    assert_int_equal(append_to(c.engine, NULL, "a", 1), FIG_INVALID); /* at once is another still */
+    assert_int_equal(append_to(c.engine, NULL, "a", 1), FIG_ORDER); /* at once is another still */
     c.exec = fig_fake_cuda_end(c.stream);
     fig_cu_exec of_second = fig_fake_cuda_end(second);
     for (int i = 0; i < 20; i++) { /* more than are remembered */
         fig_fake_cuda_capture(second);
-        assert_int_equal(append_to(c.engine, second, "a", 1), FIG_INVALID);
+        assert_int_equal(append_to(c.engine, second, "a", 1), FIG_ORDER);
         assert_int_equal(append_to(c.engine, second, "fetch", 1), FIG_OK);
         assert_int_equal(append_to(c.engine, second, "a", 1), FIG_OK);
         fig_fake_cuda_drop(fig_fake_cuda_end(second));
@@ -300,7 +300,7 @@ static void a_stream_must_be_the_gpus_and_its_capture_whole(void **state) {
     fig_fake_cuda_capture(c.stream);
     assert_int_equal(append(&c, "fetch", 1), FIG_OK);
     fig_fake_cuda_break(c.stream);
-    assert_int_equal(append(&c, "a", 1), FIG_INVALID);
+    assert_int_equal(append(&c, "a", 1), FIG_ORDER);
     check_message("cuda device: the stream's capture is broken");
     assert_null(fig_fake_cuda_end(c.stream));
     assert_int_equal(bind(&c, "x", other, sizeof other), FIG_OK); /* its graph is gone */
@@ -347,9 +347,9 @@ static void what_a_living_graph_holds_is_not_bound_again(void **state) {
     assert_int_equal(bind(&c, "x", x, sizeof x), FIG_OK); /* a fetch names no tensor */
     assert_int_equal(append(&c, "a", 2), FIG_OK);
     c.exec = fig_fake_cuda_end(c.stream);
-    assert_int_equal(bind(&c, "x", other, sizeof other), FIG_INVALID);
+    assert_int_equal(bind(&c, "x", other, sizeof other), FIG_ORDER);
     check_message("tensor x: a graph of the caller's holds it");
-    assert_int_equal(bind(&c, "act", NULL, 0), FIG_INVALID);
+    assert_int_equal(bind(&c, "act", NULL, 0), FIG_ORDER);
     check_message("tensor act: a graph of the caller's holds it");
     assert_int_equal(bind(&c, "spare", NULL, 0), FIG_OK);
     assert_int_equal(bind(&c, "out", NULL, 0), FIG_OK);
@@ -357,7 +357,7 @@ static void what_a_living_graph_holds_is_not_bound_again(void **state) {
     assert_int_equal(stage(&c, 2, 2), FIG_OK);
     fig_fake_cuda_launch(c.exec, c.stream);
     assert_true(act[1] == act[1]);
-    assert_int_equal(bind(&c, "x", other, sizeof other), FIG_INVALID);
+    assert_int_equal(bind(&c, "x", other, sizeof other), FIG_ORDER);
     fig_fake_cuda_drop(c.exec);
     c.exec = NULL;
     assert_int_equal(bind(&c, "x", other, sizeof other), FIG_OK);
@@ -378,7 +378,7 @@ static void a_step_staged_for_a_graph_that_ran_does_not_hold_up_a_bind(void **st
     fig_fake_cuda_drop(c.exec);
     c.exec = NULL;
     assert_int_equal(bind(&c, "x", other, sizeof other), FIG_OK);
-    assert_int_equal(stage(&c, 2, 2), FIG_INVALID);
+    assert_int_equal(stage(&c, 2, 2), FIG_ORDER);
     check_message("prepare: 1 staged steps wait for their launch, with what was bound before");
     assert_int_equal(fig_engine_launch(c.engine), FIG_OK);
     assert_int_equal(stage(&c, 2, 2), FIG_OK);

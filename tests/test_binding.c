@@ -45,7 +45,7 @@ static void an_unbound_tensor_is_named_before_anything_is_staged(void **state) {
     fig_decode_bind(&decode, engine);
     fig_decode_fill(&decode, &random);
     assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
-    assert_int_equal(fig_engine_wait(engine, FIG_GATE_BOUND_US), FIG_OK);
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_OK);
     fig_decode_check(&decode, &step);
     fig_engine_close(engine);
     fig_decode_close(&decode);
@@ -106,7 +106,7 @@ static void a_wrong_binding_leaves_the_one_before_in_force(void **state) {
     refuse(engine, &cache, "tensor k_cache.0: strides[0] is 2047, it must step over 2048 elements");
     fig_decode_fill(&decode, &random);
     assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
-    assert_int_equal(fig_engine_wait(engine, FIG_GATE_BOUND_US), FIG_OK);
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_OK);
     fig_decode_check(&decode, &step);
     fig_engine_close(engine);
     fig_decode_close(&decode);

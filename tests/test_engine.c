@@ -191,9 +191,9 @@ static void a_staged_step_is_launched_before_its_tensors_may_move(void **state) 
     fig_gate_open(&g, NULL);
     assert_int_equal(fig_gate_stage(&g, 4), FIG_OK);
     assert_int_equal(fig_gate_bind(g.engine, "act", other, sizeof other), FIG_OK);
-    assert_int_equal(fig_gate_stage(&g, 4), FIG_INVALID);
+    assert_int_equal(fig_gate_stage(&g, 4), FIG_ORDER);
     check_message("prepare: 1 staged steps wait for their launch, with what was bound before");
-    assert_int_equal(fig_engine_prepare(g.engine), FIG_INVALID);
+    assert_int_equal(fig_engine_prepare(g.engine), FIG_ORDER);
     assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
     fig_gate_wait(&g);
     fig_gate_check(g.x, g.act, 4);
@@ -248,10 +248,10 @@ static void a_failing_call_fails_its_step_once(void **state) {
     assert_memory_equal(g.act, zeros, sizeof zeros);
     assert_int_equal(fig_gate_progress(g.engine).fault, FIG_CALLBACK);
     assert_int_equal(fig_gate_progress(g.engine).fault, FIG_CALLBACK);
-    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALLBACK);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_HANG_US), FIG_CALLBACK);
     check_message("step 2: call \"gemm\" returned 3");
     assert_int_equal(fig_gate_progress(g.engine).fault, FIG_OK);
-    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_OK);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_HANG_US), FIG_OK);
     fig_gate_run(&g, 4);
     fig_gate_wait(&g);
     fig_gate_check(g.x, g.act, 4);
@@ -267,7 +267,7 @@ static void a_prepare_keeps_a_fault_for_the_wait(void **state) {
     fig_gate_run(&g, 1);
     assert_int_equal(fig_gate_bind(g.engine, "x", other, sizeof other), FIG_OK);
     assert_int_equal(fig_engine_prepare(g.engine), FIG_OK);
-    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALLBACK);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_HANG_US), FIG_CALLBACK);
     check_message("step 1: call \"gemm\" returned 9");
     fig_gate_close(&g);
 }
@@ -294,7 +294,7 @@ static void a_call_without_its_callback_is_named(void **state) {
     assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
     assert_int_equal(fig_engine_register(engine, "gemm", fig_gate_callback, &other), FIG_OK);
     assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
-    assert_int_equal(fig_engine_wait(engine, FIG_GATE_BOUND_US), FIG_OK);
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_OK);
     assert_int_equal(gate.calls, 1);
     assert_int_equal(other.calls, 1);
     fig_engine_close(engine);
@@ -326,7 +326,7 @@ static void a_step_larger_than_every_bucket_is_refused(void **state) {
     assert_int_equal(fig_gate_progress(engine).staged, 0);
     step.kv_lengths = fits;
     assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
-    assert_int_equal(fig_engine_wait(engine, FIG_GATE_BOUND_US), FIG_OK);
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_OK);
     fig_engine_close(engine);
     fig_decode_close(&decode);
 }
@@ -335,10 +335,10 @@ static void a_launch_of_nothing_is_refused(void **state) {
     (void)state;
     fig_gate g;
     fig_gate_open(&g, NULL);
-    assert_int_equal(fig_engine_launch(g.engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(g.engine), FIG_ORDER);
     check_message("launch: nothing is staged");
     fig_gate_run(&g, 1);
-    assert_int_equal(fig_engine_launch(g.engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(g.engine), FIG_ORDER);
     fig_gate_wait(&g);
     fig_gate_close(&g);
 }
@@ -386,7 +386,7 @@ static void a_stage_waits_for_a_slot_as_long_as_it_may(void **state) {
     assert_int_equal(fig_gate_stage(&g, 4), FIG_BUSY);
     drain(&g, 2);
     fig_gate_close(&g);
-    fig_gate_open(&g, FIG_OPTIONS(fig_engine_options, .slots = 2, .busy_us = FIG_GATE_BOUND_US));
+    fig_gate_open(&g, FIG_OPTIONS(fig_engine_options, .slots = 2, .busy_us = FIG_HANG_US));
     fill_ring(&g, 2);
     fig_gate_leave_later(&g);
     fig_gate_run(&g, 4);
@@ -450,11 +450,11 @@ static void a_replay_that_finds_no_plan_does_nothing_and_is_reported(void **stat
         assert_int_equal(g.engine->api->exec_launch(g.engine->dev, g.engine->execs.buckets[i].exec,
                                                     g.engine->stream),
                          FIG_OK);
-    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_DRIVER);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_HANG_US), FIG_DRIVER);
     check_message("2 replays found no plan staged and ran no rows");
     assert_int_equal(g.last.rows, 0);
     assert_memory_equal(g.act, zeros, sizeof zeros);
-    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_OK);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_HANG_US), FIG_OK);
     fig_gate_run(&g, 4);
     fig_gate_wait(&g);
     fig_gate_check(g.x, g.act, 4);
@@ -486,7 +486,7 @@ static void lengths_beyond_their_bucket_run_no_rows_and_are_reported(void **stat
         if (!idle) given.token_limit = 128;
         fig_decode_fill(&decode, &random);
         assert_int_equal(fig_engine_step(engine, &given), FIG_OK);
-        fig_status status = fig_engine_wait(engine, FIG_GATE_BOUND_US);
+        fig_status status = fig_engine_wait(engine, FIG_HANG_US);
         if (too_many) {
             assert_int_equal(status, FIG_TOO_LARGE);
             check_message("1 steps ran no rows: their lengths on the device are more than their "
@@ -529,7 +529,7 @@ static void a_poll_says_what_the_wait_will(void **state) {
     while (fig_gate_progress(engine).completed < 1) {
     }
     assert_int_equal(fig_gate_progress(engine).fault, FIG_TOO_LARGE);
-    assert_int_equal(fig_engine_wait(engine, FIG_GATE_BOUND_US), FIG_TOO_LARGE);
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_TOO_LARGE);
     assert_int_equal(fig_gate_progress(engine).fault, FIG_OK);
     fig_engine_close(engine);
     fig_decode_close(&decode);

@@ -81,7 +81,7 @@ static void run_gate(pass *p, const fig_graphs *graphs, int64_t fail_at_call) {
     TWICE(p, fig_engine_launch(engine));
     TWICE(p, fig_engine_launch(engine));
     TWICE(p, poll(engine));
-    TWICE(p, fig_engine_wait(engine, FIG_GATE_BOUND_US));
+    TWICE(p, fig_engine_wait(engine, FIG_HANG_US));
     TWICE(p, fig_engine_read(engine, &to, act));
     fig_gate_check(x, act, 4);
 
@@ -92,7 +92,7 @@ static void run_gate(pass *p, const fig_graphs *graphs, int64_t fail_at_call) {
     TWICE(p, fig_engine_prepare(engine));
     TWICE(p, fig_engine_stage(engine, &step));
     TWICE(p, fig_engine_launch(engine));
-    TWICE(p, fig_engine_wait(engine, FIG_GATE_BOUND_US));
+    TWICE(p, fig_engine_wait(engine, FIG_HANG_US));
     memcpy(act, zeros, sizeof act);
     TWICE(p, fig_engine_read(engine, &to, act));
     fig_gate_check(x, act, 4);
@@ -128,7 +128,7 @@ static void run_decode(pass *p, fig_decode *decode, int64_t fail_at_call) {
     TWICE(p, fig_engine_prepare(engine));
     TWICE(p, fig_engine_stage(engine, &step));
     TWICE(p, fig_engine_launch(engine));
-    TWICE(p, fig_engine_wait(engine, FIG_GATE_BOUND_US));
+    TWICE(p, fig_engine_wait(engine, FIG_HANG_US));
     fig_decode_check(decode, &step);
     fig_engine_close(engine);
 }
@@ -233,7 +233,7 @@ static int fail_steps(int64_t fail_at_call) {
             assert_int_equal(fig_engine_step(g.engine, &next), FIG_OK);
             rows = next.rows;
         }
-        if (fig_engine_wait(g.engine, FIG_GATE_BOUND_US) != FIG_OK) fig_gate_wait(&g);
+        if (fig_engine_wait(g.engine, FIG_HANG_US) != FIG_OK) fig_gate_wait(&g);
         assert_int_equal(g.last.rows, rows); /* not those of a plan before */
         assert_int_equal(g.calls, i + 1);
     }
@@ -281,7 +281,7 @@ static void a_step_that_fails_leaves_what_was_staged_before_it(void **state) {
             assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
             fig_gate_wait(&g);
             assert_int_equal(g.last.rows, 3);
-            assert_int_equal(fig_engine_launch(g.engine), FIG_INVALID);
+            assert_int_equal(fig_engine_launch(g.engine), FIG_ORDER);
             fig_gate_close(&g);
             return;
         }

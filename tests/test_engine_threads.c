@@ -37,13 +37,13 @@ static void *run_engine(void *user) {
         const fig_step step = fig_gate_step(i % 5);
         fig_status status = fig_engine_step(engine, &step);
         while (status == FIG_BUSY) {
-            r->wrong |= fig_engine_wait(engine, FIG_GATE_BOUND_US);
+            r->wrong |= fig_engine_wait(engine, FIG_HANG_US);
             status = fig_engine_step(engine, &step);
         }
         r->wrong |= status;
     }
     const fig_step last = fig_gate_step(4);
-    r->wrong |= fig_engine_wait(engine, FIG_GATE_BOUND_US);
+    r->wrong |= fig_engine_wait(engine, FIG_HANG_US);
     r->wrong |= fig_engine_step(engine, &last);
     r->wrong |= fig_engine_read(engine, &span, r->act);
     r->wrong |= gate.calls != 201;
@@ -87,7 +87,7 @@ static int is_in_order(const fig_engine_stats *before, const fig_engine_stats *a
            after->busy >= before->busy && after->missed >= before->missed &&
            after->host.count >= before->host.count && after->host.sum >= before->host.sum &&
            after->period.count >= before->period.count &&
-           after->pinned_bytes == before->pinned_bytes && after->last_bucket >= -1;
+           after->pinned_bytes == before->pinned_bytes && after->last_bucket >= 0;
 }
 
 static void *look(void *user) {

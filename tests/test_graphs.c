@@ -58,7 +58,7 @@ static void by_default_the_ladder_is_lowered_for_the_host(void **state) {
         static const fig_bucket caps[] = {{1, 128}, {1, 200}, {2, 128}, {2, 200},
                                           {4, 128}, {4, 200}, {6, 128}, {6, 200}};
         fig_bucket_info bucket = {.size = sizeof bucket};
-        assert_int_equal(fig_graphs_bucket(graphs, i, &bucket), FIG_OK);
+        assert_int_equal(fig_graphs_bucket(graphs, i + 1, &bucket), FIG_OK);
         assert_memory_equal(&bucket.bucket, &caps[i / 2], sizeof caps[0]);
         assert_int_equal(bucket.variant, i % 2);
         assert_int_equal(bucket.heads, i % 2 == 0 ? 1 : 2);
@@ -157,7 +157,7 @@ static void a_program_that_failed_or_goes_on_is_not_lowered(void **state) {
     fig_program *program = fig_sample_program(&spec);
     fig_graphs *graphs;
     fig_program_decode_step(program);
-    FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program, NULL), FIG_INVALID, "not finished");
+    FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program, NULL), FIG_ORDER, "not finished");
     fig_attention(program, NULL);
     FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program, NULL), FIG_INVALID,
                        "node 8 (attention): q, operand 0, is absent");
@@ -440,10 +440,12 @@ static void tensors_come_as_recorded_without_the_engines_own(void **state) {
     assert_null(info.name);
     FIG_SAMPLE_REFUSES(fig_graphs_tensor(graphs, -1, &info), FIG_INVALID, "index is -1");
     fig_bucket_info bucket = {.size = sizeof bucket};
-    assert_int_equal(fig_graphs_bucket(graphs, 0, &bucket), FIG_OK);
+    assert_int_equal(fig_graphs_bucket(graphs, 1, &bucket), FIG_OK);
     assert_int_equal(bucket.heads + bucket.workers + bucket.tile_tokens, 0);
-    FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 8, &bucket), FIG_INVALID,
-                       "index is 8, limits 0 to 7");
+    FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 0, &bucket), FIG_INVALID,
+                       "bucket is 0, limits 1 to 8");
+    FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 9, &bucket), FIG_INVALID,
+                       "bucket is 9, limits 1 to 8");
     fig_graphs_destroy(graphs);
 }
 
@@ -457,17 +459,17 @@ static void outs_are_filled_as_far_as_the_caller_knows_them(void **state) {
     } larger;
     memset(&larger, 0xff, sizeof larger);
     larger.info.size = offsetof(fig_bucket_info, launch_count);
-    assert_int_equal(fig_graphs_bucket(graphs, 1, &larger.info), FIG_OK);
+    assert_int_equal(fig_graphs_bucket(graphs, 2, &larger.info), FIG_OK);
     assert_int_equal(larger.info.variant, 1);
     assert_int_equal(larger.info.launch_count, -1);
     larger.info.size = sizeof larger;
-    assert_int_equal(fig_graphs_bucket(graphs, 1, &larger.info), FIG_OK);
+    assert_int_equal(fig_graphs_bucket(graphs, 2, &larger.info), FIG_OK);
     assert_int_equal(larger.info.launch_count, 9);
     assert_int_equal(larger.info.size, sizeof larger);
     static const uint8_t zeros[8];
     assert_memory_equal(larger.beyond, zeros, sizeof zeros);
     larger.info.size = 0;
-    FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 1, &larger.info), FIG_INVALID,
+    FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 2, &larger.info), FIG_INVALID,
                        "fig_bucket_info: size is 0");
     FIG_SAMPLE_REFUSES(fig_graphs_tensor(graphs, 1, &(fig_tensor_info){0}), FIG_INVALID,
                        "fig_tensor_info: size is 0");

@@ -85,7 +85,7 @@ static void run(fig_decode *decode, fig_engine *engine, const int32_t *lengths, 
         if (by == ONE_BY_ONE || n == 0) must(fig_engine_stage(engine, &step));
         if (n == 0) after = fig_gate_stats(engine);
         must(fig_engine_launch(engine));
-        must(fig_engine_wait(engine, FIG_GATE_BOUND_US));
+        must(fig_engine_wait(engine, FIG_HANG_US));
         fig_decode_check(decode, &step);
         if (seen[n] == NULL) {
             seen[n] = malloc(decode->memory_bytes);
@@ -98,7 +98,7 @@ static void run(fig_decode *decode, fig_engine *engine, const int32_t *lengths, 
     if (by == ONE_BY_ONE) return;
     assert_true(after.uploaded_bytes > before.uploaded_bytes);
     assert_int_equal(fig_gate_stats(engine).uploaded_bytes, after.uploaded_bytes);
-    assert_int_equal(fig_engine_launch(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(engine), FIG_ORDER);
 }
 
 static void compare(const fig_decode_options *options, const int32_t lengths[ROWS]) {
@@ -157,13 +157,13 @@ static void lengths_on_the_device_are_read_by_every_launch(void **state) {
         given.horizon = LAUNCHES;
         if (n == 0) must(fig_engine_stage(engine, &given));
         must(fig_engine_launch(engine));
-        must(fig_engine_wait(engine, FIG_GATE_BOUND_US));
+        must(fig_engine_wait(engine, FIG_HANG_US));
         fig_decode_check(&decode, &step);
         lengths[0] += 1;
         lengths[1] += n % 2;
         lengths[2] = n == 3 ? 0 : 1;
     }
-    assert_int_equal(fig_engine_launch(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(engine), FIG_ORDER);
     close_engine(&decode, engine);
 }
 
@@ -195,7 +195,7 @@ static void run_one(fig_decode *decode, fig_engine *engine, const int32_t *lengt
     const fig_step step = {.size = sizeof step, .rows = ROWS, .kv_lengths = lengths};
     fig_decode_fill(decode, &random);
     must(fig_engine_step(engine, &step));
-    must(fig_engine_wait(engine, FIG_GATE_BOUND_US));
+    must(fig_engine_wait(engine, FIG_HANG_US));
     fig_decode_check(decode, &step);
 }
 
@@ -205,7 +205,7 @@ static void what_was_staged_last_is_taken_back(void **state) {
     fig_engine *engine = open_engine(&decode, &plain);
     const int32_t lengths[3][ROWS] = {{1, 1, 1, 1}, {2, 0, 0, 1}, {2, 2, 2, 2}};
     fig_step step = {.size = sizeof step, .rows = ROWS};
-    assert_int_equal(fig_engine_take_back(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_take_back(engine), FIG_ORDER);
     assert_string_equal(fig_message(), "take back: nothing is staged");
     for (int i = 0; i < 3; i++) {
         step.kv_lengths = lengths[i];
@@ -218,8 +218,8 @@ static void what_was_staged_last_is_taken_back(void **state) {
     const fig_engine_stats stats = fig_gate_stats(engine);
     assert_int_equal(stats.uploaded_bytes, 0);
     assert_int_equal(stats.taken_back, 3);
-    assert_int_equal(stats.last_bucket, -1);
-    assert_int_equal(fig_engine_launch(engine), FIG_INVALID);
+    assert_int_equal(stats.last_bucket, 0);
+    assert_int_equal(fig_engine_launch(engine), FIG_ORDER);
     run_one(&decode, engine, lengths[0]);
     run_one(&decode, engine, lengths[2]);
     close_engine(&decode, engine);
@@ -242,7 +242,7 @@ static void what_the_device_took_ahead_is_taken_back_too(void **state) {
     ahead.kv_lengths = second;
     must(fig_engine_stage(engine, &ahead));
     must(fig_engine_launch(engine));
-    must(fig_engine_wait(engine, FIG_GATE_BOUND_US));
+    must(fig_engine_wait(engine, FIG_HANG_US));
     fig_decode_check(&decode, &step);
     must(fig_engine_take_back(engine));
     run_one(&decode, engine, third);
@@ -267,8 +267,8 @@ static void the_rest_of_a_horizon_is_taken_back(void **state) {
     must(fig_engine_take_back(engine));
     assert_int_equal(fig_gate_progress(engine).staged, 2);
     assert_int_equal(fig_gate_stats(engine).taken_back, 3);
-    assert_int_equal(fig_engine_launch(engine), FIG_INVALID);
-    must(fig_engine_wait(engine, FIG_GATE_BOUND_US));
+    assert_int_equal(fig_engine_launch(engine), FIG_ORDER);
+    must(fig_engine_wait(engine, FIG_HANG_US));
     fig_decode_prefill(&decode, 1, next[1], &random);
     run_one(&decode, engine, next);
     assert_int_equal(fig_gate_stats(engine).missed, 0);
@@ -301,7 +301,7 @@ static void taking_back_at_random_leaves_the_truth(void **state) {
         must(fig_engine_stage(engine, &step));
         must(fig_engine_launch(engine));
         if (fig_random_range(&random, 0, 1)) must(fig_engine_stage(engine, &step)); /* ahead */
-        must(fig_engine_wait(engine, FIG_GATE_BOUND_US));
+        must(fig_engine_wait(engine, FIG_HANG_US));
         step.horizon = 0;
         fig_decode_check(&decode, &step);
         if (fig_gate_progress(engine).staged > fig_gate_progress(engine).launched &&

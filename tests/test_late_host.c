@@ -13,7 +13,7 @@
 #include "tests/support/place.h"
 #include "tests/support/race.h"
 
-enum { ALARM_S = 120, BOUND_US = 20000000, LATE_MS = 100, ROWS = 3 };
+enum { LATE_MS = 100, ROWS = 3 };
 
 static fig_graphs *graphs;
 static fig_race race; /* of which only the engine is used */
@@ -23,7 +23,7 @@ static const int32_t lengths[ROWS] = {5, 0, 90};
 /* A hang ends the program, which is a failure. */
 static int set_up(void **state) {
     (void)state;
-    alarm(ALARM_S);
+    alarm(FIG_HANG_S);
     graphs = fig_race_graphs();
     lse = fig_place_allocate(FIG_RACE_ROWS * sizeof *lse);
     return graphs == NULL || lse == NULL;
@@ -87,7 +87,7 @@ static void a_launch_long_after_its_stage_is_right(void **state) {
     ms_go_by(LATE_MS);
     check_not_run();
     OK(fig_engine_launch(engine));
-    OK(fig_engine_wait(engine, BOUND_US));
+    OK(fig_engine_wait(engine, FIG_HANG_US));
     check_grown(0);
     fig_race_close(&race);
 }
@@ -100,15 +100,15 @@ static void a_horizon_goes_on_after_a_long_pause(void **state) {
     for (int32_t grown = 0; grown < 4; grown++) {
         OK(fig_engine_launch(engine));
         ms_go_by(LATE_MS);
-        OK(fig_engine_wait(engine, BOUND_US));
+        OK(fig_engine_wait(engine, FIG_HANG_US));
         check_grown(grown);
         if (grown == 1) OK(fig_engine_stage(engine, &next)); /* behind what is left */
     }
     ms_go_by(LATE_MS);
     OK(fig_engine_launch(engine));
-    OK(fig_engine_wait(engine, BOUND_US));
+    OK(fig_engine_wait(engine, FIG_HANG_US));
     check_grown(0);
-    assert_int_equal(fig_engine_launch(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(engine), FIG_ORDER);
     fig_race_close(&race);
 }
 
@@ -123,10 +123,10 @@ static void steps_with_pauses_anywhere_are_right(void **state) {
     OK(fig_engine_stage(engine, &once));
     ms_go_by(LATE_MS / 2);
     OK(fig_engine_launch(engine)); /* the second of the first, which looks ahead */
-    OK(fig_engine_wait(engine, BOUND_US));
+    OK(fig_engine_wait(engine, FIG_HANG_US));
     check_grown(1);
     OK(fig_engine_launch(engine));
-    OK(fig_engine_wait(engine, BOUND_US));
+    OK(fig_engine_wait(engine, FIG_HANG_US));
     check_grown(0);
     fig_race_close(&race);
 }
@@ -141,15 +141,15 @@ static void a_step_taken_back_late_is_never_run(void **state) {
     OK(fig_engine_stage(engine, &first));
     OK(fig_engine_stage(engine, &second));
     OK(fig_engine_launch(engine));
-    OK(fig_engine_wait(engine, BOUND_US)); /* it has taken the second ahead */
+    OK(fig_engine_wait(engine, FIG_HANG_US)); /* it has taken the second ahead */
     OK(fig_engine_take_back(engine));
     OK(fig_engine_stage(engine, &third));
     for (int32_t grown = 0; grown < 2; grown++) {
         OK(fig_engine_launch(engine));
-        OK(fig_engine_wait(engine, BOUND_US));
+        OK(fig_engine_wait(engine, FIG_HANG_US));
         check_grown(grown);
     }
-    assert_int_equal(fig_engine_launch(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(engine), FIG_ORDER);
     fig_race_close(&race);
 }
 
@@ -164,10 +164,10 @@ static void taking_back_leaves_a_horizon_that_is_under_way(void **state) {
     OK(fig_engine_take_back(engine));
     for (int32_t grown = 1; grown < 4; grown++) {
         OK(fig_engine_launch(engine));
-        OK(fig_engine_wait(engine, BOUND_US));
+        OK(fig_engine_wait(engine, FIG_HANG_US));
         check_grown(grown);
     }
-    assert_int_equal(fig_engine_launch(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(engine), FIG_ORDER);
     fig_race_close(&race);
 }
 
@@ -186,7 +186,7 @@ static void taking_back_succeeds_however_full_the_device_is(void **state) {
         taken_back++;
     }
     assert_int_equal(status, FIG_BUSY);
-    assert_int_equal(fig_engine_take_back(g.engine), FIG_INVALID); /* nothing is staged */
+    assert_int_equal(fig_engine_take_back(g.engine), FIG_ORDER); /* nothing is staged */
     sem_post(&g.leave);
     fig_gate_wait(&g);
     g.held = 0;
@@ -279,9 +279,9 @@ static void a_loop_goes_on_after_a_call_that_failed(void **state) {
         assert_int_equal(poll_until(g.engine, 2 + rows).fault, FIG_CALLBACK); /* until a wait */
     }
     fig_gate_check(g.x, g.act, 4);
-    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_CALLBACK);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_HANG_US), FIG_CALLBACK);
     assert_string_equal(fig_message(), "step 2: call \"gemm\" returned 7");
-    assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_OK);
+    assert_int_equal(fig_engine_wait(g.engine, FIG_HANG_US), FIG_OK);
     assert_int_equal(fig_gate_progress(g.engine).fault, FIG_OK);
     fig_gate_close(&g);
 }
@@ -309,10 +309,10 @@ static void a_loop_goes_on_after_a_replay_of_nothing(void **state) {
     OK(fig_engine_poll(engine, &progress));
     assert_int_equal(progress.fault, FIG_DRIVER);
     assert_int_equal(progress.launched, 2);
-    assert_int_equal(fig_engine_wait(engine, BOUND_US), FIG_DRIVER);
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_DRIVER);
     assert_string_equal(fig_message(), "3 replays found no plan staged and ran no rows");
     check_grown(1);
-    OK(fig_engine_wait(engine, BOUND_US));
+    OK(fig_engine_wait(engine, FIG_HANG_US));
     OK(fig_engine_poll(engine, &progress));
     assert_int_equal(progress.fault, FIG_OK);
     fig_race_close(&race);

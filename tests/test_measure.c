@@ -92,10 +92,10 @@ static void check_usable(bench *b) {
     assert_int_equal(b->engine->staged, b->engine->launched);
     assert_int_equal(fig_engine_poll(b->engine, &progress), FIG_OK);
     assert_int_equal(progress.completed, progress.launched);
-    assert_int_equal(fig_engine_launch(b->engine), FIG_INVALID);
+    assert_int_equal(fig_engine_launch(b->engine), FIG_ORDER);
     fig_decode_fill(&b->decode, &random);
     if (fig_engine_step(b->engine, &three_rows) != FIG_OK) fail_msg("%s", fig_message());
-    if (fig_engine_wait(b->engine, FIG_GATE_BOUND_US) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_engine_wait(b->engine, FIG_HANG_US) != FIG_OK) fail_msg("%s", fig_message());
     fig_decode_check(&b->decode, &three_rows);
 }
 
@@ -119,9 +119,9 @@ static void check_figures(const fig_measured *m) {
     assert_true(m->check_ns >= 0 && m->choose_ns >= 0);
     assert_true(m->plan_ns > 0 && m->launch_ns > 0 && m->bare_launch_ns > 0);
     assert_true(m->step_ns >= m->launch_ns + m->plan_ns / 4);
-    assert_true(m->step_ns < 1e9);
+    assert_true(m->step_ns < 1e9 * FIG_HANG_S);
     for (size_t i = 0; i < sizeof device / sizeof *device; i++)
-        assert_true(device[i] > 0 && device[i] < 1e9);
+        assert_true(device[i] > 0 && device[i] < 1e9 * FIG_HANG_S);
     assert_true(isfinite(m->gap_ns) && m->gap_ns < m->bare_ns);
 }
 
@@ -133,7 +133,7 @@ static void measure_on(fig_device device) {
     open_engine(&b, &options);
     if (measure(b.engine, &three_rows, 40, &measured) != FIG_OK) fail_msg("%s", fig_message());
     check_figures(&measured);
-    assert_int_equal(measured.bucket, 0);
+    assert_int_equal(measured.bucket, 1);
     assert_int_equal(measured.launches, 2 * 4 + 2); /* two layers, a fetch, a look ahead */
     check_usable(&b);
     fig_engine_close(b.engine);
@@ -415,11 +415,11 @@ static void launches_that_found_no_plan_before_are_not_waited_for(void **state) 
         assert_int_equal(fig_gate_stage(&g, 3), FIG_OK);
         g.engine->ring.slots[(size_t)i * g.engine->ring.slot_bytes + sizeof(fig_plan_head)] ^= 1;
         assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
-        assert_int_equal(fig_engine_wait(g.engine, FIG_GATE_BOUND_US), FIG_DRIVER);
+        assert_int_equal(fig_engine_wait(g.engine, FIG_HANG_US), FIG_DRIVER);
     }
-    const time_t begin = time(NULL);
+    const clock_t begin = clock();
     if (measure(g.engine, &step, 3, &measured) != FIG_OK) fail_msg("%s", fig_message());
-    assert_true(time(NULL) - begin < 20); /* where they are, for a second in each step */
+    assert_true((clock() - begin) / CLOCKS_PER_SEC < 5); /* else each step looks for a second */
     fig_gate_close(&g);
 }
 
@@ -459,7 +459,7 @@ static void what_is_staged_is_not_measured_over(void **state) {
     fig_gate_open(&g, NULL);
     const fig_step step = fig_gate_step(2);
     assert_int_equal(fig_gate_stage(&g, 3), FIG_OK);
-    assert_int_equal(measure(g.engine, &step, 1, &measured), FIG_INVALID);
+    assert_int_equal(measure(g.engine, &step, 1, &measured), FIG_ORDER);
     assert_string_equal(fig_message(), "measure: 1 staged steps wait for their launch, the engine "
                                        "must be idle");
     assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
@@ -517,7 +517,7 @@ static void mark_and_nap(const fig_device_api *api) {
     nap(3000000);
     assert_int_equal(api->stream_mark(dev, stream, 1), FIG_OK);
     assert_int_equal(api->stream_between(dev, stream, &ns), FIG_OK);
-    assert_true(ns >= 3e6 && ns < 1e9);
+    assert_true(ns >= 3e6 && ns < 1e9 * FIG_HANG_S);
     nap(3000000);
     assert_int_equal(api->stream_mark(dev, stream, 0), FIG_OK); /* it moves */
     assert_int_equal(api->stream_between(dev, stream, &ns), FIG_OK);
@@ -564,7 +564,7 @@ static void no_mark_is_set_in_a_capture(void **state) {
     assert_int_equal(api->open(&dev, &options), FIG_OK);
     assert_int_equal(api->stream_open(dev, &stream), FIG_OK);
     assert_true(fig_fake_cuda_capture(options.stream));
-    assert_int_equal(api->stream_mark(dev, stream, 0), FIG_INVALID);
+    assert_int_equal(api->stream_mark(dev, stream, 0), FIG_ORDER);
     fig_fake_cuda_drop(fig_fake_cuda_end(options.stream));
     assert_int_equal(api->stream_mark(dev, stream, 0), FIG_OK);
     api->stream_close(dev, stream);

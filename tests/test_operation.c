@@ -244,8 +244,8 @@ static void a_plan_is_made_first_and_once(void **state) {
         assert_int_equal(fig_program_reads_lengths(fig_program_view_of(program)),
                          first == FIG_OP_PLAN);
         fig_program_read_lengths(program, lengths, (fig_tensor){0});
-        FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_INVALID,
-                           "node 1 (plan): it must be the first node, and the only one");
+        FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_ORDER,
+                           "read_lengths: it comes before every other node, and once");
         fig_program_destroy(program);
     }
 }

@@ -91,7 +91,7 @@ static void launch(bench *b) {
 }
 
 static void wait_for_all(bench *b) {
-    must(fig_engine_wait(b->engine, FIG_GATE_BOUND_US));
+    must(fig_engine_wait(b->engine, FIG_HANG_US));
 }
 
 /* ---- Which way they go --------------------------------------------------------------------- */

@@ -7,10 +7,11 @@
 
 #include <cmocka.h>
 
+#include "tests/support/hang.h"
 #include "tests/support/place.h"
 #include "tests/support/race.h"
 
-enum { STEPS = 1000, STRETCH = 48, SLOTS = 2, BOUND_US = 20000000 };
+enum { STEPS = 1000, STRETCH = 48, SLOTS = 2 };
 
 static fig_graphs *graphs;
 static fig_race race;
@@ -95,7 +96,7 @@ static void a_plan_of_which_a_byte_changed_runs_no_rows_and_is_counted(void **st
         if (byte >= head->bytes) break;
         slot[byte] ^= 1;
         assert_int_equal(fig_engine_launch(race.engine), FIG_OK);
-        assert_int_equal(fig_engine_wait(race.engine, BOUND_US), FIG_DRIVER);
+        assert_int_equal(fig_engine_wait(race.engine, FIG_HANG_US), FIG_DRIVER);
         assert_int_equal(fig_ring_torn(&race.engine->ring), ++torn);
     }
     assert_true(torn > 4 + 4 + 5);
@@ -115,7 +116,7 @@ static void what_a_torn_plan_would_have_brought_is_never_guessed(void **state) {
     const fig_span span = {.size = sizeof span, .name = "lse", .bytes = sizeof lse};
     if (!fig_race_open(&race, graphs, &options, 6)) fail_msg("%s", race.sentence);
     assert_int_equal(fig_engine_step(race.engine, &step), FIG_OK);
-    assert_int_equal(fig_engine_wait(race.engine, BOUND_US), FIG_OK);
+    assert_int_equal(fig_engine_wait(race.engine, FIG_HANG_US), FIG_OK);
     step.sequences = sequences;
     step.kv_lengths = others;
     assert_int_equal(fig_engine_stage(race.engine, &step), FIG_OK);
@@ -123,12 +124,12 @@ static void what_a_torn_plan_would_have_brought_is_never_guessed(void **state) {
     assert_int_equal(fig_engine_stage(race.engine, &step), FIG_OK);
     assert_int_equal(fig_engine_launch(race.engine), FIG_OK);
     assert_int_equal(fig_engine_launch(race.engine), FIG_OK);
-    assert_int_equal(fig_engine_wait(race.engine, BOUND_US), FIG_DRIVER);
+    assert_int_equal(fig_engine_wait(race.engine, FIG_HANG_US), FIG_DRIVER);
     assert_int_equal(fig_ring_torn(&race.engine->ring), 2);
     assert_int_equal(fig_engine_read(race.engine, &span, lse), FIG_OK);
     assert_true(lse[2] == 0.0f && lse[3] > 6.4f && lse[3] < 6.6f); /* the first step's */
     assert_int_equal(fig_engine_step(race.engine, &step), FIG_OK);
-    assert_int_equal(fig_engine_wait(race.engine, BOUND_US), FIG_OK);
+    assert_int_equal(fig_engine_wait(race.engine, FIG_HANG_US), FIG_OK);
     assert_int_equal(fig_engine_read(race.engine, &span, lse), FIG_OK);
     for (int32_t row = 0; row < 4; row++)
         assert_true(lse[row] > 3.16f && lse[row] < 3.18f);

@@ -52,7 +52,7 @@ static void a_report_counts_what_a_step_would_do(void **state) {
         if (fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = rows, .kv_lengths = lengths),
                             &report) != FIG_OK)
             fail_msg("%s", fig_message());
-        const fig_bucket_shape *shape = &graphs->buckets[report.bucket];
+        const fig_bucket_shape *shape = &graphs->buckets[report.bucket - 1];
         recount(&shape->plan.splits[0], lengths, rows, own, &partials);
         int32_t most = 0, least = INT32_MAX, tiles = 0;
         for (int32_t worker = 0; worker < report.workers; worker++) {
@@ -90,7 +90,7 @@ static void lengths_on_the_device_choose_a_bucket_by_their_limit(void **state) {
         int32_t rows;
         int64_t token_limit;
         int32_t bucket;
-    } cases[] = {{2, 0, 1}, {2, 100, 0}, {2, 101, 1}, {1, 100, 0}, {1, 0, 1}, {3, 1, 2}, {0, 0, 0}};
+    } cases[] = {{2, 0, 2}, {2, 100, 1}, {2, 101, 2}, {1, 100, 1}, {1, 0, 2}, {3, 1, 3}, {0, 0, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const fig_step step = {
             .size = sizeof step, .rows = cases[i].rows, .token_limit = cases[i].token_limit};

@@ -188,10 +188,10 @@ static void finishing_freezes(void **state) {
     (void)state;
     fig_program *clone, *program = begin();
     touch(program, fig_sample_rows(program, "a", 1, 8));
-    FIG_SAMPLE_REFUSES(fig_program_clone(&clone, program), FIG_INVALID, "program: not finished");
+    FIG_SAMPLE_REFUSES(fig_program_clone(&clone, program), FIG_ORDER, "program: not finished");
     assert_int_equal(fig_program_finish(program), FIG_OK);
     touch(program, (fig_tensor){1});
-    FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_INVALID, "recorded into after finish");
+    FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_ORDER, "recorded into after finish");
     assert_int_equal(fig_program_view_of(program)->node_count, 1);
     fig_program_destroy(program);
 }
@@ -367,7 +367,7 @@ static void a_segment_is_recorded_as_all_else_is(void **state) {
     touch(program, fig_sample_rows(program, "a", 1, 8));
     assert_int_equal(fig_program_finish(program), FIG_OK);
     fig_program_segment(program, NULL);
-    FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_INVALID, "recorded into after finish");
+    FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_ORDER, "recorded into after finish");
     fig_program_destroy(program);
 }
 
@@ -454,7 +454,7 @@ static void copies_are_equal_and_find_the_same_tensors(void **state) {
         assert_int_equal(fig_program_find(copies[i], "k_cache.1").id,
                          fig_program_find(program, "k_cache.1").id);
         assert_int_equal(fig_program_find(copies[i], "gemm").id, 0);
-        assert_int_equal(fig_program_finish(copies[i]), FIG_INVALID);
+        assert_int_equal(fig_program_finish(copies[i]), FIG_ORDER);
         fig_program_destroy(copies[i]);
     }
     fig_program_destroy(program);

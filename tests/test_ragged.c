@@ -138,8 +138,8 @@ static void replay(const fig_decode_options *options, int count) {
         fig_engine_stats stats = {.size = sizeof stats};
         run_step(&c, i % WHOLE_EVERY == WHOLE_EVERY - 1);
         fig_engine_read_stats(c.engine, &stats);
-        assert_in_range(stats.last_bucket, 0, BUCKET_LIMIT - 1);
-        buckets += served[stats.last_bucket]++ == 0;
+        assert_in_range(stats.last_bucket, 1, BUCKET_LIMIT);
+        buckets += served[stats.last_bucket - 1]++ == 0;
     }
     print_message("%d steps, %d buckets, %d joined, %d left, worst error %.3f of what is "
                   "tolerated; seed 0x%llx\n",

@@ -68,6 +68,55 @@ for example in example.*.c; do
 done
 [ "$examples" -ge 4 ] || fail "it has $examples examples beside the loop, not 4"
 
+# ---- The capture, followed: where nothing is captured its segments run at once, on the host too
+capture=$(grep -l '^CUgraphExec capture' example.*.c) || fail 'there is no example of a capture'
+cat > followed.c << 'END'
+#include <assert.h>
+#define cuStreamBeginCapture(stream, mode) ((void)(stream))
+#define cuStreamEndCapture(stream, graph) ((void)(*(graph) = NULL))
+#define cuGraphInstantiate(exec, graph, flags) ((void)(*(exec) = NULL))
+#define cuGraphDestroy(graph) ((void)(graph))
+#define cuGraphLaunch(exec, stream) ((void)(exec), (void)(stream))
+#define your_qkv(layer, stream) ((void)(layer))
+#define your_projection_and_gate_up(layer, stream) ((void)(layer))
+#define your_down(layer, stream) ((void)(layer))
+END
+cat "$capture" >> followed.c
+cat >> followed.c << 'END'
+int main(void) {
+    const int32_t lengths[] = {1, 1, 1};
+    fig_tensor_info tensor = {.size = sizeof tensor};
+    fig_graphs_info info = {.size = sizeof info};
+    fig_graphs *graphs;
+    fig_engine *engine;
+    TRY(fig_graphs_load(&graphs, "tutorial.fig"));
+    fig_graphs_read_info(graphs, &info);
+    TRY(fig_engine_open(&engine, graphs,
+                        FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_HOST)));
+    for (int i = 0; fig_graphs_tensor(graphs, i, &tensor) == FIG_OK; i++)
+        TRY(fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = tensor.name,
+                                                .bytes = 1 << 18)));
+    for (int32_t rows = 1; rows <= 3; rows++) {
+        fig_step of = {.size = sizeof of, .rows = rows, .kv_lengths = lengths};
+        fig_plan_report report = {.size = sizeof report};
+        fig_engine_stats stats = {.size = sizeof stats};
+        TRY(fig_graphs_plan(graphs, &of, &report));
+        of.bucket = report.bucket;
+        step(engine, &of, NULL, NULL);
+        capture(engine, report.bucket, info.spec->layers, NULL);
+        TRY(fig_engine_wait(engine, 60000000));
+        fig_engine_read_stats(engine, &stats);
+        if (stats.launched != rows || stats.last_bucket != report.bucket) return 2;
+    }
+    fig_engine_close(engine);
+    fig_graphs_destroy(graphs);
+}
+END
+follow=$(printf '%s\n' "$compile" |
+    sed 's/serve\.c/-include prologue.h followed.c/; s/-o serve/-o followed/')
+sh -ec "$follow" > log 2>&1 || fail "the capture cannot be followed: $(cat log)"
+./followed > log 2>&1 || fail "the capture, followed, fails: $(cat log)"
+
 # ---- The drawing
 awk '/^\$ build\/figraph / { inside = 1; next } /^```$/ { inside = 0 } inside' "$readme" > drawn
 sh -ec "$(sed -n 's/^\$ \(build\/figraph plan .*\)/\1/p' "$readme")" > drawing

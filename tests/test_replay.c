@@ -78,8 +78,8 @@ static void replay_and_compare(const fig_decode_options *options, int steps, uin
         if (fig_engine_wait(engine, 60000000) != FIG_OK) fail_msg("%s", fig_message());
         fig_decode_check(&decode, &t.step);
         fig_engine_read_stats(engine, &stats);
-        assert_in_range(stats.last_bucket, 0, BUCKET_LIMIT - 1);
-        buckets += served[stats.last_bucket]++ == 0;
+        assert_in_range(stats.last_bucket, 1, BUCKET_LIMIT);
+        buckets += served[stats.last_bucket - 1]++ == 0;
     }
     print_message("%d steps, %d buckets, worst error %.3f of what is tolerated\n", steps, buckets,
                   decode.worst);

@@ -322,6 +322,29 @@ static void damaged_attributes_are_named(void **state) {
     hostile_finish(&h);
 }
 
+/* A recorder refuses the call; what stands in a file is refused as a node. */
+static void a_plan_behind_another_node_is_refused(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    const fig_tensor lengths = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
+    fig_program_read_lengths(program, lengths, (fig_tensor){0});
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    hostile h = hostile_of(program);
+    const fig_node plan = h.nodes[0];
+    h.nodes[0] = h.nodes[1];
+    h.nodes[0].operand = 0;
+    h.nodes[0].attribute = 0;
+    h.nodes[1] = plan;
+    h.nodes[1].attribute = h.nodes[0].attribute_bytes;
+    FIG_SAMPLE_REFUSES(fig_program_restore(&program, &h.view), FIG_FORMAT,
+                       "node 1 (plan): it must be the first node, and the only one");
+    hostile_finish(&h);
+}
+
 static void edges_that_point_back_do_not_pass(void **state) {
     (void)state;
     hostile h = hostile_make();
@@ -346,6 +369,7 @@ int main(void) {
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(damaged_segments_are_named),
         cmocka_unit_test(damaged_attributes_are_named),
+        cmocka_unit_test(a_plan_behind_another_node_is_refused),
         cmocka_unit_test(edges_that_point_back_do_not_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
+#include "tests/support/hang.h"
 #include "tests/support/place.h"
 #include "tests/support/twin.h"
 
-enum { BOUND_US = 20000000 }; /* longer than any wait that ends */
 enum { SLOT_LIMIT = 64, ROWS = 16, SECTIONS = 3, WORDS = ROWS * SECTIONS };
 enum { SLOT_BYTES = 64 + 4 * WORDS };
 
@@ -257,7 +257,7 @@ static void a_bounded_wait_ends_when_a_slot_is_free(void **state) {
     stage(b, 0);
     stage(b, 0);
     assert_int_equal(pthread_create(&thread, NULL, replay_after_a_while, b), 0);
-    stage(b, BOUND_US);
+    stage(b, FIG_HANG_US);
     assert_int_equal(fig_ring_consumed(&b->ring), 1);
     pthread_join(thread, NULL);
     check_fetched(b, 1);
@@ -282,7 +282,7 @@ enum { PASSED = 20000 };
 /* Does not wait to be asked, so it often comes too early. */
 static void *replay_all(void *user) {
     bench *b = user;
-    int64_t deadline = now_us() + BOUND_US;
+    int64_t deadline = now_us() + FIG_HANG_US;
     for (uint64_t number = 1; number <= PASSED && now_us() < deadline;) {
         replay(b);
         if (b->plan.head.rows == 0) {
@@ -303,7 +303,7 @@ static void pass_plans(int looks) {
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, replay_all, b), 0);
         for (int i = 0; i < PASSED; i++)
-            stage(b, BOUND_US);
+            stage(b, FIG_HANG_US);
         pthread_join(thread, NULL);
         assert_int_equal(b->torn, 0);
         assert_int_equal(fig_ring_consumed(&b->ring), PASSED);

@@ -6,8 +6,9 @@
 # checkout: made here, carried along, it serves a machine that can install nothing. Invariant: where
 # nothing is missing, or a bundle is, nothing is done or printed and no network is touched.
 #
-# Usage: tools/setup.sh [--check | --bundle]
+# Usage: tools/setup.sh [--check | --test | --bundle]
 #   --check    list what is missing, install nothing
+#   --test     install what `make test` needs beside: a second compiler
 #   --bundle   make .deps/ anew, install nothing; needs no root
 # Exit: 0 all is there; 1 something is missing (--check), no bundle was made; 2 bad usage;
 #       3 no apt-get; 4 neither root nor sudo; 5 apt-get failed
@@ -36,11 +37,12 @@ have_library() {
 need() { missing="$missing${missing:+ }$1"; }
 
 # Leaves in $missing the Debian packages of what is not here, as words.
-find_missing() {
+find_missing() { # what was asked
     missing=
     have_command gcc || need gcc
     have_command g++ || need g++
     have_command make || need make
+    [ "$1" != --test ] || have_command clang || need clang
     have_library zstd zstd.h || need libzstd-dev
     have_library hwloc hwloc.h || need libhwloc-dev
     have_library jansson jansson.h || need libjansson-dev
@@ -159,15 +161,15 @@ make_bundle() {
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 case $#:$1 in
-0: | 1:--check) [ ! -d "$root/.deps" ] || exit 0 ;;
+0: | 1:--check | 1:--test) [ ! -d "$root/.deps" ] || exit 0 ;;
 1:--bundle)
     make_bundle
     exit 0
     ;;
-*) fail 2 "unknown argument \"$*\": usage is tools/setup.sh [--check | --bundle]" ;;
+*) fail 2 "unknown argument \"$*\": usage is tools/setup.sh [--check | --test | --bundle]" ;;
 esac
 
-find_missing
+find_missing "$1"
 [ -n "$missing" ] || exit 0
 if [ "$1" = --check ]; then
     say "missing: $missing"
@@ -188,5 +190,5 @@ say "installing $missing (apt-get install)"
 apt install --no-install-recommends $missing ||
     fail 5 "apt-get install $missing failed: $(tail -n 1 "$log")"
 
-find_missing
+find_missing "$1"
 [ -z "$missing" ] || fail 5 "installed, yet still missing: $missing"

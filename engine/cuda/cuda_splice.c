@@ -22,7 +22,7 @@ fig_status fig_cuda_splice_look(fig_cuda_gpu *gpu, fig_cu_stream stream, fig_cud
            &seen.tails, &edges, &seen.tail_count);
     if (capture_status == FIG_CU_CAPTURE_STATUS_NONE) return FIG_OK;
     if (capture_status != FIG_CU_CAPTURE_STATUS_ACTIVE)
-        return fig_fail(FIG_INVALID, "cuda device: the stream's capture is broken");
+        return fig_fail(FIG_ORDER, "cuda device: the stream's capture is broken");
     *splice = seen;
     return FIG_OK;
 }

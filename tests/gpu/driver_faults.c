@@ -10,6 +10,7 @@
 
 #include "engine/cuda/cuda_api.h"
 #include "tests/support/decode.h"
+#include "tests/support/hang.h"
 #include "tests/support/place.h"
 
 #define OK(call)                                                                                   \
@@ -70,7 +71,7 @@ static void a_replay_is_one_call_to_the_driver(void **state) {
     assert_int_equal(launches, 3);
     assert_int_equal(calls, 0);
     *table = real;
-    OK(fig_engine_wait(engine, 10000000));
+    OK(fig_engine_wait(engine, FIG_HANG_US));
     fig_engine_close(engine);
     fig_decode_close(&decode);
 }
@@ -90,7 +91,7 @@ static void more_memory_than_there_is_is_refused_and_changes_nothing(void **stat
         fig_decode_prefill(&decode, s, lengths[s] - 1, &random);
     fig_decode_fill(&decode, &random);
     OK(fig_engine_step(engine, &step));
-    OK(fig_engine_wait(engine, 10000000));
+    OK(fig_engine_wait(engine, FIG_HANG_US));
     fig_decode_check(&decode, &step);
     fig_engine_close(engine);
     fig_decode_close(&decode);
@@ -122,10 +123,10 @@ static void a_lost_gpu_says_so_and_lets_the_engine_close(void **state) {
     nowhere.address = (void *)(uintptr_t)0x700000000000;
     OK(fig_engine_bind(engine, &nowhere));
     OK(fig_engine_step(engine, &step));
-    assert_int_equal(fig_engine_wait(engine, 10000000), FIG_LOST);
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_LOST);
     says("CUDA_ERROR_");
     assert_int_equal(fig_engine_step(engine, &step), FIG_LOST);
-    assert_int_equal(fig_engine_wait(engine, 10000000), FIG_LOST);
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_LOST);
     fig_engine_poll(engine, &progress);
     assert_int_equal(progress.fault, FIG_LOST);
     fig_engine_close(engine);

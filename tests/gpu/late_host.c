@@ -19,10 +19,11 @@
 #include <cmocka.h>
 
 #include "engine/cuda/cuda_api.h"
+#include "tests/support/hang.h"
 #include "tests/support/place.h"
 #include "tests/support/race.h"
 
-enum { ALARM_S = 300, BOUND_US = 20000000, LATE_MS = 100, ROWS = 3, REPLAYS = 100 };
+enum { LATE_MS = 100, ROWS = 3, REPLAYS = 100 };
 
 static int pauses = 10;
 static int32_t bucket; /* n: the n-th, the one that a step of ROWS rows takes */
@@ -58,7 +59,7 @@ static int open_driver(void **state) {
     fig_plan_report report = {.size = sizeof report};
     OK(fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = ROWS, .kv_lengths = lengths),
                        &report));
-    bucket = report.bucket + 1;
+    bucket = report.bucket;
     return 0;
 }
 
@@ -71,7 +72,7 @@ static int close_driver(void **state) {
 /* A hang ends the program, which is a failure. */
 static int set_up(void **state) {
     (void)state;
-    alarm(ALARM_S);
+    alarm(FIG_HANG_S);
     lse = fig_place_allocate(FIG_RACE_ROWS * sizeof *lse);
     return lse == NULL;
 }
@@ -196,8 +197,8 @@ static void a_loop_goes_on_after_a_replay_that_came_too_early(void **state) {
     OK(fig_engine_poll(engine, &progress));
     assert_int_equal(progress.fault, FIG_DRIVER); /* until a wait */
     assert_int_equal(progress.launched, 2);
-    assert_int_equal(fig_engine_wait(engine, BOUND_US), FIG_DRIVER);
-    OK(fig_engine_wait(engine, BOUND_US));
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_DRIVER);
+    OK(fig_engine_wait(engine, FIG_HANG_US));
     drop(&made);
     fig_race_close(&race);
 }
@@ -216,7 +217,7 @@ static void a_graph_launched_long_after_its_stage_is_right(void **state) {
         replay(&made, 1);
         check_grown(1);
     }
-    OK(fig_engine_wait(race.engine, BOUND_US));
+    OK(fig_engine_wait(race.engine, FIG_HANG_US));
     drop(&made);
     fig_race_close(&race);
 }
@@ -236,7 +237,7 @@ static void a_launch_long_after_the_one_before_is_right(void **state) {
             stage(1); /* behind what is left of the horizon */
             OK(fig_engine_take_back(engine));
         }
-        OK(fig_engine_wait(engine, BOUND_US));
+        OK(fig_engine_wait(engine, FIG_HANG_US));
         check_grown(2);
     }
     fig_race_close(&race);

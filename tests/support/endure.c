@@ -14,6 +14,7 @@
 
 #include "engine/cuda/cuda_api.h"
 #include "tests/support/fault.h"
+#include "tests/support/hang.h"
 #include "tests/support/place.h"
 #include "tests/support/race.h"
 
@@ -23,8 +24,7 @@ enum {
     LAUNCH_EVERY = 64,
     ROWS = 4, /* of few tokens: it is not the kernels that are to be worn out */
     LONGEST = 32,
-    DESCRIPTORS = 4096, /* looked at */
-    BOUND_US = 60000000
+    DESCRIPTORS = 4096 /* looked at */
 };
 
 /* The allocator keeps what it has, and libc and driver have pools that fill in their own time: less
@@ -87,7 +87,7 @@ static int count_descriptors(void) {
 static int64_t free_bytes(void) {
     const fig_cuda_api *cu = fig_cuda_api_table();
     fig_cu_device device;
-    fig_cu_context context;
+    fig_cu_context context = NULL;
     size_t all = 0, left = 0;
     if (fig_place_device() == FIG_DEVICE_HOST) return 0;
     if (cu->DeviceGet(&device, 0) != FIG_CU_SUCCESS ||
@@ -192,7 +192,7 @@ static endurance *begin(const fig_endure_options *options) {
 }
 
 static void end(endurance *e) {
-    if (fig_engine_wait(e->race.engine, BOUND_US) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_engine_wait(e->race.engine, FIG_HANG_US) != FIG_OK) fail_msg("%s", fig_message());
     judge(e);
     fig_race_close(&e->race);
     fig_graphs_destroy(e->graphs);
@@ -215,7 +215,7 @@ static fig_step next_step(endurance *e, int64_t turn) {
 }
 
 static void wait(endurance *e) {
-    if (fig_engine_wait(e->race.engine, BOUND_US) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_engine_wait(e->race.engine, FIG_HANG_US) != FIG_OK) fail_msg("%s", fig_message());
 }
 
 /* To take back a plan launches a little, and where the host device is full of that, it waits. */

@@ -129,7 +129,7 @@ void fig_gate_run(fig_gate *gate, int32_t rows) {
 }
 
 void fig_gate_wait(fig_gate *gate) {
-    if (fig_engine_wait(gate->engine, FIG_GATE_BOUND_US) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_engine_wait(gate->engine, FIG_HANG_US) != FIG_OK) fail_msg("%s", fig_message());
 }
 
 fig_engine_stats fig_gate_stats(const fig_engine *engine) {

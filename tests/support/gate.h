@@ -13,13 +13,9 @@
 #include <semaphore.h>
 
 #include "include/figraph.h"
+#include "tests/support/hang.h"
 
-enum {
-    FIG_GATE_ROWS = 4,
-    FIG_GATE_WIDTH = 16,
-    FIG_GATE_KV = 256,
-    FIG_GATE_BOUND_US = 20000000 /* longer than any wait that ends */
-};
+enum { FIG_GATE_ROWS = 4, FIG_GATE_WIDTH = 16, FIG_GATE_KV = 256 };
 
 typedef float fig_gate_x[FIG_GATE_ROWS * 4];
 typedef float fig_gate_act[FIG_GATE_ROWS * FIG_GATE_WIDTH];

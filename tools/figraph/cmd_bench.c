@@ -433,7 +433,7 @@ static void emit_bench(const bench *b) {
         fig_emit_object(&emit, NULL);
         fig_emit_integer(&emit, "rows", of->rows);
         fig_emit_integer(&emit, "tokens", of->tokens);
-        fig_emit_integer(&emit, "bucket", of->measured.bucket + 1);
+        fig_emit_integer(&emit, "bucket", of->measured.bucket);
         fig_emit_integer(&emit, "bucket_rows", of->bucket.bucket.batch);
         fig_emit_integer(&emit, "bucket_tokens",
                          (int64_t)of->bucket.bucket.batch * of->bucket.bucket.kv);

@@ -175,7 +175,7 @@ static void print_step(const planned_step *plan) {
     printf("  step      %d row%s of %s: %s tokens\n", plan->lengths.count,
            plan->lengths.count == 1 ? "" : "s", lengths,
            fig_report_number(a, fig_lengths_total(&plan->lengths)));
-    printf("  bucket    %d of %d: up to %d row%s and %s tokens\n", report->bucket + 1,
+    printf("  bucket    %d of %d: up to %d row%s and %s tokens\n", report->bucket,
            plan->info.bucket_count, plan->bucket.bucket.batch,
            plan->bucket.bucket.batch == 1 ? "" : "s",
            fig_report_number(a, (int64_t)plan->bucket.bucket.batch * plan->bucket.bucket.kv));
@@ -273,7 +273,7 @@ static void emit_plan(const planned_step *plan) {
     fig_emit_integer(&emit, "rows", plan->lengths.count);
     fig_emit_integer(&emit, "tokens", fig_lengths_total(&plan->lengths));
     fig_emit_object(&emit, "bucket");
-    fig_emit_integer(&emit, "number", report->bucket + 1);
+    fig_emit_integer(&emit, "number", report->bucket);
     fig_emit_integer(&emit, "batch", plan->bucket.bucket.batch);
     fig_emit_integer(&emit, "kv", plan->bucket.bucket.kv);
     fig_emit_integer(&emit, "variant", plan->bucket.variant);

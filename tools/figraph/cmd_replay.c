@@ -30,7 +30,7 @@ typedef struct sample {
 /* The steps that one bucket served. */
 typedef struct bucket_summary {
     fig_bucket_info info;
-    int32_t index, steps;
+    int32_t bucket, steps;
     double worst_ulp, median_us;
 } bucket_summary;
 
@@ -187,12 +187,12 @@ static void summarise(replay_run *replay) {
     for (int32_t i = 0; i < replay->ran;) {
         int32_t first = i;
         bucket_summary *summary = &replay->summaries[replay->summary_count++];
-        summary->index = replay->samples[first].bucket;
+        summary->bucket = replay->samples[first].bucket;
         summary->info.size = sizeof summary->info;
-        fig_status status = fig_graphs_bucket(replay->graphs, summary->index, &summary->info);
+        fig_status status = fig_graphs_bucket(replay->graphs, summary->bucket, &summary->info);
         assert(status == FIG_OK);
         (void)status;
-        for (; i < replay->ran && replay->samples[i].bucket == summary->index; i++) {
+        for (; i < replay->ran && replay->samples[i].bucket == summary->bucket; i++) {
             double worst = replay->samples[i].worst_ulp;
             if (worst > summary->worst_ulp) summary->worst_ulp = worst;
         }
@@ -244,7 +244,7 @@ static void emit_replay(const replay_run *replay, int code) {
     for (int32_t i = 0; i < replay->summary_count; i++) {
         const bucket_summary *summary = &replay->summaries[i];
         fig_emit_object(&emit, NULL);
-        fig_emit_integer(&emit, "number", summary->index + 1);
+        fig_emit_integer(&emit, "number", summary->bucket);
         fig_emit_integer(&emit, "batch", summary->info.bucket.batch);
         fig_emit_integer(&emit, "kv", summary->info.bucket.kv);
         fig_emit_integer(&emit, "variant", summary->info.variant);

@@ -14,7 +14,7 @@ enum { PAUSE_EVERY = 16, PAUSE_APART = 5 };
 static int64_t border_of(const fig_graphs *graphs, int32_t rows) {
     int64_t least = 0;
     fig_bucket_info info = {.size = sizeof info};
-    for (int32_t i = 0; fig_graphs_bucket(graphs, i, &info) == FIG_OK; i++) {
+    for (int32_t n = 1; fig_graphs_bucket(graphs, n, &info) == FIG_OK; n++) {
         int64_t tokens = (int64_t)info.bucket.batch * info.bucket.kv;
         if (info.bucket.batch >= rows && (least == 0 || tokens < least)) least = tokens;
     }
