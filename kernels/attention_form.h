@@ -14,6 +14,7 @@
 
 #include "kernels/numeric.h"
 #include "kernels/params.h"
+#include "planner/bounds.h"
 
 #ifdef __CUDACC__
 #define FIG_FORM static __host__ __device__ constexpr
@@ -29,8 +30,7 @@ enum {
     FIG_FORM_RING_BYTES = 196608,
     FIG_FORM_SLOT_LIMIT = 32,
     FIG_FORM_STATE_BYTES = 2112, /* of the ring's barriers and notes */
-    FIG_FORM_APART_BYTES = 32,   /* between two vectors in the join, so that they lie in other banks */
-    FIG_FORM_PACK = 32           /* dimensions that partials are whole ones of */
+    FIG_FORM_APART_BYTES = 32    /* between two vectors in the join: other banks */
 };
 
 /* Bytes of a token of one head. */
@@ -50,7 +50,8 @@ FIG_FORM int32_t fig_form_steps(int32_t value_bytes, int32_t head_dim) {
 
 /* Floats that a vector has in partials. */
 FIG_FORM int32_t fig_form_partial_dims(int32_t head_dim) {
-    return (head_dim + FIG_FORM_PACK - 1) / FIG_FORM_PACK * FIG_FORM_PACK;
+    return (head_dim + FIG_BOUNDS_PARTIAL_DIMS - 1) / FIG_BOUNDS_PARTIAL_DIMS *
+           FIG_BOUNDS_PARTIAL_DIMS;
 }
 
 /* What a warp leaves in the join: its vectors, and of each the greatest logit and the weights. */

@@ -655,8 +655,7 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, fig_ring 
 
 /* A block: warps that read, and behind them one or two that fill. */
 template <class form>
-static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p,
-                                                        const fig_feed_maps &maps) {
+static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
     extern __shared__ uint8_t fig_warps_shared[];
     const int32_t fillers = form::IS_BULK ? 1 : 2;
     const int32_t threads = (int32_t)blockDim.x - fillers * FIG_BLOCK_WARP;
@@ -682,7 +681,7 @@ static __device__ __forceinline__ void fig_warps_attend(const fig_attention_para
     __syncthreads();
     const int32_t filler = ((int32_t)threadIdx.x - threads) / FIG_BLOCK_WARP;
     if ((int32_t)threadIdx.x >= threads) {
-        fig_feed_worker<form>(p, maps, ring, filler);
+        fig_feed_worker<form>(p, ring, filler);
         return;
     }
     fig_block_wait();

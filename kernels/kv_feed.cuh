@@ -17,11 +17,6 @@
 #include "kernels/kv_ring.cuh"
 #include "kernels/strip.cuh"
 
-/* K and V as the copy engine knows them. */
-typedef struct fig_feed_maps {
-    const void *k, *v;
-} fig_feed_maps;
-
 /* A piece of the worker's. */
 typedef struct fig_feed_piece {
     fig_split_piece piece;
@@ -156,8 +151,8 @@ static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int32_t t
 
 template <class form>
 static __device__ __forceinline__ void
-fig_feed_bulk_piece(const fig_attention_params &p, const fig_feed_maps &maps,
-                    const fig_feed_piece &of, fig_ring *ring, int32_t *has_waited) {
+fig_feed_bulk_piece(const fig_attention_params &p, const fig_feed_piece &of, fig_ring *ring,
+                    int32_t *has_waited) {
     const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t window = FIG_BLOCK_WARP * FIG_RING_TOKENS;
@@ -187,7 +182,7 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_feed_maps &maps,
             __syncwarp();
             if (lane < BLOCKS)
                 fig_feed_box(fig_ring_side(*ring, side) + (uint32_t)lane * block_bytes,
-                             side == FIG_RING_K ? maps.k : maps.v, page_token, of.kv_head,
+                             side == FIG_RING_K ? (const void *)&p.k_map : &p.v_map, page_token, of.kv_head,
                              fig_feed_known(page, mine, of,
                                             side == FIG_RING_K ? p.k_pages : p.v_pages),
                              fig_ring_full(*ring, side), policy);
@@ -337,8 +332,8 @@ static __device__ __forceinline__ void fig_feed_merges(const fig_attention_param
 
 /* The first warp behind those that read: K and, in bulk, V; the second V. */
 template <class form>
-static __device__ void fig_feed_worker(const fig_attention_params &p, const fig_feed_maps &maps,
-                                       fig_ring ring, int32_t is_second) {
+static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring ring,
+                                       int32_t is_second) {
     int32_t has_waited = (p.flags & FIG_ATTENTION_EARLY) == 0;
     if (has_waited) fig_block_wait();
     const fig_feed_plan plan = fig_feed_plan_of(p);
@@ -346,7 +341,7 @@ static __device__ void fig_feed_worker(const fig_attention_params &p, const fig_
     while (start.count > 0) {
         const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        if (form::IS_BULK) fig_feed_bulk_piece<form>(p, maps, of, &ring, &has_waited);
+        if (form::IS_BULK) fig_feed_bulk_piece<form>(p, of, &ring, &has_waited);
 #endif
         if (!form::IS_BULK) fig_feed_copy_piece<form>(p, of, is_second, &ring, &has_waited);
         if ((p.flags & FIG_ATTENTION_APART) != 0 && of.piece.first != of.piece.last)

@@ -185,6 +185,7 @@ enum { FIG_ATTENTION_EARLY = 1, FIG_ATTENTION_APART = 2 };
  * q heads are as many times q_heads / kv_heads, and its vectors as many times row_tokens, ordered
  * [token][q head of the group]. */
 typedef struct fig_attention_params {
+    fig_tensor_map k_map, v_map; /* for the family that has the bulk copy engine read them */
     const void *q; /* [rows][q_heads][head_dim] */
     const void *k_cache, *v_cache;
     void *out;  /* [rows][q_heads][head_dim] */
@@ -208,17 +209,7 @@ typedef struct fig_attention_params {
     float sm_scale, soft_cap;
     uint32_t flags; /* FIG_ATTENTION_* */
 } fig_attention_params;
-static_assert(sizeof(fig_attention_params) == 320, "ABI");
-
-/* A cache as the bulk copy engine knows it. */
-typedef struct fig_tensor_map {
-    uint64_t words[16];
-} __attribute__((aligned(64))) fig_tensor_map;
-
-typedef struct fig_attention_tensor_params {
-    fig_tensor_map k_map, v_map;
-    fig_attention_params attention;
-} fig_attention_tensor_params;
+static_assert(sizeof(fig_attention_params) == 576, "ABI");
 
 typedef struct fig_merge_states_params {
     const void *out_a, *out_b;  /* [rows][heads][head_dim] */
