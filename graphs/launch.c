@@ -123,6 +123,7 @@ static void put_field(filling *f, const fig_field *field) {
     const fig_bucket_shape *shape = f->source->shape;
     switch ((fig_field_kind)field->kind) {
     case FIG_FIELD_ZERO:
+    case FIG_FIELD_HASTE: /* lowering knows it once there are edges */
     case FIG_FIELD_TENSOR_MAP: return;
     case FIG_FIELD_ADDRESS: put_tensor_reloc(f, field, FIG_RELOC_ADDRESS); return;
     case FIG_FIELD_STRIDE: put_tensor_reloc(f, field, FIG_RELOC_STRIDE); return;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "graphs/hash.h"
+#include "graphs/haste.h"
 #include "planner/bounds.h"
 #include "planner/size.h"
 #include "planner/status.h"
@@ -205,6 +206,21 @@ static fig_status make_edges(const fig_program_view *view, fig_lowered *lowered)
     return fig_edges_reduce(edges, &lowered->edge_count);
 }
 
+/* It follows from the edges, and so comes last. */
+static void fill_haste(const fig_program_view *view, fig_lowered *lowered) {
+    for (uint32_t i = 0; i < lowered->launch_count; i++) {
+        const fig_launch *launch = &lowered->launches[i];
+        if (launch->op == FIG_OP_CALL) continue;
+        const fig_kernel *kernel = &fig_kernel_table[launch->op];
+        for (uint32_t j = 0; j < kernel->field_count; j++) {
+            if (kernel->fields[j].kind != FIG_FIELD_HASTE) continue;
+            const uint32_t haste = fig_haste_of(view, lowered, i);
+            memcpy(lowered->params + launch->params + kernel->fields[j].offset, &haste,
+                   sizeof haste);
+        }
+    }
+}
+
 fig_status fig_lower_bucket(const fig_program_view *view, const fig_workspace *workspace,
                             const fig_bucket_shape *shape, fig_lowered *lowered) {
     fig_split_classes classes;
@@ -216,6 +232,7 @@ fig_status fig_lower_bucket(const fig_program_view *view, const fig_workspace *w
     if ((status = make_launches(&source, lowered)) != FIG_OK) goto fail;
     fill_launches(&source, lowered);
     if ((status = make_edges(view, lowered)) != FIG_OK) goto fail;
+    fill_haste(view, lowered);
     return FIG_OK;
 fail:
     fig_lower_finish(lowered);

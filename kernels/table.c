@@ -307,7 +307,7 @@ static const fig_field attention_fields[] = {
     DIM(v_scales, FIG_ATTENTION_V_SCALE, 0),
     ATTRIBUTE(sm_scale),
     ATTRIBUTE(soft_cap),
-    FROM(flags, FIG_FIELD_ZERO),
+    FROM(flags, FIG_FIELD_HASTE),
 };
 #undef ATTRIBUTES
 #undef PARAMS

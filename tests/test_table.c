@@ -82,6 +82,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_PLAN_SECTION] = FIG_TYPE_U32,
                                     [FIG_FIELD_SPLIT] = FIG_TYPE_SPLIT,
                                     [FIG_FIELD_HEADS] = FIG_TYPE_I32,
+                                    [FIG_FIELD_HASTE] = FIG_TYPE_U32,
                                     [FIG_FIELD_WORKSPACE] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING_STATE] = FIG_TYPE_ADDRESS,
@@ -110,6 +111,7 @@ static uint32_t item_limit(const fig_kernel *kernel, const fig_field *field) {
     case FIG_FIELD_ATTRIBUTE: return kernel->attribute_bytes;
     case FIG_FIELD_PLAN_SECTION: return FIG_PLAN_STARTS + 1;
     case FIG_FIELD_WORKSPACE: return FIG_WORKSPACE_COUNTERS + 1;
+    case FIG_FIELD_TENSOR_MAP: return FIG_ATTENTION_V_MAP + 1;
     default: return 1;
     }
 }
@@ -226,6 +228,8 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_PLAN] = {"plan"},
         [FIG_FIELD_SPLIT] = {"split"},
         [FIG_FIELD_HEADS] = {"heads_per_worker"},
+        [FIG_FIELD_HASTE] = {"flags"},
+        [FIG_FIELD_TENSOR_MAP] = {"k_map", "v_map"},
         [FIG_FIELD_RING] = {"ring"},
         [FIG_FIELD_RING_STATE] = {"state"},
         [FIG_FIELD_RING_WORDS] = {"words"},
@@ -322,7 +326,16 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
     fig_rms_norm_params rms_norm = {.rows = rows};
     fig_merge_states_params merge = {.rows = rows};
     fig_plan_params plan = {.kv_limit = 5};
-    fig_attention_params attention = {.split = {.row_limit = 7, .workers = 13}};
+    fig_attention_params attention = {
+        .split = {.row_limit = 7, .workers = 13, .row_tokens = 1},
+        .q_heads = 4,
+        .kv_heads = 2,
+        .head_dim = 64,
+        .heads_per_worker = 1,
+        .page_size = 16,
+        .dtype = FIG_F16,
+        .kv_dtype = FIG_F16,
+    };
     fig_fetch_params fetch = {0};
     fig_look_ahead_params look_ahead = {0};
     const void *params[FIG_OP_KERNEL_COUNT] = {[FIG_OP_FETCH] = &fetch,
