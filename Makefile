@@ -136,9 +136,9 @@ tidy: ## check layering, lengths and names as STYLE has them
 format: ## lay out every source as .clang-format says
 	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
 	    engine engine/* tools tools/* tests tests/*))
-install: all ## header, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
+install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
-	install -m 644 include/figraph.h $(DESTDIR)$(PREFIX)/include/figraph.h
+	install -m 644 include/figraph.h include/figraph_unstable.h $(DESTDIR)$(PREFIX)/include
 	install -m 644 $(OUT)/libfigraph.a $(DESTDIR)$(LIBDIR)/libfigraph.a
 	install -m 755 $(OUT)/libfigraph.so $(DESTDIR)$(LIBDIR)/libfigraph.so.$(VERSION)
 	ln -sf libfigraph.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfigraph.so.0
@@ -147,7 +147,8 @@ install: all ## header, libraries, figraph.pc and program under $(DESTDIR)$(PREF
 	    tools/figraph.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/figraph.pc
 	install -m 755 $(OUT)/figraph $(DESTDIR)$(PREFIX)/bin/figraph
 uninstall: ## take away what install put there
-	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph $(PREFIX)/include/figraph.h \
+	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph \
+	    $(PREFIX)/include/figraph.h $(PREFIX)/include/figraph_unstable.h \
 	    $(LIBDIR)/pkgconfig/figraph.pc $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
 clean: ## remove build/
 	rm -rf build

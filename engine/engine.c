@@ -9,12 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "include/figraph_unstable.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
 /* ---- Open and close ------------------------------------------------------------------------ */
 
 static fig_status check_options(fig_engine_options *options) {
+    fig_test_options test;
+    FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
+    if (test.fail_at_call < 0)
+        return fig_fail(FIG_INVALID, "engine: fail_at_call is %" PRId64 ", it must not be negative",
+                        test.fail_at_call);
     if (options->slots == 0) options->slots = FIG_SLOT_DEFAULT;
     if (options->slots < FIG_SLOT_LEAST || options->slots > FIG_SLOT_LIMIT)
         return fig_fail(FIG_INVALID, "engine: slots is %" PRId32 ", limits %d to %d",
@@ -28,9 +34,6 @@ static fig_status check_options(fig_engine_options *options) {
     if (options->numa_node < -1 || options->numa_node > FIG_NUMA_NODE_LIMIT)
         return fig_fail(FIG_INVALID, "engine: numa_node is %" PRId32 ", limits -1 to %d",
                         options->numa_node, FIG_NUMA_NODE_LIMIT);
-    if (options->fail_at_call < 0)
-        return fig_fail(FIG_INVALID, "engine: fail_at_call is %" PRId64 ", it must not be negative",
-                        options->fail_at_call);
     return FIG_OK;
 }
 

@@ -45,6 +45,7 @@
 #include <string.h>
 
 #include "engine/clock.h"
+#include "include/figraph_unstable.h"
 #include "planner/status.h"
 
 enum {

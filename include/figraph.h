@@ -21,8 +21,19 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* A struct that has a size has it first, and the caller sets it; in all other fields zero means the
+ * default. In C, FIG_OPTIONS(fig_step, .rows = 1) is a pointer to such a struct, for one call. In
+ * C++, auto step = fig_options<fig_step>(); is the struct, to be filled by assignments. */
 #ifdef __cplusplus
+template <typename type> type fig_options() {
+    type options = type();
+    options.size = sizeof options;
+    return options;
+}
 extern "C" {
+#else
+#define FIG_OPTIONS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
 #endif
 
 #define FIG_API __attribute__((visibility("default")))
@@ -57,10 +68,6 @@ FIG_API const char *fig_status_name(fig_status status); /* "FIG_BUSY" */
 /* This thread's last failure, "" if none; valid until its next. */
 FIG_API const char *fig_message(void);
 FIG_API int32_t fig_version(void);
-
-/* Options: the first field is the struct's size, zero means default, and the caller names what it
- * sets. C only; C++ fills a zeroed struct. Where options are all default, NULL does. */
-#define FIG_OPTIONS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
 
 /* ---- Spec ------------------------------------------------------------------------------------ */
 typedef uint32_t fig_dtype;
@@ -396,18 +403,15 @@ enum {
 typedef struct fig_engine_options {
     uint32_t size;
     fig_device device;
-    int32_t slots;   /* depth of the plan ring, 2..64; 0: 4 */
-    int32_t busy_us; /* how long stage may wait for a slot; 0: FIG_BUSY at once */
-    int32_t ordinal; /* cuda: which GPU, as the driver counts them */
-    int32_t plain;   /* cuda: 1: the kernels for any chip since 8.0, even where better ones fit */
-    void *stream;    /* cuda: the caller's CUstream of that GPU's primary context, open longer
+    int32_t slots;       /* depth of the plan ring, 2..64; 0: 4 */
+    int32_t busy_us;     /* how long stage may wait for a slot; 0: FIG_BUSY at once */
+    int32_t ordinal;     /* cuda: which GPU, as the driver counts them */
+    void *stream;        /* cuda: the caller's CUstream of that GPU's primary context, open longer
                              than the engine; NULL: the engine's own */
-    int32_t check_plans;  /* 1: each plan carries a checksum, and a launch that finds another on the
+    int32_t check_plans; /* 1: each plan carries a checksum, and a launch that finds another on the
                             device runs no rows, which is a fault (FIG_DRIVER) */
-    int32_t numa_node;    /* where the ring lies: n: on node n - 1; 0: on the GPU's; -1: anywhere */
-    int64_t fail_at_call; /* the n-th device call fails; 0: never */
-    uint64_t shuffle;     /* host only: seeds an order of nodes and blocks, any that a GPU might
-                             take; 0: as recorded */
+    int32_t numa_node;   /* where the ring lies: n: on node n - 1; 0: on the GPU's; -1: anywhere */
+    const struct fig_test_options *test; /* for tests alone, of figraph_unstable.h; NULL: none */
 } fig_engine_options;
 
 typedef struct fig_engine fig_engine;
@@ -543,43 +547,6 @@ typedef struct fig_engine_stats {
 } fig_engine_stats;
 /* At any time and from any thread; what a step in the making changes is there in part. */
 FIG_API void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
-
-/* Runs a step over and over, and times what it consists of; medians, in ns. Idle before and after;
- * the caches get the step's tokens. */
-typedef struct fig_measure_options {
-    uint32_t size;
-    const fig_step *step; /* lengths below kv_limit: from step to step rows are a token longer, by
-                             up to 64; the caller has given their pages */
-    int32_t steps;        /* 0: 10000 */
-} fig_measure_options;
-typedef struct fig_measured {
-    uint32_t size;
-    int32_t bucket, launches;                       /* its number; its launches, fetch included */
-    double check_ns, choose_ns, plan_ns, launch_ns; /* the host's parts of a step */
-    double step_ns, bare_launch_ns; /* stage and launch; the driver's launch of the same graph
-                                       alone; both by a host that runs ahead of the device */
-    double idle_step_ns, idle_bare_launch_ns; /* by one that waits for the device each time */
-    double fetched_ns, waited_ns; /* on the device: each with a plan, back to back; one alone */
-    double resident_ns, bare_ns;  /* back to back: under the plan that is there; without a fetch */
-    double gap_ns;                /* between two graphs */
-} fig_measured;
-FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_options *options,
-                                      fig_measured *measured);
-
-/* ---- The machine ----------------------------------------------------------------------------- */
-typedef uint32_t fig_verdict;
-enum { FIG_VERDICT_FINE = 0, FIG_VERDICT_ADVICE, FIG_VERDICT_FAULT };
-typedef struct fig_finding {
-    uint32_t size;
-    fig_verdict verdict;
-    const char *subject, *text; /* "gpu 0"; a sentence */
-    const char *advice;         /* what to do; "" */
-} fig_finding;
-typedef void (*fig_find_callback)(void *user, const fig_finding *finding);
-/* Looks at driver, GPUs, topology, NCCL and this library's kernels, and tries the driver for faults
- * known of some; calls `find` with each thing found, whose words last as long as the call. ordinal:
- * the GPU to try; below 0: none. What is missing is a finding, not a failure. */
-FIG_API fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user);
 
 #ifdef __cplusplus
 }

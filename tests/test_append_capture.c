@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "planner/status.h"
 #include "tests/support/cuda_bench.h"
 #include "tests/support/fault.h"
@@ -445,7 +446,9 @@ static void a_graph_that_outlives_its_engine_runs_no_rows(void **state) {
 /* All that appending does: in a capture with nothing prepared, and at once. */
 static fig_status use_all(caller *c, int64_t fail_at_call) {
     const fig_engine_options options = {
-        .size = sizeof options, .device = FIG_DEVICE_CUDA, .fail_at_call = fail_at_call};
+        .size = sizeof options,
+        .device = FIG_DEVICE_CUDA,
+        .test = FIG_OPTIONS(fig_test_options, .fail_at_call = fail_at_call)};
     FIG_TRY(fig_engine_open(&c->engine, c->graphs, &options));
     FIG_TRY(bind_all(c));
     if (!fig_fake_cuda_capture(c->stream)) return fig_fail(FIG_NOMEM, "the caller's own");

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "engine/cuda/cuda_lanes.h"
+#include "include/figraph_unstable.h"
 #include "planner/status.h"
 #include "tests/support/cuda_bench.h"
 #include "tests/support/fake_graph.h"
@@ -100,7 +101,7 @@ static void edges_between_kernels_alone_are_programmatic(void **state) {
     assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_OK);
     fig_cuda_bench_close(&b);
     fake->programmatic_edges = 0;
-    const fig_engine_options plain = {.plain = 1};
+    const fig_engine_options plain = {.test = FIG_OPTIONS(fig_test_options, .plain_kernels = 1)};
     fig_cuda_bench_open(&b, &plain);
     assert_int_equal(add_four(&b), FIG_OK);
     assert_int_equal(fake->programmatic_edges, 0);
@@ -328,7 +329,8 @@ static void an_exec_outlives_its_graph_and_takes_patches(void **state) {
 
 /* Every function that can fail, once, in the order numbered. Stops at the first failure. */
 static fig_status use_all(int64_t fail_at_call, fig_cuda_scene *s) {
-    const fig_engine_options options = {.fail_at_call = fail_at_call};
+    const fig_engine_options options = {
+        .test = FIG_OPTIONS(fig_test_options, .fail_at_call = fail_at_call)};
     const fig_dev_launch kernel = fig_cuda_scene_launch(s);
     const fig_dev_call call = fig_cuda_scene_call(s);
     const uint32_t first = 0;

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "tests/support/fault.h"
 #include "tests/support/fetch_place.h"
 #include "tests/support/place.h"
@@ -351,7 +352,8 @@ static void a_patch_reaches_no_launch_before_it(void **state) {
 
 /* Every function that can fail, once, in the order numbered. Stops at the first failure. */
 static fig_status use_all(int64_t fail_at_call, scene *s) {
-    const fig_engine_options options = {.fail_at_call = fail_at_call};
+    const fig_engine_options options = {
+        .test = FIG_OPTIONS(fig_test_options, .fail_at_call = fail_at_call)};
     fig_fetch_place place;
     fig_fetch_place_init(&place);
     const fig_dev_launch kernel = fig_fetch_place_launch(&place);
@@ -423,7 +425,8 @@ static void a_graph_is_appended_again_and_again_to_the_only_stream(void **state)
     fig_dev_graph *graph;
     uint64_t capture = 1;
     scene s;
-    const fig_engine_options options = {.size = sizeof options, .shuffle = 3};
+    const fig_engine_options options = {.size = sizeof options,
+                                        .test = FIG_OPTIONS(fig_test_options, .shuffle = 3)};
     const fig_dev_call call = call_of(&s, log_tag, 1);
     scene_init(&s);
     assert_int_equal(api->open(&dev, &options), FIG_OK);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "tests/support/decode.h"
 #include "tests/support/gate.h"
 #include "tests/support/place.h"
@@ -71,7 +72,10 @@ static void options_out_of_range_are_refused_by_name(void **state) {
         FIG_OK);
     assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .busy_us = -1)), FIG_INVALID);
     check_message("engine: busy_us is -1, it must not be negative");
-    assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .fail_at_call = -1)), FIG_INVALID);
+    assert_int_equal(
+        open_with(FIG_OPTIONS(fig_engine_options,
+                              .test = FIG_OPTIONS(fig_test_options, .fail_at_call = -1))),
+        FIG_INVALID);
     assert_int_equal(open_with(FIG_OPTIONS(fig_engine_options, .device = (fig_device)7)),
                      FIG_INVALID);
     check_message("engine: device is 7, which no fig_device is");

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "include/figraph_unstable.h"
 #include "tests/support/decode.h"
 #include "tests/support/fault.h"
 #include "tests/support/gate.h"
@@ -54,7 +55,7 @@ static fig_engine *open_engine(pass *p, const fig_graphs *graphs, int64_t fail_a
     const fig_engine_options sound = host_options();
     fig_engine_options options = sound;
     options.slots = 2;
-    options.fail_at_call = fail_at_call;
+    options.test = FIG_OPTIONS(fig_test_options, .fail_at_call = fail_at_call);
     if (!failed(p, fig_engine_open(&engine, graphs, &options))) return engine;
     assert_null(engine);
     assert_int_equal(fig_engine_open(&engine, graphs, &sound), FIG_OK);
@@ -218,7 +219,9 @@ static void every_allocation_of_a_decode_may_fail(void **state) {
 static int fail_steps(int64_t fail_at_call) {
     fig_gate g;
     int failures = 0;
-    fig_gate_open(&g, FIG_OPTIONS(fig_engine_options, .fail_at_call = fail_at_call));
+    fig_gate_open(&g,
+                  FIG_OPTIONS(fig_engine_options,
+                              .test = FIG_OPTIONS(fig_test_options, .fail_at_call = fail_at_call)));
     for (int32_t i = 0; i < 6; i++) {
         const fig_step step = fig_gate_step(1 + i % 4), next = fig_gate_step(1 + (i + 1) % 4);
         const fig_engine_stats before = fig_gate_stats(g.engine);
@@ -248,7 +251,7 @@ static void a_step_that_fails_stages_nothing(void **state) {
         fig_engine *engine;
         fig_graphs *graphs = fig_gate_graphs();
         fig_engine_options options = host_options();
-        options.fail_at_call = n;
+        options.test = FIG_OPTIONS(fig_test_options, .fail_at_call = n);
         fig_status status = fig_engine_open(&engine, graphs, &options);
         fig_engine_close(engine);
         fig_graphs_destroy(graphs);
@@ -266,7 +269,7 @@ static void a_step_that_fails_leaves_what_was_staged_before_it(void **state) {
         fig_gate_init(&g);
         g.graphs = fig_gate_graphs();
         fig_engine_options options = host_options();
-        options.fail_at_call = n;
+        options.test = FIG_OPTIONS(fig_test_options, .fail_at_call = n);
         fig_status status = fig_engine_open(&g.engine, g.graphs, &options);
         const fig_step three = fig_gate_step(3), one = fig_gate_step(1);
         if (status == FIG_OK) {

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "engine/machine/ping.h"
+#include "include/figraph_unstable.h"
 #include "tests/support/cores.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fault.h"

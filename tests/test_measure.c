@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "tests/support/decode.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fault.h"
@@ -210,7 +210,7 @@ static void every_device_call_may_fail(void **state) {
     fig_engine_close(b.engine);
     options.slots = 2;
     for (int64_t n = 1; failed; n++) {
-        options.fail_at_call = n;
+        options.test = FIG_OPTIONS(fig_test_options, .fail_at_call = n);
         b.engine = try_open(&b, &options);
         if (b.engine == NULL) continue;
         failed = fail_at_call(&b);
@@ -327,7 +327,7 @@ static void watch_measuring(watch *w, const int32_t *given, int32_t steps, uint6
     memset(w, 0, sizeof *w);
     w->given = given;
     w->host_plans = 1 + 6 * (uint64_t)steps;
-    options.shuffle = shuffle;
+    options.test = FIG_OPTIONS(fig_test_options, .shuffle = shuffle);
     fig_gate_open(&w->gate, &options);
     assert_int_equal(fig_engine_register(w->gate.engine, "gemm", look, w), FIG_OK);
     if (measure(w->gate.engine, &step, steps, &measured) != FIG_OK) fail_msg("%s", fig_message());

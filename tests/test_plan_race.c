@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "tests/support/hang.h"
 #include "tests/support/place.h"
 #include "tests/support/race.h"
@@ -68,7 +69,8 @@ static void so_it_is_where_nobody_checks(void **state) {
 static void so_it_is_in_any_order_of_a_graphs_nodes(void **state) {
     (void)state;
     fig_engine_options options = checked(SLOTS);
-    if (options.device == FIG_DEVICE_HOST) options.shuffle = 77;
+    const fig_test_options test = {.size = sizeof test, .shuffle = 77};
+    if (options.device == FIG_DEVICE_HOST) options.test = &test;
     run(options, 4);
 }
 

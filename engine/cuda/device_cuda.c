@@ -17,6 +17,7 @@
 #include "engine/cuda/cuda_splice.h"
 #include "engine/cuda/cuda_work.h"
 #include "engine/machine/placement.h"
+#include "include/figraph_unstable.h"
 #include "planner/status.h"
 
 enum {
@@ -101,13 +102,15 @@ static fig_status open_gpu(fig_dev *dev, int32_t numa_node) {
  * will do counts the host's calls alone. */
 static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     fig_cuda_gpu gpu;
+    fig_test_options test;
     *out = NULL;
-    FIG_TRY(fig_cuda_gpu_find(&gpu, options->ordinal, options->plain));
+    FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
+    FIG_TRY(fig_cuda_gpu_find(&gpu, options->ordinal, test.plain_kernels));
     fig_dev *dev = calloc(1, sizeof *dev);
     if (dev == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *dev);
     dev->gpu = gpu;
     dev->callers = options->stream;
-    dev->fail_at_call = options->fail_at_call;
+    dev->fail_at_call = test.fail_at_call;
     fig_status status = count_call(dev, FIG_DRIVER, "open");
     if (status == FIG_OK) status = open_gpu(dev, options->numa_node);
     if (status == FIG_OK) {

@@ -16,6 +16,7 @@
 
 #include "engine/machine/placement.h"
 #include "engine/clock.h"
+#include "include/figraph_unstable.h"
 #include "planner/status.h"
 
 enum {
@@ -75,10 +76,13 @@ static fig_status place(fig_dev *dev, int32_t numa_node) {
 }
 
 static fig_status host_open(fig_dev **dev, const fig_engine_options *options) {
+    fig_test_options test;
+    *dev = NULL;
+    FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
     *dev = calloc(1, sizeof **dev);
     if (*dev == NULL) return fig_fail(FIG_NOMEM, "host device: %zu bytes", sizeof **dev);
-    (*dev)->fail_at_call = options->fail_at_call;
-    (*dev)->shuffle = options->shuffle;
+    (*dev)->fail_at_call = test.fail_at_call;
+    (*dev)->shuffle = test.shuffle;
     fig_status status = count_call(*dev, FIG_DRIVER, "open");
     if (status == FIG_OK) status = place(*dev, options->numa_node);
     if (status == FIG_OK) return FIG_OK;

@@ -13,6 +13,7 @@
 #include "engine/device.h"
 #include "engine/machine/ping.h"
 #include "engine/machine/placement.h"
+#include "include/figraph_unstable.h"
 #include "planner/status.h"
 
 enum { TEXT_LIMIT = 640, SUBJECT_LIMIT = 32, PINNED_BYTES = 1 << 20 };

@@ -56,10 +56,15 @@ class LowerOptions(ctypes.Structure):
                 ("deterministic", i32)]
 
 
+class TestOptions(ctypes.Structure):
+    _fields_ = [("size", u32), ("plain_kernels", i32), ("fail_at_call", i64),
+                ("shuffle", ctypes.c_uint64)]
+
+
 class EngineOptions(ctypes.Structure):
     _fields_ = [("size", u32), ("device", i32), ("slots", i32), ("busy_us", i32),
-                ("ordinal", i32), ("plain", i32), ("stream", ctypes.c_void_p),
-                ("fail_at_call", i64), ("shuffle", ctypes.c_uint64)]
+                ("ordinal", i32), ("stream", ctypes.c_void_p), ("check_plans", i32),
+                ("numa_node", i32), ("test", ctypes.POINTER(TestOptions))]
 
 
 class Binding(ctypes.Structure):
@@ -116,7 +121,8 @@ class Figraph:
         self.must("fig_graphs_lower", ctypes.byref(self.graphs), program, ctypes.byref(options))
         self.library.fig_program_destroy(program)
         plain = int(os.environ.get("FIG_IMAGE") == "plain")
-        options = made(EngineOptions, device=DEVICE_CUDA, plain=plain)
+        options = made(EngineOptions, device=DEVICE_CUDA,
+                       test=ctypes.pointer(made(TestOptions, plain_kernels=plain)))
         self.must("fig_engine_open", ctypes.byref(self.engine), self.graphs,
                   ctypes.byref(options))
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <figraph.h>
+#include <figraph_unstable.h>
 
 #include "tools/figraph/commands.h"
 #include "tools/figraph/emit.h"

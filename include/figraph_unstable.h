@@ -1,0 +1,72 @@
+/* figraph_unstable.h: what tests, benchmarks and doctors need of libfigraph, and nobody else.
+ *
+ * Nothing here is promised: any of it may change or go in any version, without a word. What is kept
+ * stands in figraph.h. */
+#ifndef FIGRAPH_UNSTABLE_H
+#define FIGRAPH_UNSTABLE_H
+
+#include <figraph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Faults and orders on request: fig_engine_options points here ---------------------------- */
+typedef struct fig_test_options {
+    uint32_t size;
+    int32_t plain_kernels; /* cuda: 1: those for any chip since 8.0, even where better ones fit */
+    int64_t fail_at_call;  /* the device call of this number, from 1, fails; 0: none does */
+    uint64_t shuffle;      /* host: seeds an order of nodes and blocks, any that a GPU might take;
+                              0: as recorded */
+} fig_test_options;
+
+/* ---- What a step costs, part by part --------------------------------------------------------- */
+typedef struct fig_measure_options {
+    uint32_t size;
+    int32_t steps;        /* 0: 10000 */
+    const fig_step *step; /* all lengths are below kv_limit: from step to step rows are a token
+                             longer, by up to 64 tokens, and the caller has given their pages */
+} fig_measure_options;
+
+/* Medians, in ns. */
+typedef struct fig_measured {
+    uint32_t size;
+    int32_t bucket, launches; /* its number; its launches, fetch included */
+    /* The host's parts of a step. */
+    double check_ns, choose_ns, plan_ns, launch_ns;
+    /* stage and launch together; the driver's launch of the same graph alone. In the first two the
+     * host runs ahead of the device, in the others it waits for the device each time. */
+    double step_ns, bare_launch_ns, idle_step_ns, idle_bare_launch_ns;
+    /* On the device. Each step with a plan of its own: back to back, and one alone. Back to back
+     * without a new plan: under the plan that is there, and without a fetch. */
+    double fetched_ns, waited_ns, resident_ns, bare_ns;
+    double gap_ns; /* between two graphs */
+} fig_measured;
+
+/* Runs a step over and over, and times what it consists of. The engine is idle before (FIG_ORDER)
+ * and after; the caches get the step's tokens. */
+FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_options *options,
+                                      fig_measured *measured);
+
+/* ---- The machine ----------------------------------------------------------------------------- */
+typedef uint32_t fig_verdict;
+enum { FIG_VERDICT_FINE = 0, FIG_VERDICT_ADVICE, FIG_VERDICT_FAULT };
+
+typedef struct fig_finding {
+    uint32_t size;
+    fig_verdict verdict;
+    const char *subject; /* "gpu 0" */
+    const char *text;    /* a sentence */
+    const char *advice;  /* what to do; "" where there is nothing to do */
+} fig_finding;
+typedef void (*fig_find_callback)(void *user, const fig_finding *finding);
+
+/* Looks at driver, GPUs, topology, NCCL and this library's kernels, and tries the driver for faults
+ * known of some. Calls `find` with each thing found, whose words last as long as that call. What is
+ * missing is a finding, not a failure. ordinal: the GPU to try; below 0: none. */
+FIG_API fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
