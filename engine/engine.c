@@ -34,18 +34,17 @@ static fig_status check_options(fig_engine_options *options) {
     return FIG_OK;
 }
 
-/* A caller who named cuda never gets the host; AUTO gets it where there is no GPU to be used, and
- * nowhere else: a GPU that is short of memory is an error, not another device. */
+/* AUTO becomes the host only where there is no driver or no GPU, and the caller named neither a GPU
+ * nor a stream. A GPU that cannot be used is an error and not another device: the caller may have
+ * bound memory of it, which the host would read as its own. */
 static fig_status choose_device(fig_engine *engine, const fig_engine_options *options) {
     const fig_device device = options->device;
     if (device != FIG_DEVICE_AUTO && device != FIG_DEVICE_HOST && device != FIG_DEVICE_CUDA)
         return fig_fail(FIG_INVALID, "engine: device is %d, which no fig_device is", (int)device);
-    if (device != FIG_DEVICE_HOST) {
-        engine->api = &fig_device_cuda;
-        fig_status status = engine->api->open(&engine->dev, options);
-        if (status != FIG_NO_DEVICE || device == FIG_DEVICE_CUDA) return status;
-    }
-    engine->api = &fig_device_host;
+    const int named = options->ordinal != 0 || options->stream != NULL;
+    const int takes_host = device == FIG_DEVICE_HOST ||
+                           (device == FIG_DEVICE_AUTO && !named && fig_device_cuda.is_absent());
+    engine->api = takes_host ? &fig_device_host : &fig_device_cuda;
     return engine->api->open(&engine->dev, options);
 }
 

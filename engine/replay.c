@@ -12,8 +12,8 @@
 
 /* ---- Stage --------------------------------------------------------------------------------- */
 
-/* After all that was launched the device forgets what it took ahead and, where that was taken back,
- * the rest of a horizon. */
+/* Enqueues, behind everything launched, a kernel that drops the plan which the device took ahead
+ * and, where the rest of a horizon was taken back, that rest. */
 static fig_status drop(fig_engine *engine) {
     const fig_execs *execs = &engine->execs;
     fig_dev_exec *exec = engine->drop_due == FIG_FETCH_DROP ? execs->drop : execs->forget;
@@ -153,10 +153,11 @@ static fig_status take_back(fig_engine *engine) {
 
 fig_status fig_engine_take_back(fig_engine *engine) {
     FIG_TRY(fig_thread_check_enter(&engine->owner));
-    fig_status status = take_back(engine);
-    if (status == FIG_OK) status = drop(engine);
-    /* It is taken back all the same, and a device that is full is told before the next stage. */
-    return fig_thread_check_leave(&engine->owner, status == FIG_BUSY ? FIG_OK : status);
+    const fig_status status = take_back(engine);
+    /* Where the device refuses the drop the plan is taken back all the same: `drop_due` stays, and
+     * the next stage drops it first or says what is wrong. */
+    if (status == FIG_OK) drop(engine);
+    return fig_thread_check_leave(&engine->owner, status);
 }
 
 /* Where the launch fails nothing is staged by it either, so that a caller who tries again is not a
