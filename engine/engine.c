@@ -314,9 +314,16 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
     FIG_TRY(engine->api->stream_wait(engine->dev, engine->stream, timeout_us));
     fig_engine_catch_up(engine);
     FIG_TRY(engine->api->stream_take_fault(engine->dev, engine->stream));
-    uint64_t missed = fig_ring_missed(&engine->ring) - engine->missed;
+    const uint64_t torn = fig_ring_torn(&engine->ring) - engine->told_torn;
+    const uint64_t missed = fig_ring_missed(&engine->ring) - engine->missed;
     if (missed == 0) return FIG_OK;
     engine->missed += missed;
+    engine->told_torn += torn;
+    if (torn > 0)
+        return fig_fail(FIG_DRIVER,
+                        "%" PRIu64 " plans arrived damaged, and %" PRIu64 " steps ran no rows for "
+                        "it; what those plans carried for page tables goes with the next",
+                        torn, missed);
     if (fig_program_reads_lengths(engine->program))
         return fig_fail(fig_engine_miss_status(engine),
                         "%" PRIu64 " steps ran no rows: their lengths on the device are more than "
