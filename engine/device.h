@@ -64,6 +64,9 @@ typedef struct fig_device_api {
     const char *name; /* "host", "cuda" */
     fig_device kind;
 
+    /* 1: this machine has no such device at all, so that another will do for a caller who named
+     * none. 0: it has one, however unusable. */
+    int (*is_absent)(void);
     /* FIG_NO_DEVICE: there is none, or none that this library can use. FIG_INVALID: numa_node is no
      * node of this machine. */
     fig_status (*open)(fig_dev **dev, const fig_engine_options *options);

@@ -37,18 +37,17 @@ static fig_status check_options(fig_engine_options *options) {
     return FIG_OK;
 }
 
-/* A caller who named cuda never gets the host; AUTO gets it where there is no GPU to be used, and
- * nowhere else: a GPU that is short of memory is an error, not another device. */
+/* AUTO becomes the host only where there is no driver or no GPU, and the caller named neither a GPU
+ * nor a stream. A GPU that cannot be used is an error and not another device: the caller may have
+ * bound memory of it, which the host would read as its own. */
 static fig_status choose_device(fig_engine *engine, const fig_engine_options *options) {
     const fig_device device = options->device;
     if (device != FIG_DEVICE_AUTO && device != FIG_DEVICE_HOST && device != FIG_DEVICE_CUDA)
         return fig_fail(FIG_INVALID, "engine: device is %d, which no fig_device is", (int)device);
-    if (device != FIG_DEVICE_HOST) {
-        engine->api = &fig_device_cuda;
-        fig_status status = engine->api->open(&engine->dev, options);
-        if (status != FIG_NO_DEVICE || device == FIG_DEVICE_CUDA) return status;
-    }
-    engine->api = &fig_device_host;
+    const int named = options->ordinal != 0 || options->stream != NULL;
+    const int takes_host = device == FIG_DEVICE_HOST ||
+                           (device == FIG_DEVICE_AUTO && !named && fig_device_cuda.is_absent());
+    engine->api = takes_host ? &fig_device_host : &fig_device_cuda;
     return engine->api->open(&engine->dev, options);
 }
 
@@ -318,9 +317,16 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
     FIG_TRY(engine->api->stream_wait(engine->dev, engine->stream, timeout_us));
     fig_engine_catch_up(engine);
     FIG_TRY(engine->api->stream_take_fault(engine->dev, engine->stream));
-    uint64_t missed = fig_ring_missed(&engine->ring) - engine->missed;
+    const uint64_t torn = fig_ring_torn(&engine->ring) - engine->told_torn;
+    const uint64_t missed = fig_ring_missed(&engine->ring) - engine->missed;
     if (missed == 0) return FIG_OK;
     engine->missed += missed;
+    engine->told_torn += torn;
+    if (torn > 0)
+        return fig_fail(FIG_DRIVER,
+                        "%" PRIu64 " plans arrived damaged, and %" PRIu64 " steps ran no rows for "
+                        "it; what those plans carried for page tables goes with the next",
+                        torn, missed);
     if (fig_program_reads_lengths(engine->program))
         return fig_fail(fig_engine_miss_status(engine),
                         "%" PRIu64 " steps ran no rows: their lengths on the device are more than "

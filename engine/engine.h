@@ -75,6 +75,7 @@ struct fig_engine {
     int64_t launch_ns;   /* when the last launch was made; 0: none was */
     uint64_t missed;     /* misses that were reported */
     uint64_t torn;       /* torn plans that are accounted for in `held` */
+    uint64_t told_torn;  /* torn plans that were reported */
     fig_engine_counters counters;
     fig_graph_refs *refs; /* to the pieces that callers' graphs hold */
     fig_engine_fetch fetches[FIG_ENGINE_FETCH_LIMIT];

@@ -12,8 +12,8 @@
 
 /* ---- Stage --------------------------------------------------------------------------------- */
 
-/* After all that was launched the device forgets what it took ahead and, where that was taken back,
- * the rest of a horizon. */
+/* Enqueues, behind everything launched, a kernel that drops the plan which the device took ahead
+ * and, where the rest of a horizon was taken back, that rest. */
 static fig_status drop(fig_engine *engine) {
     const fig_execs *execs = &engine->execs;
     fig_dev_exec *exec = engine->drop_due == FIG_FETCH_DROP ? execs->drop : execs->forget;
@@ -24,16 +24,14 @@ static fig_status drop(fig_engine *engine) {
     return FIG_OK;
 }
 
-/* What is rare: bindings that changed, a plan that was taken back or torn, more pages than a slot
- * takes. */
+/* What is rare: bindings that changed, a plan that was taken back or torn. */
 static fig_status catch_up_on_rare(fig_engine *engine) {
     const uint64_t torn = fig_ring_torn(&engine->ring);
     if (!fig_execs_ready(&engine->execs)) FIG_TRY(fig_engine_prepare_own(engine));
     if (engine->drop_due != 0) FIG_TRY(drop(engine));
     if (torn != engine->torn) engine->held.bucket = -1;
     engine->torn = torn;
-    if (fig_page_tables_fit(&engine->tables)) return FIG_OK;
-    return fig_page_tables_flush(&engine->tables, engine->running);
+    return FIG_OK;
 }
 
 static void write_slot(fig_engine *engine, const fig_plan_shape *shape, const fig_plan_step *step,
@@ -55,6 +53,7 @@ static void write_slot(fig_engine *engine, const fig_plan_shape *shape, const fi
 fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index) {
     uint8_t *slot;
     fig_status status = fig_ring_claim(&engine->ring, engine->busy_us, &slot);
+    if (status == FIG_OK) status = fig_page_tables_make_fit(&engine->tables, engine->running);
     if (status == FIG_BUSY) fig_stats_add(&engine->counters.busy, 1);
     FIG_TRY(status);
 
@@ -119,12 +118,11 @@ fig_status fig_engine_launch(fig_engine *engine) {
 
 /* ---- Take back ----------------------------------------------------------------------------- */
 
-static void unpublish(fig_engine *engine) {
-    const uint8_t *slot = fig_ring_take_back(&engine->ring);
+static void note_unpublished(fig_engine *engine, const uint8_t *slot) {
     const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
     const uint64_t before = engine->ring.next - 1;
     const int64_t last = before > 0 ? (int64_t)fig_engine_plan_of(engine, before)->bucket + 1 : 0;
-    fig_page_tables_restore(&engine->tables, slot);
+    fig_page_tables_restore(&engine->tables);
     fig_stats_add(&engine->counters.uploaded_bytes, -(int64_t)head->bytes);
     fig_stats_set(&engine->counters.last_bucket, last);
 }
@@ -136,12 +134,15 @@ static fig_status take_back(fig_engine *engine) {
         return fig_fail(FIG_ORDER, "take back: nothing is staged");
     fig_engine_plan *plan = fig_engine_plan_of(engine, engine->ring.next - 1);
     const int64_t left = plan->first > engine->launched ? plan->first : engine->launched;
+    const uint8_t *slot = NULL;
+    if (plan->first == left && (slot = fig_ring_take_back(&engine->ring)) == NULL)
+        return fig_fail(FIG_ORDER, "take back: a graph of the caller's has fetched the plan");
     fig_stats_add(&engine->counters.taken_back, engine->staged - left);
     engine->staged = left;
     fig_stats_set(&engine->counters.staged, left);
     plan->end = left;
-    if (plan->first == left) {
-        unpublish(engine);
+    if (slot != NULL) {
+        note_unpublished(engine, slot);
         if (engine->drop_due == 0) engine->drop_due = FIG_FETCH_FORGET;
     } else {
         fig_engine_pass(engine, 0);
@@ -153,10 +154,11 @@ static fig_status take_back(fig_engine *engine) {
 
 fig_status fig_engine_take_back(fig_engine *engine) {
     FIG_TRY(fig_thread_check_enter(&engine->owner));
-    fig_status status = take_back(engine);
-    if (status == FIG_OK) status = drop(engine);
-    /* It is taken back all the same, and a device that is full is told before the next stage. */
-    return fig_thread_check_leave(&engine->owner, status == FIG_BUSY ? FIG_OK : status);
+    const fig_status status = take_back(engine);
+    /* Where the device refuses the drop the plan is taken back all the same: `drop_due` stays, and
+     * the next stage drops it first or says what is wrong. */
+    if (status == FIG_OK) drop(engine);
+    return fig_thread_check_leave(&engine->owner, status);
 }
 
 /* Where the launch fails nothing is staged by it either, so that a caller who tries again is not a

@@ -366,7 +366,8 @@ typedef struct fig_step {
     int32_t rows;
     const int32_t *kv_lengths; /* [rows] tokens seen, this step's included; 0: an idle row. NULL:
                                   the program reads lengths on the device */
-    const int32_t *positions;  /* [rows] where a row's last query stands; NULL: kv_length - 1 */
+    const int32_t *positions;  /* [rows] where a row's last query stands, at most 2^30 after growth;
+                                  NULL: kv_length - 1 */
     const int32_t *sequences;  /* [rows] whose tokens; NULL: row r is sequence r */
     int64_t token_limit;       /* lengths on the device: most tokens in all; 0: any */
     int32_t bucket;            /* 0: the cheapest that fits; required where a graph of the caller's
@@ -395,7 +396,8 @@ FIG_API fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *ste
 /* ---- Engine ---------------------------------------------------------------------------------- */
 typedef uint32_t fig_device;
 enum {
-    FIG_DEVICE_AUTO = 0, /* cuda; host where there is no driver or no GPU */
+    FIG_DEVICE_AUTO = 0, /* cuda; host where there is no driver or no GPU at all, and neither
+                            `ordinal` nor `stream` is given */
     FIG_DEVICE_HOST,
     FIG_DEVICE_CUDA
 };

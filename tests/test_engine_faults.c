@@ -293,6 +293,35 @@ static void a_step_that_fails_leaves_what_was_staged_before_it(void **state) {
     fail_msg("no launch failed");
 }
 
+/* Whoever sees a failure would take back a second plan, or stage this one again. */
+static void what_is_taken_back_is_taken_back_though_the_device_refuses(void **state) {
+    (void)state;
+    const fig_step step = fig_gate_step(1);
+    fig_graphs *graphs = fig_gate_graphs();
+    int refused = 0;
+    for (int64_t n = 1; !refused; n++) {
+        static _Alignas(16) fig_gate_x x;
+        static fig_gate_act act;
+        fig_gate gate;
+        pass p = {.n = n};
+        fig_gate_init(&gate);
+        fig_engine *engine = open_engine(&p, graphs, n);
+        TWICE(&p, fig_gate_bind(engine, "x", x, sizeof x));
+        TWICE(&p, fig_gate_bind(engine, "act", act, sizeof act));
+        TWICE(&p, fig_engine_register(engine, "gemm", fig_gate_callback, &gate));
+        TWICE(&p, fig_engine_stage(engine, &step));
+        const int before = p.failures;
+        assert_int_equal(fig_engine_take_back(engine), FIG_OK);
+        refused = before == 0 && engine->drop_due != 0;
+        assert_int_equal(fig_engine_take_back(engine), FIG_ORDER);
+        TWICE(&p, fig_engine_step(engine, &step));
+        assert_int_equal(fig_engine_wait(engine, -1), FIG_OK);
+        assert_int_equal(engine->drop_due, 0);
+        fig_engine_close(engine);
+    }
+    fig_graphs_destroy(graphs);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_device_call_of_a_program_with_calls_may_fail),
@@ -301,6 +330,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_a_decode_may_fail),
         cmocka_unit_test(a_step_that_fails_stages_nothing),
         cmocka_unit_test(a_step_that_fails_leaves_what_was_staged_before_it),
+        cmocka_unit_test(what_is_taken_back_is_taken_back_though_the_device_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,7 +184,8 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(GraphLaunch, 10000, (fig_cu_exec, fig_cu_stream))
 
 typedef struct fig_cuda_api {
-    int version; /* the driver's, 12080 for CUDA 12.8; 0: closed */
+    int version;    /* the driver's, 12080 for CUDA 12.8; 0: closed */
+    int is_missing; /* 1: closed because this machine has no such library */
     /* fig_images_of; beside the driver because a test that plays the one plays the other. */
     fig_image (*image)(fig_op op, fig_image_path path);
 #define FIG_CUDA_API_MEMBER(name, since, parameters) fig_cu_result(*name) parameters;

@@ -94,6 +94,15 @@ fig_status fig_cuda_gpu_count(int *count) {
     return count_devices(&none, count);
 }
 
+int fig_cuda_gpu_is_absent(void) {
+    const fig_cuda_api *cu = fig_cuda_api_table();
+    int count = 0;
+    if (fig_cuda_api_open() != FIG_OK) return cu->is_missing;
+    fig_cu_result result = cu->Init(0);
+    if (result == FIG_CU_SUCCESS) result = cu->DeviceGetCount(&count);
+    return result == FIG_CU_NO_DEVICE || (result == FIG_CU_SUCCESS && count == 0);
+}
+
 static fig_status find_device(fig_cuda_gpu *gpu) {
     int count = 0;
     FIG_TRY(count_devices(gpu, &count));
@@ -132,19 +141,17 @@ static fig_status read_traits(fig_cuda_gpu *gpu) {
     return FIG_OK;
 }
 
-/* A driver that does not know the question knows no answer either, and may yet know where on the
- * bus the GPU is. */
-static fig_status read_node(fig_cuda_gpu *gpu) {
+/* The node is a good guess at where the ring should lie, so a driver that does not answer leaves it
+ * unknown. One that does not know the question may yet know where on the bus the GPU is. */
+static void read_node(fig_cuda_gpu *gpu) {
     char bus[32] = "";
     int node = -1;
-    fig_cu_result result = gpu->cu->DeviceGetAttribute(&node, FIG_CU_DEVICE_HOST_NODE, gpu->device);
-    if (result != FIG_CU_SUCCESS && result != FIG_CU_INVALID_VALUE)
-        return fail_as(gpu, FIG_NO_DEVICE, result, "cuDeviceGetAttribute");
-    gpu->node = result == FIG_CU_SUCCESS ? node : -1;
-    if (gpu->node >= 0) return FIG_OK;
-    FIND_TRY(gpu, DeviceGetPCIBusId, bus, sizeof bus, gpu->device);
-    gpu->node = fig_placement_pci_node(NULL, bus);
-    return FIG_OK;
+    gpu->node = -1;
+    if (gpu->cu->DeviceGetAttribute(&node, FIG_CU_DEVICE_HOST_NODE, gpu->device) == FIG_CU_SUCCESS)
+        gpu->node = node;
+    if (gpu->node >= 0) return;
+    if (gpu->cu->DeviceGetPCIBusId(bus, sizeof bus, gpu->device) == FIG_CU_SUCCESS)
+        gpu->node = fig_placement_pci_node(NULL, bus);
 }
 
 fig_status fig_cuda_gpu_look(fig_cuda_gpu *gpu, int ordinal, int plain) {
@@ -152,7 +159,7 @@ fig_status fig_cuda_gpu_look(fig_cuda_gpu *gpu, int ordinal, int plain) {
     FIG_TRY(fig_cuda_api_open());
     FIG_TRY(find_device(gpu));
     FIG_TRY(read_traits(gpu));
-    FIG_TRY(read_node(gpu));
+    read_node(gpu);
     const int hopper = gpu->traits.compute_capability == HOPPER_CAPABILITY && !plain;
     gpu->path = hopper ? FIG_IMAGE_HOPPER : FIG_IMAGE_PLAIN;
     return FIG_OK;

@@ -37,6 +37,9 @@ typedef struct fig_cuda_gpu {
 
 /* How many the driver sees; FIG_NO_DEVICE, and 0, where there is no driver or no GPU. */
 fig_status fig_cuda_gpu_count(int *count);
+/* 1: this machine has no driver, or a sound driver that sees no GPU. 0 where anything else is
+ * wrong, a driver that is too old or refuses to start included. */
+int fig_cuda_gpu_is_absent(void);
 /* Looks for the GPU and asks nothing of it; FIG_NO_DEVICE says in one sentence what is missing.
  * Nothing is held. look finds also one that has no kernels here; `path` is what it would run. */
 fig_status fig_cuda_gpu_look(fig_cuda_gpu *gpu, int ordinal, int plain);

@@ -555,6 +555,7 @@ static fig_status cuda_exec_launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_str
 const fig_device_api fig_device_cuda = {
     .name = "cuda",
     .kind = FIG_DEVICE_CUDA,
+    .is_absent = fig_cuda_gpu_is_absent,
     .open = cuda_open,
     .close = cuda_close,
     .read_traits = cuda_read_traits,

@@ -64,6 +64,10 @@ static fig_status count_call(fig_dev *dev, fig_status status, const char *name) 
 
 /* ---- Device and memory --------------------------------------------------------------------- */
 
+static int host_is_absent(void) {
+    return 0;
+}
+
 static void host_close(fig_dev *dev) {
     fig_placement_close(&dev->placement);
     free(dev);
@@ -428,6 +432,7 @@ static fig_status host_graph_append(fig_dev *dev, fig_dev_graph *graph, fig_dev_
 const fig_device_api fig_device_host = {
     .name = "host",
     .kind = FIG_DEVICE_HOST,
+    .is_absent = host_is_absent,
     .open = host_open,
     .close = host_close,
     .read_traits = host_read_traits,

@@ -37,6 +37,10 @@ fig_cu_result fig_fake_cuda_begin(const char *name) {
     return FIG_CU_SUCCESS;
 }
 
+int fig_fake_cuda_is_guess(const char *call) {
+    return strcmp(call, FIG_FAKE_NODE_QUESTION) == 0 || strcmp(call, "cuDeviceGetPCIBusId") == 0;
+}
+
 fig_cu_result fig_fake_cuda_unsafe(void) {
     fake.unsafe++;
     return FIG_CU_INVALID_HANDLE;
@@ -95,7 +99,7 @@ static fig_cu_result device_get(fig_cu_device *device, int ordinal) {
 
 static fig_cu_result device_get_attribute(int *value, unsigned int attribute,
                                           fig_cu_device device) {
-    BEGIN("cuDeviceGetAttribute");
+    BEGIN(attribute == FIG_CU_DEVICE_HOST_NODE ? FIG_FAKE_NODE_QUESTION : "cuDeviceGetAttribute");
     if (device < FIG_FAKE_DEVICE) return fig_fake_cuda_unsafe();
     switch (attribute) {
     case FIG_CU_DEVICE_CAPABILITY_MAJOR: *value = fake.capability / 10; return FIG_CU_SUCCESS;

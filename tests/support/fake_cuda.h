@@ -13,6 +13,11 @@
 
 #include "engine/cuda/cuda_api.h"
 
+/* As which cuDeviceGetAttribute counts where it is asked for the NUMA node, which is a guess that
+ * may fail without harm; likewise the call after it. */
+#define FIG_FAKE_NODE_QUESTION "cuDeviceGetAttribute of the node"
+int fig_fake_cuda_is_guess(const char *call);
+
 typedef struct fig_fake_cuda {
     /* The machine, as the test wants it: */
     int device_count, capability, shared_bytes;
