@@ -1,9 +1,8 @@
 /* graphs.c: a program lowered for each bucket, and what may be asked of it.
  *
  * Leaves bytes to codec.c, files to file.c, printing to inspect.c, and what a step would do to
- * plan_report.c. Invariant: graphs made here
- * and graphs read from a file come from one function, so a file holds nothing that lowering would
- * not make. */
+ * plan_report.c. Invariant: graphs made here and graphs read from a file come from one function, so
+ * a file holds nothing that lowering would not make. */
 #include "graphs/graphs.h"
 
 #include <assert.h>
@@ -11,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/codec.h"
 #include "graphs/file.h"
+#include "graphs/sections.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
@@ -24,7 +23,7 @@ static int order_shapes(const fig_bucket_shape *a, const fig_bucket_shape *b) {
     return (a->variant > b->variant) - (a->variant < b->variant);
 }
 
-static fig_status check_parts(const fig_graphs_parts *parts) {
+static fig_status check_parts(const fig_codec_parts *parts) {
     const uint32_t count = parts->bucket_count;
     if (count < 1 || count > FIG_BUCKET_LIMIT)
         return fig_fail(FIG_INVALID, "graphs: %u buckets, limits 1 to %d", count, FIG_BUCKET_LIMIT);
@@ -36,27 +35,20 @@ static fig_status check_parts(const fig_graphs_parts *parts) {
                             " does not come after the one before",
                             i, shape->caps.batch, shape->caps.kv, shape->variant);
     }
-    if (parts->target->deterministic != 0 && parts->target->deterministic != 1)
+    if (parts->target.deterministic != 0 && parts->target.deterministic != 1)
         return fig_fail(FIG_INVALID, "graphs: deterministic is %" PRId32 ", it must be 0 or 1",
-                        parts->target->deterministic);
-    return fig_traits_check(&parts->target->traits);
+                        parts->target.deterministic);
+    return fig_traits_check(&parts->target.traits);
 }
 
-static fig_status make_shapes(fig_graphs *graphs, const fig_bucket_shape *given) {
+static fig_status make_shapes(fig_graphs *graphs) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     const uint64_t launches = (uint64_t)graphs->bucket_count * (view->node_count + 1);
     if (launches > FIG_LAUNCH_LIMIT)
         return fig_fail(FIG_TOO_LARGE, "graphs: %u buckets of %u launches, limit %d in all",
                         graphs->bucket_count, view->node_count + 1, FIG_LAUNCH_LIMIT);
-    graphs->buckets = calloc(graphs->bucket_count, sizeof *graphs->buckets);
-    graphs->digests = calloc(graphs->bucket_count, sizeof *graphs->digests);
-    graphs->made_digests = calloc(graphs->bucket_count, sizeof *graphs->made_digests);
-    if (graphs->buckets == NULL || graphs->digests == NULL || graphs->made_digests == NULL)
-        return fig_fail(FIG_NOMEM, "graphs: %u buckets of %zu bytes", graphs->bucket_count,
-                        sizeof *graphs->buckets);
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         fig_bucket_shape *shape = &graphs->buckets[i];
-        *shape = given[i];
         FIG_TRY(fig_lower_shape(view, &graphs->target, i, shape));
         if (shape->plan.layout.bytes > graphs->plan_bytes)
             graphs->plan_bytes = shape->plan.layout.bytes;
@@ -64,15 +56,22 @@ static fig_status make_shapes(fig_graphs *graphs, const fig_bucket_shape *given)
     return fig_workspace_init(&graphs->workspace, view, graphs->buckets, graphs->bucket_count);
 }
 
-static fig_status make_digests(fig_graphs *graphs, const uint64_t *made_digests) {
+static fig_status make_digests(fig_graphs *graphs) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
+    const size_t bytes = graphs->bucket_count * sizeof *graphs->digests;
     fig_lowered lowered;
+    graphs->digests = malloc(bytes);
+    if (graphs->digests == NULL) return fig_fail(FIG_NOMEM, "graphs: %zu bytes of digests", bytes);
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         FIG_TRY(fig_lower_bucket(view, &graphs->workspace, &graphs->buckets[i], &lowered));
         graphs->digests[i] = fig_lower_digest(&lowered);
-        graphs->made_digests[i] = made_digests == NULL ? graphs->digests[i] : made_digests[i];
         fig_lower_finish(&lowered);
     }
+    if (graphs->made_digests != NULL) return FIG_OK;
+    graphs->made_digests = malloc(bytes);
+    if (graphs->made_digests == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: %zu bytes of digests", bytes);
+    memcpy(graphs->made_digests, graphs->digests, bytes);
     return FIG_OK;
 }
 
@@ -86,25 +85,46 @@ static fig_traits copy_traits(const fig_traits *given) {
     return traits;
 }
 
-fig_status fig_graphs_assemble(fig_graphs **out, const fig_graphs_parts *parts) {
-    fig_status status;
+static fig_codec_parts parts_of(const fig_graphs *graphs) {
+    return (fig_codec_parts){.program = graphs->program,
+                             .target = graphs->target,
+                             .buckets = graphs->buckets,
+                             .made_digests = graphs->made_digests,
+                             .bucket_count = graphs->bucket_count,
+                             .maker = graphs->maker,
+                             .changed_kernels = graphs->changed_kernels};
+}
+
+static fig_status derive(fig_graphs *graphs) {
+    FIG_TRY(make_shapes(graphs));
+    FIG_TRY(make_digests(graphs));
+    const fig_codec_parts parts = parts_of(graphs);
+    return fig_codec_content_id(&parts, graphs->content_id);
+}
+
+fig_status fig_graphs_assemble(fig_graphs **out, fig_codec_parts *parts) {
+    fig_status status = check_parts(parts);
+    fig_graphs *graphs = status == FIG_OK ? calloc(1, sizeof *graphs) : NULL;
     *out = NULL;
-    FIG_TRY(check_parts(parts));
-    fig_graphs *graphs = calloc(1, sizeof *graphs);
-    if (graphs == NULL) return fig_fail(FIG_NOMEM, "graphs: %zu bytes", sizeof *graphs);
-    graphs->target.traits = copy_traits(&parts->target->traits);
-    graphs->target.deterministic = parts->target->deterministic;
+    if (graphs == NULL) {
+        fig_codec_finish(parts);
+        return status != FIG_OK ? status : fig_fail(FIG_NOMEM, "graphs: %zu bytes", sizeof *graphs);
+    }
+    graphs->program = parts->program;
+    graphs->target = (fig_lower_target){.traits = copy_traits(&parts->target.traits),
+                                        .deterministic = parts->target.deterministic};
+    graphs->buckets = parts->buckets;
+    graphs->made_digests = parts->made_digests;
     graphs->bucket_count = parts->bucket_count;
-    if ((status = fig_program_clone(&graphs->program, parts->program)) != FIG_OK) goto fail;
-    graphs->maker = parts->maker != NULL ? *parts->maker
-                                         : fig_codec_maker(fig_program_view_of(graphs->program));
-    if ((status = make_shapes(graphs, parts->buckets)) != FIG_OK) goto fail;
-    if ((status = make_digests(graphs, parts->made_digests)) != FIG_OK) goto fail;
-    if ((status = fig_codec_content_id(graphs, graphs->content_id)) != FIG_OK) goto fail;
-    *out = graphs;
-    return FIG_OK;
-fail:
-    fig_graphs_destroy(graphs);
+    graphs->maker = parts->maker;
+    graphs->changed_kernels = parts->changed_kernels;
+    memset(parts, 0, sizeof *parts);
+    status = derive(graphs);
+    if (status == FIG_OK) {
+        *out = graphs;
+    } else {
+        fig_graphs_destroy(graphs);
+    }
     return status;
 }
 
@@ -162,28 +182,34 @@ static fig_status take_traits(const fig_traits *given, fig_traits *traits) {
     return fig_status_take_options(traits, sizeof *traits, given, "fig_traits");
 }
 
+/* What graphs of a finished program are made of; ended by the caller, of a failure too. */
+static fig_status make_parts(const fig_program *program, const fig_lower_options *options,
+                             fig_codec_parts *parts) {
+    const fig_program_view *view = fig_program_view_of(program);
+    fig_bucket *buckets = NULL;
+    int32_t count = 0;
+    FIG_TRY(take_traits(options->traits, &parts->target.traits));
+    parts->target.deterministic = options->deterministic;
+    parts->maker = fig_codec_maker_of(view);
+    fig_status status = take_buckets(&view->spec, options, &buckets, &count);
+    if (status == FIG_OK)
+        status = multiply_buckets(view, &parts->target, buckets, count, &parts->buckets,
+                                  &parts->bucket_count);
+    free(buckets);
+    FIG_TRY(status);
+    return fig_program_clone(&parts->program, program);
+}
+
 fig_status fig_graphs_lower(fig_graphs **graphs, const fig_program *program,
                             const fig_lower_options *options) {
     fig_lower_options ours;
-    fig_lower_target target;
-    fig_bucket *buckets = NULL;
-    fig_bucket_shape *shapes = NULL;
-    uint32_t shape_count = 0;
-    int32_t count = 0;
+    fig_codec_parts parts = {0};
     *graphs = NULL;
     FIG_TRY(fig_program_ready(program));
-    const fig_program_view *view = fig_program_view_of(program);
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_lower_options"));
-    FIG_TRY(take_traits(ours.traits, &target.traits));
-    target.deterministic = ours.deterministic;
-    fig_status status = take_buckets(&view->spec, &ours, &buckets, &count);
-    if (status == FIG_OK)
-        status = multiply_buckets(view, &target, buckets, count, &shapes, &shape_count);
-    const fig_graphs_parts parts = {
-        .program = program, .target = &target, .buckets = shapes, .bucket_count = shape_count};
-    if (status == FIG_OK) status = fig_graphs_assemble(graphs, &parts);
-    free(buckets);
-    free(shapes);
+    const fig_status status = make_parts(program, &ours, &parts);
+    if (status == FIG_OK) return fig_graphs_assemble(graphs, &parts);
+    fig_codec_finish(&parts);
     return status;
 }
 
@@ -208,12 +234,17 @@ uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs) {
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
+fig_status fig_graphs_write(const fig_graphs *graphs, uint8_t **bytes, size_t *count) {
+    const fig_codec_parts parts = parts_of(graphs);
+    return fig_codec_write(&parts, bytes, count);
+}
+
 fig_status fig_graphs_save(const fig_graphs *graphs, const char *path) {
     uint8_t *bytes;
     size_t count;
     if (graphs == NULL || path == NULL)
         return fig_fail(FIG_INVALID, "save: %s is NULL", graphs == NULL ? "graphs" : "path");
-    FIG_TRY(fig_codec_write(graphs, &bytes, &count));
+    FIG_TRY(fig_graphs_write(graphs, &bytes, &count));
     const fig_status status = fig_file_write(path, bytes, count);
     free(bytes);
     return status;
@@ -231,9 +262,12 @@ fig_status fig_graphs_load(fig_graphs **graphs, const char *path) {
 }
 
 fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count) {
+    fig_codec_parts parts;
     *graphs = NULL;
     if (bytes == NULL && count > 0) return fig_fail(FIG_INVALID, "parse: bytes is NULL");
-    return fig_codec_read(graphs, bytes, count);
+    FIG_TRY(fig_codec_read(&parts, bytes, count));
+    const uint32_t maker = parts.maker.version;
+    return fig_codec_judge(maker, fig_graphs_assemble(graphs, &parts));
 }
 
 /* ---- Asking ---------------------------------------------------------------------------------- */

@@ -34,6 +34,10 @@ typedef struct fig_file_header {
 } fig_file_header;
 static_assert(sizeof(fig_file_header) == 72, "file format");
 
+/* Ends each sentence of FIG_STALE that knows the maker; its version and ours follow. */
+#define FIG_SECTIONS_STALE                                                                         \
+    "; the file was made by version %u, this library is %d: capture the graphs anew"
+
 enum { FIG_FILE_ANCILLARY = 1 }; /* a reader that does not know the section may skip it */
 
 typedef struct fig_file_section {

@@ -481,6 +481,16 @@ static void ask(fig_spec *spec, const char *wrong) {
     if (is(wrong, "partial")) spec->rope.rotary_dim = 32;
     if (is(wrong, "norm")) spec->qk_norm_epsilon = 1e-6f;
     if (is(wrong, "scale")) spec->kv_dtype = FIG_E4M3;
+    if (is(wrong, "dense")) spec->page_size = 0;
+}
+
+/* Of another form than the standard step's of that name. */
+static void forge(fig_tensor_info *pages, const char *wrong) {
+    if (is(wrong, "dense")) pages->dims[1] = 512;
+    if (is(wrong, "dense")) pages->dims[0] = 8;
+    if (is(wrong, "fixed")) pages->dims[0] = 7;
+    if (is(wrong, "role")) pages->role = FIG_ROLE_STATE;
+    if (is(wrong, "layout")) pages->layout = FIG_HND;
 }
 
 /* The tutorial's step with one thing wrong in it. */
@@ -496,8 +506,9 @@ int main(int count, char **words) {
     fig_tensor table = fig_program_tensor(
         p, FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_ROLE_STATE,
                        .dtype = FIG_I32, .rank = 2, .dims = {8, 32}));
-    fig_tensor gate_up = tensor(p, "gate_up.0", 2, 128, 0, 0);
-    fig_tensor act = tensor(p, "act.0", 2, 64, 0, 0);
+    int64_t width = is(wrong, "width") ? 1 << 20 : 64;
+    fig_tensor gate_up = tensor(p, "gate_up.0", 2, 2 * width, 0, 0);
+    fig_tensor act = tensor(p, "act.0", 2, width, 0, 0);
     fig_tensor q = tensor(p, is(wrong, "name") ? "query.0" : "q.0", 3, 16, 64, 0);
     fig_tensor k = tensor(p, "k.0", 3, 4, 64, 0), v = tensor(p, "v.0", 3, 4, 64, 0);
     fig_tensor out = tensor(p, "out.0", 3, 16, 64, 0);
@@ -505,7 +516,8 @@ int main(int count, char **words) {
     fig_dtype stored = is(wrong, "scale") ? FIG_E4M3 : FIG_F16;
     fig_tensor_info pages = {.size = sizeof pages, .name = "k_cache.0", .role = FIG_ROLE_BOUND,
                              .dtype = stored, .rank = 4, .dims = {FIG_DIM_PAGES, 16, 4, 64}};
-    fig_cache cache = {.page_table = table};
+    fig_cache cache = {.page_table = is(wrong, "dense") ? (fig_tensor){0} : table};
+    forge(&pages, wrong);
     cache.k = fig_program_tensor(p, &pages);
     pages.name = "v_cache.0";
     cache.v = fig_program_tensor(p, &pages);
@@ -589,6 +601,13 @@ found scale 'k_cache.0'
 record name
 run replay "$scratch/name.fig" --steps 1
 refused 'query.0'
+for wrong in width dense fixed role layout; do
+    record $wrong
+    run replay "$scratch/$wrong.fig" --steps 1 --check --rows 8 --kv 100 --device host
+    refused "differs from the standard step's"
+    run serve "$scratch/$wrong.fig" --requests 1 --device host --fast
+    refused "differs from the standard step's"
+done
 record call
 run replay "$scratch/call.fig" --steps 1
 refused 'gemm'

@@ -1,7 +1,8 @@
 /* test_codec.c: that graphs survive a file, and that no file makes what no recorder could.
  *
  * The forged files here are whole: hashes and frames agree, one section alone says something else.
- * Memory that runs out is test_codec_faults.c's.
+ * Memory that runs out is test_codec_faults.c's; what a newer library or a stranger would write,
+ * test_codec_strangers.c's.
  * tests/golden/ holds files of earlier versions; each must load for ever. */
 #include <stdarg.h>
 #include <stdint.h>
@@ -11,7 +12,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "graphs/codec.h"
+#include "graphs/graphs.h"
 #include "tests/support/capture.h"
 #include "tests/support/image.h"
 #include "tests/support/random.h"
@@ -23,7 +24,7 @@ typedef struct file {
 
 static file write_graphs(const fig_graphs *graphs) {
     file written;
-    if (fig_codec_write(graphs, &written.bytes, &written.count) != FIG_OK)
+    if (fig_graphs_write(graphs, &written.bytes, &written.count) != FIG_OK)
         fail_msg("%s", fig_message());
     return written;
 }

@@ -12,8 +12,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "graphs/codec.h"
 #include "graphs/graphs.h"
+#include "graphs/sections.h"
+#include "graphs/graphs.h"
+#include "graphs/sections.h"
 #include "planner/status.h"
 #include "tests/support/fault.h"
 #include "tests/support/sample.h"
@@ -166,30 +168,45 @@ static void a_program_that_failed_or_goes_on_is_not_lowered(void **state) {
 
 /* ---- Assembling, as the codec does ----------------------------------------------------------- */
 
+static void *duplicate(const void *from, size_t bytes) {
+    if (from == NULL) return NULL;
+    void *copy = malloc(bytes);
+    assert_non_null(copy);
+    return memcpy(copy, from, bytes);
+}
+
+/* Of a program that it destroys. */
+static fig_status assemble_of(fig_program *program, const char *traits,
+                              const fig_bucket_shape *shapes, uint32_t count,
+                              const uint64_t *digests, fig_graphs **graphs) {
+    static const fig_codec_parts nothing;
+    fig_codec_parts parts = {.program = program,
+                             .target = fig_sample_target(traits),
+                             .buckets = duplicate(shapes, count * sizeof *shapes),
+                             .bucket_count = count,
+                             .made_digests = duplicate(digests, count * sizeof *digests),
+                             .maker = fig_codec_maker_of(fig_program_view_of(program))};
+    const fig_status status = fig_graphs_assemble(graphs, &parts);
+    assert_memory_equal(&parts, &nothing, sizeof parts);
+    if (status != FIG_OK) assert_null(*graphs);
+    return status;
+}
+
 static fig_status assemble(const fig_bucket_shape *shapes, uint32_t count, const uint64_t *digests,
                            fig_graphs **graphs) {
     const fig_spec spec = fig_sample_spec();
-    fig_program *program = fig_sample_step(&spec);
-    const fig_lower_target target = fig_sample_target("h100");
-    const fig_graphs_parts parts = {.program = program,
-                                    .target = &target,
-                                    .buckets = shapes,
-                                    .bucket_count = count,
-                                    .made_digests = digests};
-    const fig_status status = fig_graphs_assemble(graphs, &parts);
-    fig_program_destroy(program);
-    if (status != FIG_OK) assert_null(*graphs);
-    return status;
+    return assemble_of(fig_sample_step(&spec), "h100", shapes, count, digests, graphs);
 }
 
 static void buckets_of_a_file_are_checked(void **state) {
     (void)state;
     fig_graphs *graphs;
+    static const fig_bucket_shape many[4097];
     fig_bucket_shape shapes[3] = {{.caps = {1, 100}}, {.caps = {2, 50}}, {.caps = {2, 60}}};
     assert_int_equal(assemble(shapes, 3, NULL, &graphs), FIG_OK);
     fig_graphs_destroy(graphs);
     FIG_SAMPLE_REFUSES(assemble(shapes, 0, NULL, &graphs), FIG_INVALID, "0 buckets");
-    FIG_SAMPLE_REFUSES(assemble(shapes, 4097, NULL, &graphs), FIG_INVALID, "limits 1 to 4096");
+    FIG_SAMPLE_REFUSES(assemble(many, 4097, NULL, &graphs), FIG_INVALID, "limits 1 to 4096");
     shapes[2].caps.kv = 50;
     FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID,
                        "bucket 2: 2 x 50, variant 0 does not come after");
@@ -212,19 +229,15 @@ static void launches_of_all_buckets_have_a_limit(void **state) {
                            .batch_limit = 1,
                            .kv_limit = 4096};
     fig_program *program = fig_sample_program(&spec);
-    static fig_bucket_shape shapes[1024];
-    const fig_lower_target target = fig_sample_target("host");
+    static fig_bucket_shape shapes[256];
     fig_graphs *graphs;
     for (int i = 0; i < 4096; i++)
         fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
     assert_int_equal(fig_program_finish(program), FIG_OK);
-    for (int i = 0; i < 1024; i++)
+    for (int i = 0; i < 256; i++)
         shapes[i].caps = (fig_bucket){1, i + 1};
-    const fig_graphs_parts parts = {
-        .program = program, .target = &target, .buckets = shapes, .bucket_count = 1024};
-    FIG_SAMPLE_REFUSES(fig_graphs_assemble(&graphs, &parts), FIG_TOO_LARGE,
-                       "1024 buckets of 4097 launches, limit 4194304");
-    fig_program_destroy(program);
+    FIG_SAMPLE_REFUSES(assemble_of(program, "host", shapes, 256, NULL, &graphs), FIG_TOO_LARGE,
+                       "256 buckets of 4097 launches, limit 1048576");
 }
 
 static void launches_unlike_the_makers_are_counted(void **state) {
@@ -273,8 +286,8 @@ static void the_content_id_is_of_spec_program_traits_and_buckets(void **state) {
 static void assert_written_alike(const fig_graphs *a, const fig_graphs *b) {
     uint8_t *bytes[2];
     size_t counts[2];
-    assert_int_equal(fig_codec_write(a, &bytes[0], &counts[0]), FIG_OK);
-    assert_int_equal(fig_codec_write(b, &bytes[1], &counts[1]), FIG_OK);
+    assert_int_equal(fig_graphs_write(a, &bytes[0], &counts[0]), FIG_OK);
+    assert_int_equal(fig_graphs_write(b, &bytes[1], &counts[1]), FIG_OK);
     assert_int_equal(counts[0], counts[1]);
     assert_memory_equal(bytes[0], bytes[1], counts[0]);
     free(bytes[0]);

@@ -24,6 +24,7 @@
 #include <time.h>
 
 #include "tools/figraph/report.h"
+#include "tools/figraph/standard.h"
 #include "tools/figraph/serve_batch.h"
 #include "tools/figraph/synthetic.h"
 
@@ -362,7 +363,8 @@ int fig_serve_run(const fig_serve_options *options, fig_serve_result *result) {
     *result = (fig_serve_result){.stats = {.size = sizeof result->stats}};
     assert(options->horizon >= 1);
     fig_graphs_read_info(options->graphs, &loop.info);
-    int code = open_loop(&loop);
+    int code = fig_standard_check(options->graphs, "serve");
+    if (code == FIG_EXIT_FINE) code = open_loop(&loop);
     if (code == FIG_EXIT_FINE) {
         loop.began_ns = fig_report_now_ns();
         fig_report_begin(&loop.progress, "step", 0);
