@@ -108,6 +108,9 @@ $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(OUT)/libfigraph.a 
 	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
 $(BUILD)/tests/test_cuda_api.o: CPPFLAGS += $(NVCC:%/bin/nvcc=-isystem %/include) # for <cuda.h>
 $(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them, grid all
+# A test of families puts some of its own before those of the table.
+$(foreach test,test_families test_cuda_maps,$(BUILD)/tests/$(test)): LDFLAGS += \
+    -Wl,--wrap=fig_table_families
 binaries: $(call binaries,$(VARIANT))
 
 # ---- Targets -------------------------------------------------------------------------------------

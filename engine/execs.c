@@ -4,6 +4,7 @@
  * again, since each bucket says for itself what it holds. */
 #include "engine/execs.h"
 
+#include <inttypes.h>
 #include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
@@ -381,6 +382,30 @@ fig_status fig_execs_prepare(fig_execs *execs) {
     FIG_TRY(let_go(execs));
     execs->version = bindings->version;
     execs->prepares++;
+    return FIG_OK;
+}
+
+static_assert(FIG_LAUNCH_REFUSAL_LIMIT == FIG_FAMILY_LIMIT - 1, "all but the one that serves");
+
+fig_status fig_execs_launch_info(const fig_execs *execs, uint32_t bucket, int32_t launch,
+                                 fig_launch_info *info) {
+    const fig_lowered *lowered = &execs->buckets[bucket].lowered;
+    assert(fig_execs_ready(execs));
+    if (launch < 0 || (uint32_t)launch >= lowered->launch_count)
+        return fig_fail(FIG_INVALID, "launch: %" PRId32 ", the bucket has 0 to %" PRIu32, launch,
+                        lowered->launch_count - 1);
+    const fig_launch *of = &lowered->launches[launch];
+    const fig_family_choice *choice = &execs->buckets[bucket].choices[launch];
+    info->node = (int32_t)of->node;
+    info->node_count = (int32_t)of->node_count;
+    info->operation = fig_table_op_name(of->op);
+    if (of->op == FIG_OP_CALL) return FIG_OK;
+    info->family = fig_families_of((fig_op)of->op, choice->family)->name;
+    info->refusal_count = (int32_t)choice->family;
+    for (uint32_t i = 0; i < choice->family; i++) {
+        info->refused[i] = fig_families_of((fig_op)of->op, i)->name;
+        info->needs[i] = choice->refusals[i];
+    }
     return FIG_OK;
 }
 

@@ -284,7 +284,7 @@ static fig_cu_result tensor_map_encode(void *map, unsigned int type, uint32_t ra
                                        const uint32_t *box, const uint32_t *steps,
                                        unsigned int interleave, unsigned int swizzle,
                                        unsigned int promotion, unsigned int fill) {
-    BEGIN_INSIDE("cuTensorMapEncodeTiled");
+    BEGIN("cuTensorMapEncodeTiled");
     fig_fake_tensor_map made = {.address = (uint64_t)(uintptr_t)address,
                                 .type = (uint16_t)type,
                                 .rank = (uint16_t)rank,
