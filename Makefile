@@ -53,8 +53,8 @@ LINK = echo "link $@" && $(CC) $(FLAGS_$(VARIANT)) -pthread $(LDFLAGS) $(filter 
 BUILD := build/$(VARIANT)
 OUT := $(if $(filter release,$(VARIANT)),build,$(BUILD))
 objects = $(patsubst %.c,$(BUILD)/%.o,$(wildcard $(1)))
-KERNELS := $(shell awk '$$1 == "image" { print "build/kernels/" $$2 }' kernels/images.S)
-FATBINS := $(if $(NVCC),$(KERNELS:=.plain.fatbin) $(KERNELS:=.hopper.fatbin))
+FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
+    print at ".hopper.fatbin"; if ($$1 == "image") print at ".plain.fatbin" }' kernels/images.S))
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
@@ -108,6 +108,9 @@ $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(OUT)/libfigraph.a 
 	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
 $(BUILD)/tests/test_cuda_api.o: CPPFLAGS += $(NVCC:%/bin/nvcc=-isystem %/include) # for <cuda.h>
 $(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them, grid all
+# A test of families puts some of its own before those of the table.
+$(foreach test,test_families test_cuda_maps,$(BUILD)/tests/$(test)): LDFLAGS += \
+    -Wl,--wrap=fig_table_families
 binaries: $(call binaries,$(VARIANT))
 
 # ---- Targets -------------------------------------------------------------------------------------

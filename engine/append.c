@@ -19,34 +19,27 @@
 typedef struct append_request {
     const char *segment; /* "all" stands for NULL in sentences */
     uint32_t bucket;     /* index from 0 */
-    int fetches;         /* 1: its first launch is the fetch */
-    fig_exec_range range;
+    fig_exec_part part;
     void *stream;
     uint64_t capture; /* 0: none */
 } append_request;
 
-/* Launch 0 fetches, launch n + 1 is node n; the node that makes a plan of lengths on the device is
- * part of the fetch, and of no segment. */
-static fig_status find_range(const fig_engine *engine, append_request *request) {
-    const uint32_t fetch_count = fig_program_reads_lengths(engine->program) ? 2 : 1;
+/* The node that makes a plan of lengths on the device is part of the fetch, and of no segment. */
+static fig_status find_part(const fig_engine *engine, append_request *request) {
+    const fig_program_view *program = engine->program;
     fig_segment found;
-    request->fetches = 1;
     if (request->segment == NULL) {
         request->segment = "all";
-        request->range = (fig_exec_range){0, engine->program->node_count + 1};
+        request->part = (fig_exec_part){0, program->node_count, 1};
         return FIG_OK;
     }
     if (strcmp(request->segment, "fetch") == 0) {
-        request->range = (fig_exec_range){0, fetch_count};
+        request->part = (fig_exec_part){0, fig_program_reads_lengths(program) ? 1 : 0, 1};
         return FIG_OK;
     }
-    request->fetches = 0;
-    if (!fig_program_find_segment(engine->program, request->segment, &found))
+    if (!fig_program_find_segment(program, request->segment, &found))
         return fig_fail(FIG_INVALID, "append: the program has no segment %s", request->segment);
-    const uint32_t end = found.node + 1 + found.node_count;
-    uint32_t first = found.node + 1;
-    if (first < fetch_count) first = fetch_count;
-    request->range = (fig_exec_range){first, end > first ? end - first : 0};
+    request->part = (fig_exec_part){found.node, found.node_count, 0};
     return FIG_OK;
 }
 
@@ -83,7 +76,8 @@ static fig_status check_staged(fig_engine *engine, const append_request *request
 }
 
 static fig_status check_order(fig_engine *engine, const append_request *request) {
-    if (request->fetches) return request->capture == 0 ? check_staged(engine, request) : FIG_OK;
+    if (request->part.fetches)
+        return request->capture == 0 ? check_staged(engine, request) : FIG_OK;
     const fig_engine_fetch *fetch = find_fetch(engine, request->capture);
     if (fetch == NULL)
         return fig_fail(FIG_ORDER, "append: segment %s comes before \"fetch\" in this %s",
@@ -100,7 +94,7 @@ static fig_status check_order(fig_engine *engine, const append_request *request)
 /* A fetch at once was a launch; of one on another stream than the engine's own nobody tells when
  * its step has ended, but a later fetch. */
 static void note(fig_engine *engine, const append_request *request) {
-    if (!request->fetches) return;
+    if (!request->part.fetches) return;
     note_fetch(engine, request);
     if (request->capture != 0) return;
     fig_engine_pass(engine, 1);
@@ -110,10 +104,10 @@ static void note(fig_engine *engine, const append_request *request) {
 /* The mark comes first: where appending fails half-way, the capture may hold the nodes. */
 static fig_status append(fig_engine *engine, const append_request *request) {
     fig_dev_graph *graph;
-    if (request->range.count == 0) return FIG_OK;
-    FIG_TRY(fig_execs_segment(&engine->execs, request->bucket, request->range, &graph));
+    if (!request->part.fetches && request->part.node_count == 0) return FIG_OK;
+    FIG_TRY(fig_execs_segment(&engine->execs, request->bucket, &request->part, &graph));
     if (request->capture != 0)
-        fig_binding_mark(&engine->bindings, request->range.first, request->range.count);
+        fig_binding_mark(&engine->bindings, request->part.node, request->part.node_count);
     return engine->api->graph_append(engine->dev, graph, engine->stream, request->stream,
                                      engine->refs);
 }
@@ -127,7 +121,7 @@ static fig_status append_segment(fig_engine *engine, const fig_append *given) {
                         ours.bucket, bucket_count);
     append_request request = {
         .segment = ours.segment, .bucket = (uint32_t)ours.bucket - 1, .stream = ours.stream};
-    FIG_TRY(find_range(engine, &request));
+    FIG_TRY(find_part(engine, &request));
     FIG_TRY(
         engine->api->stream_capture(engine->dev, engine->stream, ours.stream, &request.capture));
     FIG_TRY(check_order(engine, &request));

@@ -282,11 +282,9 @@ fig_status fig_binding_bind(fig_binding_table *table, const fig_binding *binding
     return FIG_OK;
 }
 
-/* Launch n + 1 is node n. */
 void fig_binding_mark(fig_binding_table *table, uint32_t first, uint32_t count) {
-    for (uint32_t launch = first; launch < first + count; launch++) {
-        if (launch == 0) continue;
-        const fig_node *node = &table->program->nodes[launch - 1];
+    for (uint32_t n = first; n < first + count; n++) {
+        const fig_node *node = &table->program->nodes[n];
         for (uint32_t i = 0; i < node->operand_count; i++) {
             const uint32_t tensor = table->program->operands[node->operand + i];
             if (tensor != 0) table->tensors[tensor - 1].marked = 1;

@@ -68,8 +68,8 @@ fig_status fig_binding_bind(fig_binding_table *table, const fig_binding *binding
 fig_status fig_binding_register(fig_binding_table *table, const char *call, fig_callback callback,
                                 void *user);
 
-/* Marks what launches [first, first + count) of a bucket name, so that it is not bound again; and
- * takes all marks away. */
+/* Marks what nodes [first, first + count) name, so that it is not bound again; and takes all marks
+ * away. */
 void fig_binding_mark(fig_binding_table *table, uint32_t first, uint32_t count);
 void fig_binding_unmark(fig_binding_table *table);
 

@@ -32,9 +32,11 @@ typedef struct fig_block {
     fig_memory kind;
 } fig_block;
 
-/* One kernel launch with its addresses filled in. params are copied before return. */
+/* One kernel launch with its addresses filled in; tensor maps in its params are the device's to
+ * make. params are copied before return. */
 typedef struct fig_dev_launch {
     fig_op op;
+    uint32_t family; /* index into the operation's; the host runs the one twin of all of them */
     uint32_t grid[3], block[3], shared_bytes;
     const void *params;
     size_t params_bytes;
@@ -72,6 +74,9 @@ typedef struct fig_device_api {
     fig_status (*open)(fig_dev **dev, const fig_engine_options *options);
     void (*close)(fig_dev *dev);
     void (*read_traits)(const fig_dev *dev, fig_traits *traits); /* never fails */
+    /* The same as kernels may rely on them: with the compute capability that the images in use are
+     * compiled for, as fig_family says. */
+    void (*read_kernel_traits)(const fig_dev *dev, fig_traits *traits);
     /* As fig_engine_bind_thread. Any thread may call. */
     fig_status (*bind_thread)(const fig_dev *dev);
 
@@ -130,8 +135,8 @@ typedef struct fig_device_api {
                                void *stream, fig_graph_refs *refs);
 
     /* An exec needs its graph no more and is launched on one stream only. patch rewrites one
-     * kernel node's params for launches from here on, never its grid; calls are made anew with
-     * their graph. */
+     * kernel node's params for launches from here on, never its grid, family or entry; calls are
+     * made anew with their graph. */
     fig_status (*exec_create)(fig_dev *dev, fig_dev_exec **exec, const fig_dev_graph *graph);
     void (*exec_destroy)(fig_dev *dev, fig_dev_exec *exec); /* only once it has ended everywhere */
     fig_status (*exec_patch)(fig_dev *dev, fig_dev_exec *exec, uint32_t node, const void *params,

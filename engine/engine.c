@@ -248,6 +248,27 @@ fig_status fig_engine_prepare(fig_engine *engine) {
     return fig_thread_check_leave(&engine->owner, fig_engine_prepare_own(engine));
 }
 
+static fig_status launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
+                              fig_launch_info *info) {
+    const uint32_t bucket_count = engine->graphs->bucket_count;
+    if (bucket < 1 || (uint32_t)bucket > bucket_count)
+        return fig_fail(FIG_INVALID, "launch: bucket is %" PRId32 ", limits 1 to %" PRIu32, bucket,
+                        bucket_count);
+    if (!fig_execs_ready(&engine->execs))
+        return fig_fail(FIG_ORDER, "launch: bucket %" PRId32 " is not prepared with what is bound",
+                        bucket);
+    return fig_execs_launch_info(&engine->execs, (uint32_t)bucket - 1, launch, info);
+}
+
+fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
+                                  fig_launch_info *info) {
+    fig_launch_info ours = {.size = sizeof ours};
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    const fig_status status = launch_info(engine, bucket, launch, &ours);
+    const fig_status given = fig_status_give(info, &ours, sizeof ours, "fig_launch_info");
+    return fig_thread_check_leave(&engine->owner, status != FIG_OK ? status : given);
+}
+
 /* ---- Bytes in and out ---------------------------------------------------------------------- */
 
 /* Checks a span and finds where it begins. */

@@ -4,6 +4,8 @@
  * again, since each bucket says for itself what it holds. */
 #include "engine/execs.h"
 
+#include <inttypes.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +15,7 @@ fig_status fig_execs_init(fig_execs *execs, fig_binding_table *bindings, fig_dev
                           const fig_exec_places *places) {
     uint32_t count = bindings->graphs->bucket_count;
     *execs = (fig_execs){.bindings = bindings, .stream = stream, .places = *places};
+    bindings->api->read_kernel_traits(bindings->dev, &execs->traits);
     execs->buckets = calloc((size_t)count + 1, sizeof *execs->buckets);
     if (execs->buckets == NULL) return fig_fail(FIG_NOMEM, "engine: execs of %u buckets", count);
     return FIG_OK;
@@ -29,6 +32,7 @@ void fig_execs_finish(fig_execs *execs) {
         execs->bindings->api->exec_destroy(execs->bindings->dev, execs->buckets[i].exec);
         drop_segments(execs, &execs->buckets[i]);
         free(execs->buckets[i].segments);
+        free(execs->buckets[i].choices);
         fig_lower_finish(&execs->buckets[i].lowered);
     }
     if (execs->drop != NULL) execs->bindings->api->exec_destroy(execs->bindings->dev, execs->drop);
@@ -115,27 +119,37 @@ static fig_status add_call(const fig_execs *execs, const fig_bucket *caps, fig_d
 /* What a graph is to be. */
 typedef struct graph_order {
     uint32_t bucket;
-    fig_exec_range range;
+    fig_launch_range range;
     int own;             /* 1: all of it, to be launched by us; 0: a part for a caller */
     uint32_t first_node; /* of the graph: what launch `first` of the range becomes */
     fig_dev_after after; /* what a launch comes after that comes after none of the range */
 } graph_order;
 
+static fig_dev_launch dev_launch_of(fig_op op, const fig_family_choice *choice,
+                                    const void *params) {
+    fig_dev_launch launch = {.op = op,
+                             .family = choice->family,
+                             .shared_bytes = choice->shape.shared_bytes,
+                             .params = params,
+                             .params_bytes = fig_kernel_table[op].params_bytes};
+    memcpy(launch.grid, choice->shape.grid, sizeof launch.grid);
+    memcpy(launch.block, choice->shape.block, sizeof launch.block);
+    return launch;
+}
+
 static fig_status add_launch(const fig_execs *execs, const graph_order *order, fig_dev_graph *graph,
-                             const fig_launch *launch, fig_dev_after after) {
+                             uint32_t index, fig_dev_after after) {
     const uint32_t bucket = order->bucket;
+    const fig_launch *launch = &execs->buckets[bucket].lowered.launches[index];
     fig_fetch_params fetch;
     const fig_binding_table *bindings = execs->bindings;
     const fig_lowered *lowered = &execs->buckets[bucket].lowered;
     if (launch->op == FIG_OP_CALL)
         return add_call(execs, &bindings->graphs->buckets[bucket].caps, graph,
                         &bindings->program->nodes[launch->node], after);
-    fig_dev_launch kernel = {.op = (fig_op)launch->op,
-                             .shared_bytes = launch->shared_bytes,
-                             .params = lowered->params + launch->params,
-                             .params_bytes = launch->params_bytes};
-    memcpy(kernel.grid, launch->grid, sizeof kernel.grid);
-    memcpy(kernel.block, launch->block, sizeof kernel.block);
+    fig_dev_launch kernel =
+        dev_launch_of((fig_op)launch->op, &execs->buckets[bucket].choices[index],
+                      lowered->params + launch->params);
     if (launch->op == FIG_OP_FETCH && !order->own) {
         memcpy(&fetch, kernel.params, sizeof fetch);
         fetch.tells = 1;
@@ -144,16 +158,11 @@ static fig_status add_launch(const fig_execs *execs, const graph_order *order, f
     return bindings->api->graph_kernel(bindings->dev, graph, &kernel, after);
 }
 
-static fig_dev_launch launch_of(fig_op op, const void *params) {
-    fig_launch_shape shape = {0};
-    fig_kernel_table[op].shape(params, &shape);
-    fig_dev_launch launch = {.op = op,
-                             .shared_bytes = shape.shared_bytes,
-                             .params = params,
-                             .params_bytes = fig_kernel_table[op].params_bytes};
-    memcpy(launch.grid, shape.grid, sizeof launch.grid);
-    memcpy(launch.block, shape.block, sizeof launch.block);
-    return launch;
+/* A kernel of the engine's own, which stands in no program. */
+static fig_dev_launch own_launch_of(const fig_execs *execs, fig_op op, const void *params) {
+    fig_family_choice choice;
+    fig_families_choose(op, params, &execs->traits, &choice);
+    return dev_launch_of(op, &choice, params);
 }
 
 /* Behind the middle of the launches: late enough that a host which runs ahead has staged the next
@@ -167,7 +176,7 @@ static fig_status add_look_ahead(const fig_execs *execs, uint32_t launch_count,
                                           .words = places->words,
                                           .slot_count = places->slot_count,
                                           .slot_bytes = places->slot_bytes};
-    fig_dev_launch launch = launch_of(FIG_OP_LOOK_AHEAD, &params);
+    fig_dev_launch launch = own_launch_of(execs, FIG_OP_LOOK_AHEAD, &params);
     const uint32_t middle = launch_count / 2;
     launch.aside = 1;
     return api->graph_kernel(execs->bindings->dev, graph, &launch, (fig_dev_after){&middle, 1});
@@ -178,7 +187,7 @@ static fig_status add_look_ahead(const fig_execs *execs, uint32_t launch_count,
 static fig_status add_launches(const fig_execs *execs, const graph_order *order,
                                fig_dev_graph *graph, uint32_t *from) {
     const fig_lowered *lowered = &execs->buckets[order->bucket].lowered;
-    const fig_exec_range range = order->range;
+    const fig_launch_range range = order->range;
     uint32_t edge = 0;
     while (edge < lowered->edge_count && lowered->edges[edge].to < range.first)
         edge++;
@@ -188,7 +197,7 @@ static fig_status add_launches(const fig_execs *execs, const graph_order *order,
             if (lowered->edges[edge].from >= range.first)
                 from[after.count++] = order->first_node + lowered->edges[edge].from - range.first;
         if (after.count == 0) after = order->after;
-        FIG_TRY(add_launch(execs, order, graph, &lowered->launches[i], after));
+        FIG_TRY(add_launch(execs, order, graph, i, after));
     }
     assert(range.first + range.count < lowered->launch_count || edge == lowered->edge_count);
     return order->own ? add_look_ahead(execs, lowered->launch_count, graph) : FIG_OK;
@@ -196,7 +205,7 @@ static fig_status add_launches(const fig_execs *execs, const graph_order *order,
 
 static fig_status make_graph(const fig_execs *execs, const graph_order *order,
                              fig_dev_graph **graph) {
-    const fig_exec_range range = order->range;
+    const fig_launch_range range = order->range;
     const fig_device_api *api = execs->bindings->api;
     fig_dev *dev = execs->bindings->dev;
     assert(range.count <= execs->buckets[order->bucket].lowered.launch_count - range.first);
@@ -226,19 +235,34 @@ static fig_status make_exec(const fig_execs *execs, uint32_t bucket, fig_dev_exe
 
 /* ---- Keeping it true ----------------------------------------------------------------------- */
 
-/* A call's addresses are the callback's, on cuda captured with its work, so they cannot be
- * patched. */
-static fig_status rebuild(fig_execs *execs, uint32_t index) {
-    fig_exec_bucket *bucket = &execs->buckets[index];
-    const fig_device_api *api = execs->bindings->api;
+/* Which family serves a launch whose params are `params`; of a call none does. */
+static void choose_family(const fig_execs *execs, const fig_launch *launch, const uint8_t *params,
+                          fig_family_choice *choice) {
+    memset(choice, 0, sizeof *choice);
+    if (launch->op != FIG_OP_CALL)
+        fig_families_choose((fig_op)launch->op, params, &execs->traits, choice);
+}
+
+/* From here until there is an exec, what the bucket holds is not what its old one does. */
+static void fill_bucket(const fig_execs *execs, fig_exec_bucket *bucket) {
+    alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
     fig_lowered *lowered = &bucket->lowered;
-    uint8_t params[FIG_PARAMS_LIMIT];
-    fig_dev_exec *exec;
+    bucket->is_true = 0;
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         const fig_launch *launch = &lowered->launches[i];
         fill_params(execs, lowered, launch, params);
         memcpy(lowered->params + launch->params, params, launch->params_bytes);
+        choose_family(execs, launch, params, &bucket->choices[i]);
     }
+}
+
+/* A call's addresses are the callback's, on cuda captured with its work, so they cannot be patched;
+ * nor can a kernel become another. */
+static fig_status rebuild(fig_execs *execs, uint32_t index) {
+    fig_exec_bucket *bucket = &execs->buckets[index];
+    const fig_device_api *api = execs->bindings->api;
+    fig_dev_exec *exec;
+    fill_bucket(execs, bucket);
     FIG_TRY(make_exec(execs, index, &exec));
     /* The old one may still be running. */
     fig_status status = FIG_OK;
@@ -250,13 +274,29 @@ static fig_status rebuild(fig_execs *execs, uint32_t index) {
     api->exec_destroy(execs->bindings->dev, bucket->exec);
     bucket->exec = exec;
     bucket->calls_version = execs->bindings->calls_version;
+    bucket->is_true = 1;
     return FIG_OK;
+}
+
+/* 1: with the bindings in force another kernel serves one of its launches than before. */
+static int changes_family(const fig_execs *execs, const fig_exec_bucket *bucket) {
+    alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
+    const fig_lowered *lowered = &bucket->lowered;
+    fig_family_choice choice;
+    for (uint32_t i = 0; i < lowered->launch_count; i++) {
+        const fig_launch *launch = &lowered->launches[i];
+        fill_params(execs, lowered, launch, params);
+        if (memcmp(lowered->params + launch->params, params, launch->params_bytes) == 0) continue;
+        choose_family(execs, launch, params, &choice);
+        if (!fig_families_alike(&choice, &bucket->choices[i])) return 1;
+    }
+    return 0;
 }
 
 static fig_status patch(fig_execs *execs, fig_exec_bucket *bucket) {
     const fig_device_api *api = execs->bindings->api;
     fig_lowered *lowered = &bucket->lowered;
-    uint8_t params[FIG_PARAMS_LIMIT];
+    alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         const fig_launch *launch = &lowered->launches[i];
         uint8_t *held = lowered->params + launch->params;
@@ -265,19 +305,34 @@ static fig_status patch(fig_execs *execs, fig_exec_bucket *bucket) {
         FIG_TRY(
             api->exec_patch(execs->bindings->dev, bucket->exec, i, params, launch->params_bytes));
         memcpy(held, params, launch->params_bytes);
+        choose_family(execs, launch, params, &bucket->choices[i]);
         execs->patched_launches++;
     }
     return FIG_OK;
 }
 
-static fig_status prepare_bucket(fig_execs *execs, uint32_t index) {
+static fig_status lower(fig_execs *execs, uint32_t index) {
     const fig_binding_table *bindings = execs->bindings;
     const fig_graphs *graphs = bindings->graphs;
     fig_exec_bucket *bucket = &execs->buckets[index];
-    if (bucket->lowered.launches == NULL)
-        FIG_TRY(fig_lower_bucket(bindings->program, &graphs->workspace, &graphs->buckets[index],
-                                 &bucket->lowered));
-    if (bucket->exec == NULL || bucket->calls_version != bindings->calls_version)
+    fig_lowered lowered;
+    if (bucket->choices != NULL) return FIG_OK;
+    FIG_TRY(
+        fig_lower_bucket(bindings->program, &graphs->workspace, &graphs->buckets[index], &lowered));
+    bucket->choices = calloc(lowered.launch_count, sizeof *bucket->choices);
+    if (bucket->choices == NULL) {
+        fig_lower_finish(&lowered);
+        return fig_fail(FIG_NOMEM, "engine: %u launches", lowered.launch_count);
+    }
+    bucket->lowered = lowered;
+    return FIG_OK;
+}
+
+static fig_status prepare_bucket(fig_execs *execs, uint32_t index) {
+    fig_exec_bucket *bucket = &execs->buckets[index];
+    FIG_TRY(lower(execs, index));
+    if (!bucket->is_true || bucket->calls_version != execs->bindings->calls_version ||
+        changes_family(execs, bucket))
         return rebuild(execs, index);
     return patch(execs, bucket);
 }
@@ -288,7 +343,7 @@ static fig_status prepare_drop(fig_execs *execs, uint32_t what, fig_dev_exec **d
     fig_dev *dev = execs->bindings->dev;
     const fig_fetch_params params = {
         .state = execs->places.state, .words = execs->places.words, .shape = {.bucket = what}};
-    const fig_dev_launch launch = launch_of(FIG_OP_FETCH, &params);
+    const fig_dev_launch launch = own_launch_of(execs, FIG_OP_FETCH, &params);
     fig_dev_graph *graph;
     if (*drop != NULL) return FIG_OK;
     FIG_TRY(api->graph_create(dev, &graph));
@@ -330,26 +385,63 @@ fig_status fig_execs_prepare(fig_execs *execs) {
     return FIG_OK;
 }
 
+static_assert(FIG_LAUNCH_REFUSAL_LIMIT == FIG_FAMILY_LIMIT - 1, "all but the one that serves");
+
+fig_status fig_execs_launch_info(const fig_execs *execs, uint32_t bucket, int32_t launch,
+                                 fig_launch_info *info) {
+    const fig_lowered *lowered = &execs->buckets[bucket].lowered;
+    assert(fig_execs_ready(execs));
+    if (launch < 0 || (uint32_t)launch >= lowered->launch_count)
+        return fig_fail(FIG_INVALID, "launch: %" PRId32 ", the bucket has 0 to %" PRIu32, launch,
+                        lowered->launch_count - 1);
+    const fig_launch *of = &lowered->launches[launch];
+    const fig_family_choice *choice = &execs->buckets[bucket].choices[launch];
+    info->node = (int32_t)of->node;
+    info->node_count = (int32_t)of->node_count;
+    info->operation = fig_table_op_name(of->op);
+    if (of->op == FIG_OP_CALL) return FIG_OK;
+    info->family = fig_families_of((fig_op)of->op, choice->family)->name;
+    info->refusal_count = (int32_t)choice->family;
+    for (uint32_t i = 0; i < choice->family; i++) {
+        info->refused[i] = fig_families_of((fig_op)of->op, i)->name;
+        info->needs[i] = choice->refusals[i];
+    }
+    return FIG_OK;
+}
+
 /* ---- Parts --------------------------------------------------------------------------------- */
 
-fig_status fig_execs_segment(fig_execs *execs, uint32_t index, fig_exec_range range,
+static fig_launch_range range_of(const fig_lowered *lowered, const fig_exec_part *part) {
+    uint32_t first = 0, end = 1;
+    if (!part->fetches) first = end = lowered->node_launches[part->node].first;
+    if (part->node_count > 0) {
+        const fig_launch_range *last = &lowered->node_launches[part->node + part->node_count - 1];
+        end = last->first + last->count;
+    }
+    return (fig_launch_range){first, end - first};
+}
+
+static int is_same_part(const fig_exec_part *a, const fig_exec_part *b) {
+    return a->node == b->node && a->node_count == b->node_count && a->fetches == b->fetches;
+}
+
+fig_status fig_execs_segment(fig_execs *execs, uint32_t index, const fig_exec_part *part,
                              fig_dev_graph **graph) {
     fig_exec_bucket *bucket = &execs->buckets[index];
     const size_t limit = (size_t)execs->bindings->program->segment_count + 2;
-    assert(fig_execs_ready(execs) && range.count > 0);
+    assert(fig_execs_ready(execs) && (part->fetches || part->node_count > 0));
     *graph = NULL;
     if (bucket->segments == NULL) bucket->segments = calloc(limit, sizeof *bucket->segments);
     if (bucket->segments == NULL) return fig_fail(FIG_NOMEM, "engine: %zu segments", limit);
     for (uint32_t i = 0; i < bucket->segment_count; i++) {
-        const fig_exec_segment *made = &bucket->segments[i];
-        if (made->range.first != range.first || made->range.count != range.count) continue;
-        *graph = made->graph;
+        if (!is_same_part(&bucket->segments[i].part, part)) continue;
+        *graph = bucket->segments[i].graph;
         return FIG_OK;
     }
     assert(bucket->segment_count < limit);
-    const graph_order order = {.bucket = index, .range = range};
+    const graph_order order = {.bucket = index, .range = range_of(&bucket->lowered, part)};
     FIG_TRY(make_graph(execs, &order, graph));
-    bucket->segments[bucket->segment_count++] = (fig_exec_segment){range, *graph};
+    bucket->segments[bucket->segment_count++] = (fig_exec_segment){*part, *graph};
     return FIG_OK;
 }
 
@@ -360,7 +452,7 @@ uint32_t fig_execs_launch_count(const fig_execs *execs, uint32_t bucket) {
 }
 
 /* The nodes of a range's first copy that none of it comes after; returns how many. */
-static uint32_t find_leaves(const fig_lowered *lowered, fig_exec_range range, uint32_t *leaves) {
+static uint32_t find_leaves(const fig_lowered *lowered, fig_launch_range range, uint32_t *leaves) {
     uint32_t count = 0;
     for (uint32_t i = range.first; i < range.first + range.count; i++) {
         uint32_t edge = 0;

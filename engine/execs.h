@@ -10,6 +10,7 @@
 #define FIG_ENGINE_EXECS_H
 
 #include "engine/binding.h"
+#include "kernels/families.h"
 
 /* What relocations mean, beside the tensors. */
 typedef struct fig_exec_places {
@@ -18,19 +19,23 @@ typedef struct fig_exec_places {
     uint32_t slot_count, slot_bytes;
 } fig_exec_places;
 
-/* Launches [first, first + count) of a bucket. */
-typedef struct fig_exec_range {
-    uint32_t first, count;
-} fig_exec_range;
+/* What a caller may ask for: so many nodes from one on, and the fetch before them or not. */
+typedef struct fig_exec_part {
+    uint32_t node, node_count;
+    int fetches;
+} fig_exec_part;
 
 typedef struct fig_exec_segment {
-    fig_exec_range range;
+    fig_exec_part part;
     fig_dev_graph *graph;
 } fig_exec_segment;
 
 typedef struct fig_exec_bucket {
     fig_lowered lowered; /* addresses filled in */
+    fig_family_choice
+        *choices; /* [launch_count] of families, for those addresses; of a call: zero */
     fig_dev_exec *exec;
+    int is_true;                /* 1: it holds the launches that stand above */
     uint64_t calls_version;     /* of the bindings that its calls were made with */
     fig_exec_segment *segments; /* [segment_count of the program + 2]; NULL: none was asked for */
     uint32_t segment_count;     /* made, with the bindings in force */
@@ -40,6 +45,7 @@ typedef struct fig_execs {
     fig_binding_table *bindings;
     fig_dev_stream *stream;
     fig_exec_places places;
+    fig_traits traits;           /* what kernels may rely on */
     fig_exec_bucket *buckets;    /* [bucket_count of the graphs] */
     fig_dev_exec *drop, *forget; /* FIG_FETCH_DROP, FIG_FETCH_FORGET; NULL before prepare */
     uint64_t version;            /* of the bindings that all of them hold; 0: of none */
@@ -56,10 +62,14 @@ int fig_execs_ready(const fig_execs *execs);
 /* Makes it so. On failure nothing may be launched until a later call succeeds. */
 fig_status fig_execs_prepare(fig_execs *execs);
 
+/* Which families serve a launch of a bucket. FIG_INVALID: there is no such launch. Ready by then. */
+fig_status fig_execs_launch_info(const fig_execs *execs, uint32_t bucket, int32_t launch,
+                                 fig_launch_info *info);
+
 /* The graph of a part of a bucket, made on the first call since prepare made something; ready by
- * then. A part is all of a bucket, its fetch, or a segment of the program. Launches outside of it
+ * then. A part is all of a bucket, its fetch, or a segment of the program. Launches outside it
  * are nobody's to wait for: the stream that the graph is enqueued on orders them. */
-fig_status fig_execs_segment(fig_execs *execs, uint32_t bucket, fig_exec_range range,
+fig_status fig_execs_segment(fig_execs *execs, uint32_t bucket, const fig_exec_part *part,
                              fig_dev_graph **graph);
 
 /* Launches of a bucket's own exec, the fetch and the look ahead among them; prepared by then. */

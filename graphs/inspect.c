@@ -110,7 +110,7 @@ static const char *operand_name(const fig_program_view *view, const fig_launch *
                                 const fig_field *field) {
     const int has_operand = field->kind == FIG_FIELD_ADDRESS || field->kind == FIG_FIELD_STRIDE ||
                             field->kind == FIG_FIELD_EXTENT;
-    if (!has_operand || launch->node == UINT32_MAX) return NULL;
+    if (!has_operand || launch->node_count == 0) return NULL;
     const uint32_t tensor = view->operands[view->nodes[launch->node].operand + field->operand];
     return tensor != 0 ? fig_program_tensor_name(view, tensor) : NULL;
 }
@@ -126,6 +126,12 @@ fig_inspect_value fig_inspect_value_of(const fig_inspect_bucket *bucket, const f
         if (reloc->offset == offset) value.reloc = reloc;
     }
     return value;
+}
+
+void fig_inspect_family(const fig_inspect_bucket *bucket, const fig_launch *launch,
+                        fig_family_choice *choice) {
+    fig_families_choose((fig_op)launch->op, bucket->lowered.params + launch->params,
+                        &bucket->graphs->target.traits, choice);
 }
 
 /* 1: what b comes after stands to b as what a comes after stands to a, or is the same launch. */
@@ -144,10 +150,12 @@ static int edges_match(const fig_lowered *lowered, uint32_t a, uint32_t b) {
 
 /* 1: the launches of the `count` nodes at a and of those right behind differ in their layers alone,
  * where the nodes do. Params follow from operands and attributes, so only edges are left to
- * compare. Launch n + 1 does node n. */
+ * compare. */
 static int launches_repeat(const fig_inspect_bucket *bucket, uint32_t a, uint32_t count) {
-    for (uint32_t i = a + 1; i <= a + count; i++)
-        if (!edges_match(&bucket->lowered, i, i + count)) return 0;
+    const fig_launch_range *ranges = bucket->lowered.node_launches;
+    const uint32_t first = ranges[a].first, behind = ranges[a + count].first;
+    for (uint32_t i = first; i < behind; i++)
+        if (!edges_match(&bucket->lowered, i, i + behind - first)) return 0;
     return 1;
 }
 

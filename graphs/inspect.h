@@ -9,6 +9,7 @@
 #include "graphs/layer_fold.h"
 #include "graphs/graphs.h"
 #include "graphs/print.h"
+#include "kernels/families.h"
 
 /* Graphs, and what had to be made to show them. */
 typedef struct fig_inspect_summary {
@@ -50,6 +51,11 @@ const char *fig_inspect_activation(uint32_t activation); /* "gelu_tanh" */
 const char *fig_inspect_layout(uint32_t layout);         /* "hnd" */
 /* "batch" or "pages"; NULL where dims[0] is a number. */
 const char *fig_inspect_symbol(const fig_tensor_record *record);
+
+/* The family that will serve a launch on the machine that the graphs are lowered for, as far as can
+ * be known before anything is bound. */
+void fig_inspect_family(const fig_inspect_bucket *bucket, const fig_launch *launch,
+                        fig_family_choice *choice);
 
 /* The attributes of a call. */
 fig_call_attributes fig_inspect_call(const fig_program_view *view, const fig_node *node);

@@ -334,6 +334,7 @@ static void print_param(fig_print *print, const fig_field *field, const fig_insp
         return;
     }
     switch ((fig_field_type)field->type) {
+    case FIG_TYPE_TENSOR_MAP:
     case FIG_TYPE_ADDRESS: fig_print_null(print, field->name); break;
     case FIG_TYPE_I64: fig_print_integer(print, field->name, fig_inspect_i64(value->bytes)); break;
     case FIG_TYPE_I32: fig_print_integer(print, field->name, fig_inspect_i32(value->bytes)); break;
@@ -361,12 +362,29 @@ static void print_triple(fig_print *print, const char *key, const uint32_t tripl
     fig_print_close(print, ']');
 }
 
+static void print_family(fig_print *print, const fig_launch *launch,
+                         const fig_family_choice *choice) {
+    const fig_op op = (fig_op)launch->op;
+    fig_print_string(print, "family", fig_families_of(op, choice->family)->name);
+    fig_print_open(print, "refused", '[');
+    for (uint32_t i = 0; i < choice->family; i++) {
+        fig_print_open(print, NULL, '{');
+        fig_print_string(print, "family", fig_families_of(op, i)->name);
+        fig_print_string(print, "needs", choice->refusals[i]);
+        fig_print_close(print, '}');
+    }
+    fig_print_close(print, ']');
+}
+
 static void print_kernel_launch(fig_print *print, const fig_inspect_bucket *bucket,
                                 const fig_launch *launch) {
     const fig_kernel *kernel = &fig_kernel_table[launch->op];
-    print_triple(print, "grid", launch->grid);
-    print_triple(print, "block", launch->block);
-    fig_print_integer(print, "shared_bytes", launch->shared_bytes);
+    fig_family_choice choice;
+    fig_inspect_family(bucket, launch, &choice);
+    print_triple(print, "grid", choice.shape.grid);
+    print_triple(print, "block", choice.shape.block);
+    fig_print_integer(print, "shared_bytes", choice.shape.shared_bytes);
+    print_family(print, launch, &choice);
     fig_print_open(print, "params", '{');
     for (uint32_t i = 0; i < kernel->field_count; i++) {
         const fig_inspect_value value = fig_inspect_value_of(bucket, launch, &kernel->fields[i]);
@@ -377,12 +395,13 @@ static void print_kernel_launch(fig_print *print, const fig_inspect_bucket *buck
 
 static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uint32_t l) {
     const fig_launch *launch = &bucket->lowered.launches[l];
-    const int has_node = launch->node != UINT32_MAX;
+    const int has_node = launch->node_count > 0;
     uint32_t first, count;
     fig_print_open(print, NULL, '{');
     fig_print_string(print, "op", fig_table_op_name(launch->op));
     if (has_node) {
         fig_print_integer(print, "node", launch->node);
+        fig_print_integer(print, "node_count", launch->node_count);
         fig_print_integer(print, "layer", bucket->view->nodes[launch->node].layer);
     }
     if (launch->op == FIG_OP_CALL) {

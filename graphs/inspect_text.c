@@ -361,7 +361,7 @@ void fig_inspect_text_summary(fig_print *print, const fig_inspect_summary *summa
 
 /* ---- Launches of one bucket */
 
-enum { VALUE_BYTES = 2 * FIG_NAME_LIMIT };
+enum { VALUE_BYTES = 2 * FIG_NAME_LIMIT, FAMILY = 12 };
 
 static void describe_reloc(char text[VALUE_BYTES], const fig_inspect_value *value) {
     const fig_reloc *reloc = value->reloc;
@@ -409,6 +409,7 @@ static void describe_value(char text[VALUE_BYTES], const fig_field *field,
         snprintf(text, VALUE_BYTES, "%s", fig_print_float(number, fig_inspect_f32(bytes)));
         break;
     case FIG_TYPE_SPLIT: break; /* print_split() */
+    case FIG_TYPE_TENSOR_MAP: snprintf(text, VALUE_BYTES, "made at prepare"); break;
     case FIG_TYPE_PLAN_SHAPE: {
         const fig_plan_shape plan = fig_inspect_plan(bytes);
         snprintf(text, VALUE_BYTES, "%" PRId32 " rows, %" PRId32 " classes, %" PRIu32 " bytes",
@@ -482,10 +483,24 @@ static void print_params(fig_print *print, const fig_inspect_bucket *bucket,
     fig_print_end_line(print);
 }
 
+/* Of an operation with one family there is nothing to say. */
+static void print_family(fig_print *print, const fig_launch *launch,
+                         const fig_family_choice *choice) {
+    const fig_op op = (fig_op)launch->op;
+    if (fig_families_of(op, 1) == NULL) return;
+    fig_print_cell(print, FAMILY, "family", fig_families_of(op, choice->family)->name);
+    for (uint32_t i = 0; i < choice->family; i++) {
+        char text[VALUE_BYTES];
+        snprintf(text, sizeof text, "needs %s", choice->refusals[i]);
+        fig_print_cell(print, FAMILY, fig_families_of(op, i)->name, text);
+    }
+    fig_print_end_line(print);
+}
+
 static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uint32_t l) {
     const fig_program_view *view = bucket->view;
     const fig_launch *launch = &bucket->lowered.launches[l];
-    const fig_node *node = launch->node != UINT32_MAX ? &view->nodes[launch->node] : NULL;
+    const fig_node *node = launch->node_count > 0 ? &view->nodes[launch->node] : NULL;
     char name[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
     snprintf(name, sizeof name, "%s", fig_table_op_name(launch->op));
     if (node != NULL) operation_name(view, node, name, sizeof name);
@@ -500,11 +515,33 @@ static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uin
         fig_print_end_line(print);
         return;
     }
-    print_triple(print, "grid", launch->grid);
-    print_triple(print, "block", launch->block);
-    fig_print_text(print, "  shared %" PRIu32, launch->shared_bytes);
+    fig_family_choice choice;
+    fig_inspect_family(bucket, launch, &choice);
+    print_triple(print, "grid", choice.shape.grid);
+    print_triple(print, "block", choice.shape.block);
+    fig_print_text(print, "  shared %" PRIu32, choice.shape.shared_bytes);
     print_after(print, &bucket->lowered, l);
+    print_family(print, launch, &choice);
     print_params(print, bucket, launch);
+}
+
+/* Launches of several nodes are shown with the first. */
+static void print_node_launches(fig_print *print, const fig_inspect_bucket *bucket, uint32_t node) {
+    const fig_launch_range range = bucket->lowered.node_launches[node];
+    for (uint32_t l = range.first; l < range.first + range.count; l++)
+        if (bucket->lowered.launches[l].node == node) print_launch(print, bucket, l);
+}
+
+/* Layers that are shown by the first `count` nodes from n on, and repeated up to node `end`. */
+static void print_repeats(fig_print *print, const fig_inspect_bucket *bucket,
+                          const fig_inspect_stretch *s) {
+    const uint32_t first = s->node + s->count, end = s->node + s->count * s->times;
+    const fig_node *nodes = bucket->view->nodes;
+    const fig_launch_range *ranges = bucket->lowered.node_launches;
+    fig_print_text(print, "\nlayers %d..%d: the same in launches %" PRIu32 "..%" PRIu32 "%s\n",
+                   nodes[first - 1].layer + 1, nodes[end - 1].layer, ranges[first].first,
+                   ranges[end - 1].first + ranges[end - 1].count - 1,
+                   s->period > 1 ? ", in turn" : "");
 }
 
 void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket) {
@@ -537,13 +574,9 @@ void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket)
             if (!in_layer && layer >= 0) fig_print_text(print, "layer %d\n", layer);
             if (!in_layer && layer < 0) fig_print_text(print, "of no layer\n");
             print_segment(print, &(node_words){view, i, 0, 0}, in_layer);
-            print_launch(print, bucket, i + 1);
+            print_node_launches(print, bucket, i);
         }
-        if (s.times > 1)
-            fig_print_text(print,
-                           "\nlayers %d..%d: the same in launches %" PRIu32 "..%" PRIu32 "%s\n",
-                           view->nodes[n + s.count - 1].layer + 1, view->nodes[end - 1].layer,
-                           n + s.count + 1, end, s.period > 1 ? ", in turn" : "");
+        if (s.times > 1) print_repeats(print, bucket, &s);
         n = end;
     }
 }

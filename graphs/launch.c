@@ -122,7 +122,8 @@ static void put_heads(filling *f, const fig_field *field) {
 static void put_field(filling *f, const fig_field *field) {
     const fig_bucket_shape *shape = f->source->shape;
     switch ((fig_field_kind)field->kind) {
-    case FIG_FIELD_ZERO: return;
+    case FIG_FIELD_ZERO:
+    case FIG_FIELD_TENSOR_MAP: return;
     case FIG_FIELD_ADDRESS: put_tensor_reloc(f, field, FIG_RELOC_ADDRESS); return;
     case FIG_FIELD_STRIDE: put_tensor_reloc(f, field, FIG_RELOC_STRIDE); return;
     case FIG_FIELD_EXTENT: put_tensor_reloc(f, field, FIG_RELOC_EXTENT); return;
@@ -151,7 +152,7 @@ void fig_launch_fill(fig_launch *launch, const fig_launch_source *source, uint8_
                      fig_reloc *relocs) {
     const fig_kernel *kernel = &fig_kernel_table[launch->op];
     filling f = {source, NULL, launch, params, relocs};
-    if (launch->node != UINT32_MAX) f.node = &source->view->nodes[launch->node];
+    if (launch->node_count > 0) f.node = &source->view->nodes[launch->node];
     launch->reloc_count = 0;
     for (uint32_t i = 0; i < kernel->field_count; i++)
         put_field(&f, &kernel->fields[i]);

@@ -1,7 +1,8 @@
-/* launch.h: what one node becomes in one bucket: a grid, params, and what is filled in at bind.
+/* launch.h: what nodes become in a bucket: params of a kernel, and what is filled in at bind.
  *
- * Owns the filling of params from the kernel table. Invariant: every address and every bind-time
- * size in params is zero beside exactly one relocation. */
+ * Owns the filling of params from the kernel table. A launch has no grid and no block yet: those
+ * are its family's, which is chosen once its tensors are bound. Invariant: every address and every
+ * bind-time size in params is zero beside exactly one relocation. */
 #ifndef FIG_GRAPHS_LAUNCH_H
 #define FIG_GRAPHS_LAUNCH_H
 
@@ -29,14 +30,18 @@ typedef struct fig_reloc {
 static_assert(sizeof(fig_reloc) == 24, "digest");
 
 typedef struct fig_launch {
-    uint32_t op;   /* fig_op; FIG_OP_CALL has no grid and no params */
-    uint32_t node; /* UINT32_MAX: none (the fetch) */
-    uint32_t grid[3], block[3], shared_bytes;
-    uint32_t params, params_bytes; /* offset: a multiple of 16 */
+    uint32_t op;                   /* fig_op; FIG_OP_CALL has no params */
+    uint32_t node, node_count;     /* those that it serves; of none, the fetch, 0 nodes */
+    uint32_t params, params_bytes; /* offset: a multiple of 64 */
     uint32_t reloc, reloc_count;
     uint32_t split_class; /* UINT32_MAX: none */
 } fig_launch;
-static_assert(sizeof(fig_launch) == 56, "digest");
+static_assert(sizeof(fig_launch) == 32, "digest");
+
+/* Launches [first, first + count) of a bucket. */
+typedef struct fig_launch_range {
+    uint32_t first, count;
+} fig_launch_range;
 
 /* What decides a launch's params beside the node. */
 typedef struct fig_launch_source {

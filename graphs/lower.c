@@ -14,7 +14,7 @@
 #include "planner/size.h"
 #include "planner/status.h"
 
-enum { PARAMS_UNIT = 16 };
+enum { PARAMS_UNIT = 64 }; /* as a tensor map in them wants to lie */
 
 /* ---- Shape ----------------------------------------------------------------------------------- */
 
@@ -118,11 +118,23 @@ int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_targe
 
 /* ---- Launches -------------------------------------------------------------------------------- */
 
-static void make_launch(fig_launch *launch, uint32_t op, uint32_t node, uint32_t split_class) {
-    launch->op = op;
-    launch->node = node;
-    launch->split_class = split_class;
-    if (op != FIG_OP_CALL) launch->params_bytes = fig_kernel_table[op].params_bytes;
+static fig_launch launch_of(uint32_t op) {
+    fig_launch launch = {.op = op, .split_class = UINT32_MAX};
+    if (op != FIG_OP_CALL) launch.params_bytes = fig_kernel_table[op].params_bytes;
+    return launch;
+}
+
+/* Each node becomes one launch of its own. */
+static void make_node_launches(const fig_launch_source *source, fig_lowered *lowered) {
+    const fig_program_view *view = source->view;
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        fig_launch launch = launch_of(view->nodes[n].op);
+        launch.node = n;
+        launch.node_count = 1;
+        launch.split_class = fig_split_classes_index(source->classes, view, &view->nodes[n]);
+        lowered->node_launches[n] = (fig_launch_range){lowered->launch_count, 1};
+        lowered->launches[lowered->launch_count++] = launch;
+    }
 }
 
 /* Sets where each launch's params lie; returns the most relocations that they can have. */
@@ -141,38 +153,30 @@ static fig_status make_launches(const fig_launch_source *source, fig_lowered *lo
     const fig_program_view *view = source->view;
     const uint32_t count = view->node_count + 1;
     lowered->launches = calloc(count, sizeof *lowered->launches);
-    if (lowered->launches == NULL)
+    lowered->node_launches = calloc(count, sizeof *lowered->node_launches);
+    if (lowered->launches == NULL || lowered->node_launches == NULL)
         return fig_fail(FIG_NOMEM, "bucket: %u launches of %zu bytes", count,
                         sizeof *lowered->launches);
-    lowered->launch_count = count;
-    make_launch(&lowered->launches[0], FIG_OP_FETCH, UINT32_MAX, UINT32_MAX);
-    for (uint32_t n = 0; n < view->node_count; n++) {
-        const fig_node *node = &view->nodes[n];
-        make_launch(&lowered->launches[n + 1], node->op, n,
-                    fig_split_classes_index(source->classes, view, node));
-    }
+    lowered->launches[lowered->launch_count++] = launch_of(FIG_OP_FETCH);
+    make_node_launches(source, lowered);
     const uint32_t reloc_limit = lay_out_params(lowered);
-    lowered->params = calloc(1, lowered->params_bytes);
+    lowered->params = aligned_alloc(PARAMS_UNIT, lowered->params_bytes);
     lowered->relocs = calloc(reloc_limit, sizeof *lowered->relocs);
-    if (lowered->params != NULL && lowered->relocs != NULL) return FIG_OK;
-    return fig_fail(FIG_NOMEM, "bucket: %u bytes of params and %u relocations",
-                    lowered->params_bytes, reloc_limit);
+    if (lowered->params == NULL || lowered->relocs == NULL)
+        return fig_fail(FIG_NOMEM, "bucket: %u bytes of params and %u relocations",
+                        lowered->params_bytes, reloc_limit);
+    memset(lowered->params, 0, lowered->params_bytes);
+    return FIG_OK;
 }
 
 static void fill_launches(const fig_launch_source *source, fig_lowered *lowered) {
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         fig_launch *launch = &lowered->launches[i];
-        uint8_t *params = lowered->params + launch->params;
-        fig_launch_shape shape;
         launch->reloc = lowered->reloc_count;
         if (launch->op == FIG_OP_CALL) continue;
-        fig_launch_fill(launch, source, params, lowered->relocs + launch->reloc);
+        fig_launch_fill(launch, source, lowered->params + launch->params,
+                        lowered->relocs + launch->reloc);
         lowered->reloc_count += launch->reloc_count;
-        memset(&shape, 0, sizeof shape);
-        fig_kernel_table[launch->op].shape(params, &shape);
-        memcpy(launch->grid, shape.grid, sizeof launch->grid);
-        memcpy(launch->block, shape.block, sizeof launch->block);
-        launch->shared_bytes = shape.shared_bytes;
     }
 }
 
@@ -220,6 +224,7 @@ fail:
 
 void fig_lower_finish(fig_lowered *lowered) {
     free(lowered->launches);
+    free(lowered->node_launches);
     free(lowered->edges);
     free(lowered->relocs);
     free(lowered->params);

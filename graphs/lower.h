@@ -1,8 +1,9 @@
 /* lower.h: a program, a bucket and a machine's traits in; launches out.
  *
- * Pure: the same input gives the same bytes on every machine, which is why a file stores no launch
- * but a digest of them. Invariant: launch 0 fetches the plan, launch n + 1 does node n, and every
- * other launch comes after launch 0 and, where node 0 makes the plan, after launch 1. */
+ * Pure: the same input gives the same bytes on every machine, so a file stores no launch, only a
+ * digest of them. Invariant: launch 0 fetches the plan and serves no node; the launches behind it
+ * serve the nodes in their order, each node by the launches of one range; and every other launch
+ * comes after launch 0 and, where node 0 makes the plan, after its. */
 #ifndef FIG_GRAPHS_LOWER_H
 #define FIG_GRAPHS_LOWER_H
 
@@ -10,7 +11,8 @@
 
 typedef struct fig_lowered {
     fig_launch *launches;
-    fig_edge *edges; /* between launches; reduced, sorted by (to, from) */
+    fig_launch_range *node_launches; /* [node_count] that serve the node */
+    fig_edge *edges;                 /* between launches; reduced, sorted by (to, from) */
     fig_reloc *relocs;
     uint8_t *params;
     uint32_t launch_count, edge_count, reloc_count, params_bytes;

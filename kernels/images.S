@@ -1,27 +1,32 @@
 /* images.S: the compiled kernels, put into the library as the Makefile made them.
  *
- * Each is a count of bytes, padding to 16, and the bytes: fig_image_data of images.c. The Makefile
- * reads the rows below to know what to compile, and defines FIG_IMAGES where nvcc is there; without
- * it every count is 0. Invariant: nothing here is seen outside the library. */
+ * A row names a file of kernels/, an operation's or one of its families'. Each image is a count of
+ * bytes, padding to 16, and the bytes: fig_image_data of images.c. The Makefile reads the rows
+ * below to know what to compile, and defines FIG_IMAGES where nvcc is there; without it every count
+ * is 0. Invariant: nothing here is seen outside the library. */
 
-.macro data operation, path
+.macro data file, path
     .balign 16
-    .global fig_images_\operation\()_\path
-    .hidden fig_images_\operation\()_\path
-    .type fig_images_\operation\()_\path, %object
-fig_images_\operation\()_\path:
+    .global fig_images_\file\()_\path
+    .hidden fig_images_\file\()_\path
+    .type fig_images_\file\()_\path, %object
+fig_images_\file\()_\path:
     .quad 2f - 1f, 0
 1:
 #ifdef FIG_IMAGES
-    .incbin "build/kernels/\operation\().\path\().fatbin"
+    .incbin "build/kernels/\file\().\path\().fatbin"
 #endif
 2:
-    .size fig_images_\operation\()_\path, . - fig_images_\operation\()_\path
+    .size fig_images_\file\()_\path, . - fig_images_\file\()_\path
 .endm
 
-.macro image operation
-    data \operation, plain
-    data \operation, hopper
+.macro image file
+    data \file, plain
+    data \file, hopper
+.endm
+
+.macro image_hopper file
+    data \file, hopper
 .endm
 
     .section .rodata

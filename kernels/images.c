@@ -1,7 +1,8 @@
-/* images.c: which bytes of the library are the image of which operation.
+/* images.c: which bytes of the library are the image of which family of an operation.
  *
- * Owns the table from operation and path to what images.S has put there. Invariant: a new kernel
- * is a row here and one there, named as its file is. */
+ * Owns the table from family and path to what images.S has put there. Invariant: the families of an
+ * operation stand here in the order of kernels/table.c, and each file named here has its row in
+ * images.S. */
 #include "kernels/images.h"
 
 #include <assert.h>
@@ -13,6 +14,11 @@ typedef struct fig_image_data {
 } fig_image_data;
 static_assert(sizeof(fig_image_data) == 16, "bytes begin at 16, as fatbins want to be aligned");
 
+/* A family that serves on 9.0 alone is declared by DECLARE_HOPPER and stands as ROW_HOPPER; its row
+ * of images.S is an image_hopper. */
+#define DECLARE_HOPPER(file) extern const fig_image_data fig_images_##file##_hopper
+#define ROW_HOPPER(file)                                                                           \
+    { NULL, &fig_images_##file##_hopper }
 #define DECLARE(file)                                                                              \
     extern const fig_image_data fig_images_##file##_plain, fig_images_##file##_hopper
 #define ROW(file)                                                                                  \
@@ -28,21 +34,28 @@ DECLARE(rms_norm);
 DECLARE(merge_states);
 DECLARE(look_ahead);
 
-static const fig_image_data *const table[FIG_OP_KERNEL_COUNT][FIG_IMAGE_PATH_COUNT] = {
-    [FIG_OP_FETCH] = ROW(fetch),
-    [FIG_OP_GATED] = ROW(gated),
-    [FIG_OP_ROPE] = ROW(rope),
-    [FIG_OP_APPEND_KV] = ROW(append_kv),
-    [FIG_OP_ATTENTION] = ROW(attention),
-    [FIG_OP_PLAN] = ROW(planning),
-    [FIG_OP_RMS_NORM] = ROW(rms_norm),
-    [FIG_OP_MERGE_STATES] = ROW(merge_states),
-    [FIG_OP_LOOK_AHEAD] = ROW(look_ahead),
+typedef const fig_image_data *images_of_paths[FIG_IMAGE_PATH_COUNT]; /* NULL: serves there never */
+
+static const images_of_paths table[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT] = {
+    [FIG_OP_FETCH] = {ROW(fetch)},
+    [FIG_OP_GATED] = {ROW(gated)},
+    [FIG_OP_ROPE] = {ROW(rope)},
+    [FIG_OP_APPEND_KV] = {ROW(append_kv)},
+    [FIG_OP_ATTENTION] = {ROW(attention)},
+    [FIG_OP_PLAN] = {ROW(planning)},
+    [FIG_OP_RMS_NORM] = {ROW(rms_norm)},
+    [FIG_OP_MERGE_STATES] = {ROW(merge_states)},
+    [FIG_OP_LOOK_AHEAD] = {ROW(look_ahead)},
 };
 
-fig_image fig_images_of(fig_op op, fig_image_path path) {
-    assert((unsigned)op < FIG_OP_KERNEL_COUNT);
+int32_t fig_images_capability(fig_image_path path) {
+    return path == FIG_IMAGE_HOPPER ? 90 : 80;
+}
+
+fig_image fig_images_of(fig_op op, uint32_t family, fig_image_path path) {
+    assert((unsigned)op < FIG_OP_KERNEL_COUNT && family < FIG_FAMILY_LIMIT);
     assert((unsigned)path < FIG_IMAGE_PATH_COUNT);
-    const fig_image_data *data = table[op][path];
-    return (fig_image){data->count > 0 ? data->bytes : NULL, (size_t)data->count};
+    const fig_image_data *data = table[op][family][path];
+    if (data == NULL || data->count == 0) return (fig_image){NULL, 0};
+    return (fig_image){data->bytes, (size_t)data->count};
 }

@@ -1,8 +1,8 @@
 /* images.h: the compiled kernels, as bytes of the library.
  *
- * An image holds one operation's entry, fig_kernel_<name of its row>, for the chips of its path.
- * Leaves loading to the engine. Invariant: a library has every image or, made without nvcc, none.
- */
+ * An image holds the entries of one family of an operation, for the chips of its path. Leaves
+ * loading to the engine. Invariant: a library made with nvcc has an image of every family for each
+ * path on which the family does not refuse every launch, and one made without has none. */
 #ifndef FIG_KERNELS_IMAGES_H
 #define FIG_KERNELS_IMAGES_H
 
@@ -14,11 +14,15 @@ typedef enum fig_image_path {
     FIG_IMAGE_PATH_COUNT
 } fig_image_path;
 
+/* The compute capability whose features every kernel of the path may use. */
+int32_t fig_images_capability(fig_image_path path);
+
 typedef struct fig_image {
     const void *bytes; /* a fatbin; NULL: there is none */
     size_t count;
 } fig_image;
 
-fig_image fig_images_of(fig_op op, fig_image_path path);
+/* family: its index in the operation's row. */
+fig_image fig_images_of(fig_op op, uint32_t family, fig_image_path path);
 
 #endif

@@ -7,12 +7,20 @@
 #ifndef FIG_KERNELS_PARAMS_H
 #define FIG_KERNELS_PARAMS_H
 
+#include <stdalign.h>
 #include <stddef.h>
 
 #include "planner/plan.h"
 #include "include/figraph.h"
 
 static_assert(sizeof(void *) == 8, "addresses are eight bytes in params");
+
+/* What the driver makes of a fig_tensor_map_recipe, as a kernel reads it from its params. */
+enum { FIG_TENSOR_MAP_RANK_LIMIT = 5 };
+typedef struct fig_tensor_map {
+    alignas(64) uint8_t bytes[128];
+} fig_tensor_map;
+static_assert(sizeof(fig_tensor_map) == 128, "ABI");
 
 /* What the device tells the host, in memory that both see. */
 typedef struct fig_fetch_words {

@@ -1,7 +1,8 @@
 /* table.c: the kernel table.
  *
- * A row names an operation's operands in the order of its nodes and says of each field of its
- * params where the value comes from; the field's place, size and type come from the struct itself.
+ * A row names an operation's operands in the order of its nodes, says of each field of its params
+ * where the value comes from, and lists the families of kernels that may serve it; the field's
+ * place, size and type come from the struct itself.
  * Invariant: the fields of a row cover its params exactly once, in order. */
 #include "kernels/table.h"
 
@@ -17,6 +18,7 @@
              float: FIG_TYPE_F32,                                                                  \
              fig_split_shape: FIG_TYPE_SPLIT,                                                      \
              fig_plan_shape: FIG_TYPE_PLAN_SHAPE,                                                  \
+             fig_tensor_map: FIG_TYPE_TENSOR_MAP,                                                  \
              default: FIG_TYPE_ADDRESS)
 #define FIELD(field, kind, operand, item, divisor)                                                 \
     {#field, offsetof(PARAMS, field), sizeof((PARAMS *)0)->field,                                  \
@@ -46,6 +48,7 @@
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define OPERANDS(array) .operands = array, .operand_count = COUNT(array)
 #define FIELDS(array) .fields = array, .field_count = COUNT(array)
+#define FAMILIES(array) .families = array, .family_count = COUNT(array)
 
 /* ---- fetch */
 
@@ -341,33 +344,47 @@ static const fig_field merge_states_fields[] = {
 };
 #undef PARAMS
 
+/* ---- The families, the most demanding first */
+
+static const fig_family fetch_families[] = {{.name = "general", .shape = fig_fetch_shape}};
+static const fig_family gated_families[] = {{.name = "general", .shape = fig_gated_shape}};
+static const fig_family rope_families[] = {{.name = "general", .shape = fig_rope_shape}};
+static const fig_family append_kv_families[] = {{.name = "general", .shape = fig_append_kv_shape}};
+static const fig_family attention_families[] = {{.name = "scalar", .shape = fig_attention_shape}};
+static const fig_family planning_families[] = {{.name = "general", .shape = fig_planning_shape}};
+static const fig_family rms_norm_families[] = {{.name = "general", .shape = fig_rms_norm_shape}};
+static const fig_family merge_states_families[] = {
+    {.name = "general", .shape = fig_merge_states_shape}};
+static const fig_family look_ahead_families[] = {
+    {.name = "general", .shape = fig_look_ahead_shape}};
+
 /* ---- The table */
 
 const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
     [FIG_OP_FETCH] = {.name = "fetch",
                       FIELDS(fetch_fields),
                       .params_bytes = sizeof(fig_fetch_params),
-                      .shape = fig_fetch_shape,
+                      FAMILIES(fetch_families),
                       .twin = fig_fetch_twin},
     [FIG_OP_GATED] = {.name = "gated",
                       OPERANDS(gated_operands),
                       FIELDS(gated_fields),
                       .params_bytes = sizeof(fig_gated_params),
                       .attribute_bytes = sizeof(fig_gated_attributes),
-                      .shape = fig_gated_shape,
+                      FAMILIES(gated_families),
                       .twin = fig_gated_twin},
     [FIG_OP_ROPE] = {.name = "rope",
                      OPERANDS(rope_operands),
                      FIELDS(rope_fields),
                      .params_bytes = sizeof(fig_rope_params),
                      .attribute_bytes = sizeof(fig_rope_attributes),
-                     .shape = fig_rope_shape,
+                     FAMILIES(rope_families),
                      .twin = fig_rope_twin},
     [FIG_OP_APPEND_KV] = {.name = "append_kv",
                           OPERANDS(append_kv_operands),
                           FIELDS(append_kv_fields),
                           .params_bytes = sizeof(fig_append_kv_params),
-                          .shape = fig_append_kv_shape,
+                          FAMILIES(append_kv_families),
                           .twin = fig_append_kv_twin},
     [FIG_OP_ATTENTION] = {.name = "attention",
                           OPERANDS(attention_operands),
@@ -375,33 +392,38 @@ const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
                           .params_bytes = sizeof(fig_attention_params),
                           .attribute_bytes = sizeof(fig_attention_attributes),
                           .split = 1,
-                          .shape = fig_attention_shape,
+                          FAMILIES(attention_families),
                           .twin = fig_attention_twin},
     [FIG_OP_PLAN] = {.name = "plan",
                      OPERANDS(plan_operands),
                      FIELDS(plan_fields),
                      .params_bytes = sizeof(fig_plan_params),
-                     .shape = fig_planning_shape,
+                     FAMILIES(planning_families),
                      .twin = fig_planning_twin},
     [FIG_OP_RMS_NORM] = {.name = "rms_norm",
                          OPERANDS(rms_norm_operands),
                          FIELDS(rms_norm_fields),
                          .params_bytes = sizeof(fig_rms_norm_params),
                          .attribute_bytes = sizeof(fig_rms_norm_attributes),
-                         .shape = fig_rms_norm_shape,
+                         FAMILIES(rms_norm_families),
                          .twin = fig_rms_norm_twin},
     [FIG_OP_MERGE_STATES] = {.name = "merge_states",
                              OPERANDS(merge_states_operands),
                              FIELDS(merge_states_fields),
                              .params_bytes = sizeof(fig_merge_states_params),
-                             .shape = fig_merge_states_shape,
+                             FAMILIES(merge_states_families),
                              .twin = fig_merge_states_twin},
     [FIG_OP_LOOK_AHEAD] = {.name = "look_ahead",
                            FIELDS(look_ahead_fields),
                            .params_bytes = sizeof(fig_look_ahead_params),
-                           .shape = fig_look_ahead_shape,
+                           FAMILIES(look_ahead_families),
                            .twin = fig_look_ahead_twin},
 };
+
+const fig_family *fig_table_families(fig_op op, uint32_t *count) {
+    *count = fig_kernel_table[op].family_count;
+    return fig_kernel_table[op].families;
+}
 
 const char *fig_table_op_name(uint32_t op) {
     if (op == FIG_OP_CALL) return "call";

@@ -1,8 +1,10 @@
-/* table.h: every operation as data: its operands, its params field by field, its grid and its twin.
+/* table.h: every operation as data: its operands, its params field by field, its twin and the
+ * families of kernels that may do its work.
  *
  * Lowering fills params from the field table alone, inspection prints by it, and its hash is the
- * kernel's ABI. A new operation is a row here, not a branch elsewhere. Invariant: the fields of a
- * row cover its params exactly once, in order. */
+ * kernel's ABI. A new operation is a row here, and a faster kernel for some machines a family of
+ * that row; neither is a branch elsewhere. Invariant: the fields of a row cover its params exactly
+ * once, in order, and the last family of a row serves every launch. */
 #ifndef FIG_KERNELS_TABLE_H
 #define FIG_KERNELS_TABLE_H
 
@@ -24,6 +26,7 @@ typedef enum fig_op {
 } fig_op;
 
 enum { FIG_OPERAND_LIMIT = 32, FIG_PARAMS_LIMIT = 4096, FIG_ATTRIBUTE_LIMIT = 512 };
+enum { FIG_FAMILY_LIMIT = 4, FIG_ENTRY_BYTES = 64 };
 
 enum { FIG_ACCESS_READ = 1, FIG_ACCESS_WRITE = 2 };
 typedef struct fig_operand {
@@ -54,7 +57,9 @@ typedef enum fig_field_kind {
     FIG_FIELD_RING_STATE,   /* address of the device's fig_fetch_state */
     FIG_FIELD_RING_WORDS,   /* address */
     FIG_FIELD_RING_SLOTS,   /* slot count */
-    FIG_FIELD_RING_BYTES    /* bytes of a slot */
+    FIG_FIELD_RING_BYTES,   /* bytes of a slot */
+    FIG_FIELD_TENSOR_MAP    /* number `item` of the family that serves; only a GPU's device fills it
+                               in, and where that family has none it stays zero */
 } fig_field_kind;
 
 typedef enum fig_plan_section {
@@ -78,7 +83,8 @@ typedef enum fig_field_type {
     FIG_TYPE_U32,
     FIG_TYPE_F32,
     FIG_TYPE_SPLIT,
-    FIG_TYPE_PLAN_SHAPE
+    FIG_TYPE_PLAN_SHAPE,
+    FIG_TYPE_TENSOR_MAP
 } fig_field_type;
 
 typedef struct fig_field {
@@ -92,15 +98,50 @@ typedef struct fig_launch_shape {
     uint32_t grid[3], block[3], shared_bytes;
 } fig_launch_shape;
 
+/* What cuTensorMapEncodeTiled is asked for; dimensions stand from the innermost out. Elements are
+ * not interleaved, every element of a box is read, and what lies outside the tensor reads as 0. */
+typedef struct fig_tensor_map_recipe {
+    uint64_t address;                         /* a multiple of 16 */
+    uint32_t dtype;                           /* fig_dtype; one of 8 bits is read as bytes */
+    uint32_t rank;                            /* 1 to FIG_TENSOR_MAP_RANK_LIMIT */
+    uint64_t dims[FIG_TENSOR_MAP_RANK_LIMIT]; /* [rank] */
+    uint64_t strides_bytes[FIG_TENSOR_MAP_RANK_LIMIT]; /* [rank]; of dims[0] it is not read */
+    uint32_t box[FIG_TENSOR_MAP_RANK_LIMIT];           /* [rank] */
+    uint32_t swizzle_bytes;                            /* 0, 32, 64 or 128 */
+} fig_tensor_map_recipe;
+
+/* One way to do an operation's work. The families of an operation share its params, its twin and
+ * the meaning of its grid, so that which of them serves decides the block, the shared bytes and the
+ * entry alone. They are asked in order when a launch is prepared, and the first that does not
+ * refuse serves.
+ *
+ * Inspection and lowering ask before anything is bound: addresses, strides and extents are then 0,
+ * which no function here may take for a fault. */
+typedef struct fig_family {
+    const char *name; /* "scalar" */
+    /* NULL: it serves such a launch. Else why it does not, as what follows "it needs": "compute
+     * capability 9.0". traits->compute_capability is what the images in use are compiled for: 90
+     * where they may use all that 9.0 alone has, 80 for every other GPU, 0 on the host. The whole
+     * function is absent in the last family of a row. */
+    const char *(*refuses)(const void *params, const fig_traits *traits);
+    /* Grid, block and dynamic shared memory of a launch. */
+    void (*shape)(const void *params, fig_launch_shape *shape);
+    /* The entry in the family's image that takes such a launch. NULL: there is only one, named
+     * fig_kernel_<name of the operation>. */
+    void (*entry)(const void *params, char name[FIG_ENTRY_BYTES]);
+    /* How tensor map `item` of such a launch is made. NULL: the family has none. */
+    void (*map)(const void *params, uint32_t item, fig_tensor_map_recipe *recipe);
+} fig_family;
+
 typedef struct fig_kernel {
-    const char *name; /* "rope": the device entry is fig_kernel_rope */
+    const char *name; /* "rope" */
     const fig_operand *operands;
     const fig_field *fields;
+    const fig_family *families; /* [family_count] */
     uint16_t operand_count, field_count;
     uint16_t params_bytes, attribute_bytes;
-    uint8_t split; /* 1: its node belongs to a split class */
-    /* Grid and block of a launch with these params, relocated words still zero. */
-    void (*shape)(const void *params, fig_launch_shape *shape);
+    uint8_t family_count; /* 1 to FIG_FAMILY_LIMIT */
+    uint8_t split;        /* 1: its node belongs to a split class */
     /* One block. Blocks of a launch may run in any order, one at a time. */
     void (*twin)(const void *params, const uint32_t block[3]);
 } fig_kernel;
@@ -170,6 +211,9 @@ typedef struct fig_rms_norm_attributes {
     float epsilon, weight_offset;
 } fig_rms_norm_attributes;
 
+/* [*count] the operation's. families.c alone reads them, and what a test puts before them it calls
+ * in place of this. */
+const fig_family *fig_table_families(fig_op op, uint32_t *count);
 /* "rope" or "call"; NULL for a number that no operation has. */
 const char *fig_table_op_name(uint32_t op);
 

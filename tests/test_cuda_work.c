@@ -53,7 +53,7 @@ static void a_kernel_without_an_image_is_refused_by_name(void **state) {
     fig_cuda_bench_open(&b, NULL);
     fake->no_images = 1;
     assert_int_equal(api->graph_kernel(b.dev, b.graph, &launch, none), FIG_UNSUPPORTED);
-    check_message("cuda device: this library has no image of gated");
+    check_message("cuda device: this library has no image of gated, family general");
     fig_cuda_bench_close(&b);
 }
 
@@ -74,8 +74,9 @@ static void shared_memory_is_asked_for_once_and_within_the_chip(void **state) {
     }
     launch.shared_bytes = 98977;
     assert_int_equal(api->graph_kernel(b.dev, b.graph, &launch, none), FIG_UNSUPPORTED);
-    check_message("cuda device: fetch needs 98977 + 1024 bytes of shared memory in a block, GPU 0 "
-                  "of compute capability 9.0 has 100000");
+    check_message(
+        "cuda device: fig_kernel_fetch needs 98977 + 1024 bytes of shared memory in a block, GPU 0 "
+        "of compute capability 9.0 has 100000");
     fig_cuda_bench_close(&b);
 }
 

@@ -45,7 +45,11 @@ static void ground_finish(ground *g) {
 
 static void fill(ground *g, fig_op op, uint32_t node) {
     const fig_launch_source source = {g->view, &g->classes, &g->workspace, &g->shape};
-    g->launch = (fig_launch){.op = op, .node = node, .params = 32, .split_class = UINT32_MAX};
+    g->launch = (fig_launch){.op = op,
+                             .node = node,
+                             .node_count = node != UINT32_MAX,
+                             .params = 32,
+                             .split_class = UINT32_MAX};
     if (fig_kernel_table[op].split) g->launch.split_class = 0;
     memset(g->params, 0, sizeof g->params);
     fig_launch_fill(&g->launch, &source, g->params, g->relocs);

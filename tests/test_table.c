@@ -1,5 +1,6 @@
 /* test_table.c: the kernel table says of every byte of every params what it is, once. */
 #include <setjmp.h>
+#include <stdalign.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,9 +63,9 @@ static void attributes_are_read_exactly_once_in_order(void **state) {
 
 static void check_type(const fig_kernel *kernel, const fig_field *field) {
     static const uint16_t bytes[] = {
-        [FIG_TYPE_ADDRESS] = 8,     [FIG_TYPE_I64] = 8, [FIG_TYPE_I32] = 4,
-        [FIG_TYPE_U32] = 4,         [FIG_TYPE_F32] = 4, [FIG_TYPE_SPLIT] = 32,
-        [FIG_TYPE_PLAN_SHAPE] = 188};
+        [FIG_TYPE_ADDRESS] = 8,      [FIG_TYPE_I64] = 8,         [FIG_TYPE_I32] = 4,
+        [FIG_TYPE_U32] = 4,          [FIG_TYPE_F32] = 4,         [FIG_TYPE_SPLIT] = 32,
+        [FIG_TYPE_PLAN_SHAPE] = 188, [FIG_TYPE_TENSOR_MAP] = 128};
     /* By kind; 0xff: whatever the attribute is. */
     static const uint8_t types[] = {[FIG_FIELD_ZERO] = FIG_TYPE_U32,
                                     [FIG_FIELD_ADDRESS] = FIG_TYPE_ADDRESS,
@@ -86,9 +87,11 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_RING_STATE] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING_WORDS] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING_SLOTS] = FIG_TYPE_U32,
-                                    [FIG_FIELD_RING_BYTES] = FIG_TYPE_U32};
+                                    [FIG_FIELD_RING_BYTES] = FIG_TYPE_U32,
+                                    [FIG_FIELD_TENSOR_MAP] = FIG_TYPE_TENSOR_MAP};
     assert_true(field->kind < sizeof types && field->type < sizeof bytes / sizeof bytes[0]);
     uint8_t type = types[field->kind] == 0xff ? field->type : types[field->kind];
+    if (type == FIG_TYPE_TENSOR_MAP) assert_int_equal(field->offset % alignof(fig_tensor_map), 0);
     if (field->bytes != bytes[field->type] || field->type != type)
         fail_msg("%s.%s: kind %u has type %u of %u bytes", kernel->name, field->name, field->kind,
                  field->type, field->bytes);
@@ -332,16 +335,17 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
                                                [FIG_OP_MERGE_STATES] = &merge,
                                                [FIG_OP_LOOK_AHEAD] = &look_ahead};
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
-        fig_launch_shape shape;
-        memset(&shape, 0xff, sizeof shape);
-        fig_kernel_table[op].shape(params[op], &shape);
-        assert_int_equal(shape.grid[0], grids[op]);
-        assert_int_equal(shape.grid[1], 1);
-        assert_int_equal(shape.grid[2], 1);
-        assert_true(shape.block[0] >= 32 && shape.block[0] <= 1024 && shape.block[0] % 32 == 0);
-        assert_int_equal(shape.block[1], 1);
-        assert_int_equal(shape.block[2], 1);
-        assert_int_equal(shape.shared_bytes, 0);
+        for (int i = 0; i < fig_kernel_table[op].family_count; i++) {
+            fig_launch_shape shape;
+            memset(&shape, 0xff, sizeof shape);
+            fig_kernel_table[op].families[i].shape(params[op], &shape);
+            assert_int_equal(shape.grid[0], grids[op]);
+            assert_int_equal(shape.grid[1], 1);
+            assert_int_equal(shape.grid[2], 1);
+            assert_true(shape.block[0] >= 32 && shape.block[0] <= 1024 && shape.block[0] % 32 == 0);
+            assert_int_equal(shape.block[1], 1);
+            assert_int_equal(shape.block[2], 1);
+        }
     }
 }
 

@@ -76,7 +76,15 @@ enum {
     FIG_CU_CAPTURE_SET_DEPENDENCIES = 1,
     FIG_CU_OBJECT_NO_DESTRUCTOR_SYNC = 1, /* must be said */
     FIG_CU_OBJECT_MOVE = 1,
-    FIG_CU_EDGE_FULL = 0, /* as type and as port: the node has ended */
+    FIG_CU_TENSOR_U8 = 0,
+    FIG_CU_TENSOR_I32 = 3,
+    FIG_CU_TENSOR_F16 = 6,
+    FIG_CU_TENSOR_F32 = 7,
+    FIG_CU_TENSOR_BF16 = 9,
+    FIG_CU_TENSOR_NOT_INTERLEAVED = 0,
+    FIG_CU_TENSOR_PROMOTE_256 = 3, /* bytes that go to L2 at once */
+    FIG_CU_TENSOR_FILL_ZERO = 0,   /* outside of the tensor */
+    FIG_CU_EDGE_FULL = 0,          /* as type and as port: the node has ended */
     FIG_CU_EDGE_PROGRAMMATIC = 1,
     FIG_CU_LEGACY_STREAM =
         1 /* no per-thread variants of entries, whatever the caller is built as */
@@ -132,6 +140,10 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(MemHostUnregister, 4000, (void *))                                                           \
     X(MemsetD8Async, 3020, (fig_cu_address, unsigned char, size_t, fig_cu_stream))                 \
     X(MemcpyAsync, 4000, (fig_cu_address, fig_cu_address, size_t, fig_cu_stream))                  \
+    X(TensorMapEncodeTiled, 12000,                                                                 \
+      (void *, unsigned int, uint32_t, void *, const uint64_t *, const uint64_t *,                 \
+       const uint32_t *, const uint32_t *, unsigned int, unsigned int, unsigned int,               \
+       unsigned int))                                                                              \
     X(StreamCreate, 2000, (fig_cu_stream *, unsigned int))                                         \
     X(StreamDestroy, 4000, (fig_cu_stream))                                                        \
     X(StreamGetCtx, 9020, (fig_cu_stream, fig_cu_context *))                                       \
@@ -181,13 +193,14 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(GraphExecDestroy, 10000, (fig_cu_exec))                                                      \
     X(GraphExecKernelNodeSetParams, 12000,                                                         \
       (fig_cu_exec, fig_cu_node, const fig_cu_kernel_params *))                                    \
+    X(GraphUpload, 11010, (fig_cu_exec, fig_cu_stream))                                            \
     X(GraphLaunch, 10000, (fig_cu_exec, fig_cu_stream))
 
 typedef struct fig_cuda_api {
     int version;    /* the driver's, 12080 for CUDA 12.8; 0: closed */
     int is_missing; /* 1: closed because this machine has no such library */
     /* fig_images_of; beside the driver because a test that plays the one plays the other. */
-    fig_image (*image)(fig_op op, fig_image_path path);
+    fig_image (*image)(fig_op op, uint32_t family, fig_image_path path);
 #define FIG_CUDA_API_MEMBER(name, since, parameters) fig_cu_result(*name) parameters;
     FIG_CUDA_API_ENTRIES(FIG_CUDA_API_MEMBER)
 #undef FIG_CUDA_API_MEMBER

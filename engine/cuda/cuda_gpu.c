@@ -167,7 +167,7 @@ fig_status fig_cuda_gpu_look(fig_cuda_gpu *gpu, int ordinal, int plain) {
 
 fig_status fig_cuda_gpu_find(fig_cuda_gpu *gpu, int ordinal, int plain) {
     /* First, so that a library without images never wakes a driver. */
-    if (fig_cuda_api_table()->image(FIG_OP_FETCH, FIG_IMAGE_PLAIN).bytes == NULL)
+    if (fig_cuda_api_table()->image(FIG_OP_FETCH, 0, FIG_IMAGE_PLAIN).bytes == NULL)
         return fig_fail(FIG_NO_DEVICE,
                         "cuda device: this library has no kernels for a GPU: it was built without "
                         "nvcc");

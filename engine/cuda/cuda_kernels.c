@@ -1,86 +1,128 @@
-/* cuda_kernels.c: load an image, look at what it holds, and let it have the memory it asks for.
+/* cuda_kernels.c: load an image, find an entry in it, and let that have the memory it asks for.
  *
- * Invariant: an image is kept only once its kernel has been found and its params have been seen to
- * be those of the table, so what is loaded is checked. */
+ * Invariant: an entry is kept only once its params have been seen to be those of the table, so what
+ * is handed out is checked. */
 #include "engine/cuda/cuda_kernels.h"
 
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "planner/status.h"
 
 /* What a launch may use without being allowed to, static and dynamic together, on every chip. */
 enum { FREE_SHARED_BYTES = 48 * 1024 };
 
+struct fig_cuda_kernel {
+    char name[FIG_ENTRY_BYTES];
+    fig_cu_kernel kernel;
+    uint32_t static_bytes;  /* of shared memory, that the kernel has without asking */
+    uint32_t dynamic_bytes; /* most that a launch may ask for */
+    fig_cuda_kernel *next;
+};
+
 /* An image compiled from other params than the table's would read past the end of ours. */
-static fig_status check_params(fig_cuda_gpu *gpu, fig_op op, fig_cu_kernel kernel) {
+static fig_status check_params(fig_cuda_gpu *gpu, const fig_cuda_kernel_wish *wish,
+                               fig_cu_kernel kernel) {
     size_t offset = 0, bytes = 0, ignored;
-    const fig_kernel *row = &fig_kernel_table[op];
+    const uint32_t expected = fig_kernel_table[wish->op].params_bytes;
     CU_TRY(gpu, KernelGetParamInfo, kernel, 0, &offset, &bytes);
-    if (offset != 0 || bytes != row->params_bytes)
-        return fig_fail(FIG_DRIVER,
-                        "cuda device: fig_kernel_%s takes %zu bytes at %zu, its params are %u",
-                        row->name, bytes, offset, row->params_bytes);
+    if (offset != 0 || bytes != expected)
+        return fig_fail(FIG_DRIVER, "cuda device: %s takes %zu bytes at %zu, its params are %u",
+                        wish->entry, bytes, offset, expected);
     fig_cu_result result = gpu->cu->KernelGetParamInfo(kernel, 1, &offset, &ignored);
     if (result == FIG_CU_INVALID_VALUE) return FIG_OK;
     if (result != FIG_CU_SUCCESS) return fig_cuda_gpu_refuse(gpu, result, "cuKernelGetParamInfo");
-    return fig_fail(FIG_DRIVER, "cuda device: fig_kernel_%s takes more than its params", row->name);
+    return fig_fail(FIG_DRIVER, "cuda device: %s takes more than its params", wish->entry);
 }
 
-static fig_status find_kernel(fig_cuda_gpu *gpu, fig_op op, fig_cuda_kernel *held) {
-    char name[64];
+static fig_status look_up(fig_cuda_gpu *gpu, fig_cu_library library,
+                          const fig_cuda_kernel_wish *wish, fig_cuda_kernel *found) {
     int static_bytes = 0;
-    snprintf(name, sizeof name, "fig_kernel_%s", fig_kernel_table[op].name);
-    CU_TRY(gpu, LibraryGetKernel, &held->kernel, held->library, name);
-    FIG_TRY(check_params(gpu, op, held->kernel));
-    CU_TRY(gpu, KernelGetAttribute, &static_bytes, FIG_CU_KERNEL_STATIC_SHARED_BYTES, held->kernel,
+    memcpy(found->name, wish->entry, sizeof found->name);
+    CU_TRY(gpu, LibraryGetKernel, &found->kernel, library, found->name);
+    FIG_TRY(check_params(gpu, wish, found->kernel));
+    CU_TRY(gpu, KernelGetAttribute, &static_bytes, FIG_CU_KERNEL_STATIC_SHARED_BYTES, found->kernel,
            gpu->device);
-    held->static_bytes = (uint32_t)static_bytes;
-    if (held->static_bytes < FREE_SHARED_BYTES)
-        held->dynamic_bytes = FREE_SHARED_BYTES - held->static_bytes;
+    found->static_bytes = (uint32_t)static_bytes;
+    if (found->static_bytes < FREE_SHARED_BYTES)
+        found->dynamic_bytes = FREE_SHARED_BYTES - found->static_bytes;
     return FIG_OK;
 }
 
-static fig_status load(fig_cuda_gpu *gpu, fig_op op, fig_cuda_kernel *held) {
-    fig_image image = gpu->cu->image(op, gpu->path);
-    if (image.bytes == NULL)
-        return fig_fail(FIG_UNSUPPORTED, "cuda device: this library has no image of %s",
-                        fig_kernel_table[op].name);
-    fig_cu_library library;
-    CU_TRY(gpu, LibraryLoadData, &library, image.bytes, NULL, NULL, 0, NULL, NULL, 0);
-    held->library = library;
-    fig_status status = find_kernel(gpu, op, held);
-    if (status == FIG_OK) return FIG_OK;
-    gpu->cu->LibraryUnload(held->library);
-    *held = (fig_cuda_kernel){0};
-    return status;
+static fig_status find_entry(fig_cuda_gpu *gpu, fig_cuda_image *image,
+                             const fig_cuda_kernel_wish *wish, fig_cuda_kernel **out) {
+    for (*out = image->entries; *out != NULL; *out = (*out)->next)
+        if (strcmp((*out)->name, wish->entry) == 0) return FIG_OK;
+    fig_cuda_kernel *found = calloc(1, sizeof *found);
+    if (found == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *found);
+    fig_status status = look_up(gpu, image->library, wish, found);
+    if (status != FIG_OK) {
+        free(found);
+        return status;
+    }
+    found->next = image->entries;
+    image->entries = found;
+    *out = found;
+    return FIG_OK;
 }
 
-fig_status fig_cuda_kernels_take(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu, fig_op op,
-                                 uint32_t shared_bytes, fig_cu_kernel *kernel) {
-    fig_cuda_kernel *held = &kernels->loaded[op];
-    *kernel = NULL;
-    if (held->library == NULL) FIG_TRY(load(gpu, op, held));
-    if (shared_bytes > held->dynamic_bytes) {
-        if ((uint64_t)shared_bytes + held->static_bytes > (uint64_t)gpu->traits.shared_bytes)
-            return fig_fail(FIG_UNSUPPORTED,
-                            "cuda device: %s needs %" PRIu32 " + %" PRIu32
-                            " bytes of shared memory "
-                            "in a block, GPU %d of compute capability %d.%d has %d",
-                            fig_kernel_table[op].name, shared_bytes, held->static_bytes,
-                            gpu->ordinal, gpu->traits.compute_capability / 10,
-                            gpu->traits.compute_capability % 10, gpu->traits.shared_bytes);
-        CU_TRY(gpu, KernelSetAttribute, FIG_CU_KERNEL_DYNAMIC_SHARED_BYTES, (int)shared_bytes,
-               held->kernel, gpu->device);
-        held->dynamic_bytes = shared_bytes;
+static void unload(const fig_cuda_gpu *gpu, fig_cuda_image *image) {
+    while (image->entries != NULL) {
+        fig_cuda_kernel *entry = image->entries;
+        image->entries = entry->next;
+        free(entry);
     }
-    *kernel = held->kernel;
+    if (image->library != NULL) gpu->cu->LibraryUnload(image->library);
+    *image = (fig_cuda_image){0};
+}
+
+static fig_status load(fig_cuda_gpu *gpu, const fig_cuda_kernel_wish *wish, fig_cuda_image *image) {
+    fig_image bytes = gpu->cu->image(wish->op, wish->family, gpu->path);
+    if (bytes.bytes == NULL)
+        return fig_fail(FIG_UNSUPPORTED, "cuda device: this library has no image of %s, family %s",
+                        fig_kernel_table[wish->op].name,
+                        fig_families_of(wish->op, wish->family)->name);
+    fig_cu_library library;
+    CU_TRY(gpu, LibraryLoadData, &library, bytes.bytes, NULL, NULL, 0, NULL, NULL, 0);
+    image->library = library;
+    return FIG_OK;
+}
+
+static fig_status allow_shared(fig_cuda_gpu *gpu, const fig_cuda_kernel_wish *wish,
+                               fig_cuda_kernel *entry) {
+    const uint32_t bytes = wish->shared_bytes;
+    if (bytes <= entry->dynamic_bytes) return FIG_OK;
+    if ((uint64_t)bytes + entry->static_bytes > (uint64_t)gpu->traits.shared_bytes)
+        return fig_fail(FIG_UNSUPPORTED,
+                        "cuda device: %s needs %" PRIu32 " + %" PRIu32 " bytes of shared memory "
+                        "in a block, GPU %d of compute capability %d.%d has %d",
+                        entry->name, bytes, entry->static_bytes, gpu->ordinal,
+                        gpu->traits.compute_capability / 10, gpu->traits.compute_capability % 10,
+                        gpu->traits.shared_bytes);
+    CU_TRY(gpu, KernelSetAttribute, FIG_CU_KERNEL_DYNAMIC_SHARED_BYTES, (int)bytes, entry->kernel,
+           gpu->device);
+    entry->dynamic_bytes = bytes;
+    return FIG_OK;
+}
+
+/* An image whose first entry is not what it should be is not kept. */
+fig_status fig_cuda_kernels_take(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
+                                 const fig_cuda_kernel_wish *wish, fig_cu_kernel *kernel) {
+    fig_cuda_image *image = &kernels->images[wish->op][wish->family];
+    fig_cuda_kernel *entry = NULL;
+    *kernel = NULL;
+    if (image->library == NULL) FIG_TRY(load(gpu, wish, image));
+    fig_status status = find_entry(gpu, image, wish, &entry);
+    if (status != FIG_OK && image->entries == NULL) unload(gpu, image);
+    FIG_TRY(status);
+    FIG_TRY(allow_shared(gpu, wish, entry));
+    *kernel = entry->kernel;
     return FIG_OK;
 }
 
 void fig_cuda_kernels_finish(fig_cuda_kernels *kernels, const fig_cuda_gpu *gpu) {
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++)
-        if (kernels->loaded[op].library != NULL)
-            gpu->cu->LibraryUnload(kernels->loaded[op].library);
-    *kernels = (fig_cuda_kernels){0};
+        for (int family = 0; family < FIG_FAMILY_LIMIT; family++)
+            unload(gpu, &kernels->images[op][family]);
 }

@@ -6,9 +6,11 @@
 #include "engine/cuda/cuda_work.h"
 
 #include <inttypes.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/cuda/cuda_maps.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
@@ -89,22 +91,23 @@ static void keep_next(fig_cuda_work *work, const fig_cuda_node *node, int aside,
 
 /* The driver copies params before it returns, and takes them by a pointer that is not const. */
 typedef struct params_copy {
-    _Alignas(16) uint8_t bytes[FIG_PARAMS_LIMIT];
+    alignas(64) uint8_t bytes[FIG_PARAMS_LIMIT];
     void *pointer;
 } params_copy;
 
-static fig_cu_kernel_params driver_params(const fig_cuda_gpu *gpu, const fig_cuda_node *node,
-                                          const void *params, params_copy *copy) {
+static fig_status make_driver_params(fig_cuda_gpu *gpu, const fig_cuda_node *node,
+                                     const void *params, params_copy *copy,
+                                     fig_cu_kernel_params *out) {
     assert(node->params_bytes <= FIG_PARAMS_LIMIT);
     memcpy(copy->bytes, params, node->params_bytes);
     copy->pointer = copy->bytes;
-    fig_cu_kernel_params out = {.shared_bytes = node->shared_bytes,
-                                .params = &copy->pointer,
-                                .kernel = node->kernel,
-                                .context = gpu->context};
-    memcpy(out.grid, node->grid, sizeof out.grid);
-    memcpy(out.block, node->block, sizeof out.block);
-    return out;
+    *out = (fig_cu_kernel_params){.shared_bytes = node->shared_bytes,
+                                  .params = &copy->pointer,
+                                  .kernel = node->kernel,
+                                  .context = gpu->context};
+    memcpy(out->grid, node->grid, sizeof out->grid);
+    memcpy(out->block, node->block, sizeof out->block);
+    return fig_cuda_maps_fill(gpu, node->op, node->family, copy->bytes);
 }
 
 /* Both ends of a programmatic edge are kernels of ours: no one else is known to wait before it
@@ -127,16 +130,21 @@ static fig_status add_edges(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu
 
 fig_status fig_cuda_work_kernel(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda_kernels *kernels,
                                 const fig_dev_launch *launch, fig_dev_after after) {
-    fig_cuda_node node = {.shared_bytes = launch->shared_bytes,
+    fig_cuda_node node = {.op = launch->op,
+                          .family = launch->family,
+                          .shared_bytes = launch->shared_bytes,
                           .params_bytes = launch->params_bytes};
+    fig_cuda_kernel_wish wish = {launch->op, launch->family, {0}, launch->shared_bytes};
     size_t programmatic_count;
     params_copy copy;
+    fig_cu_kernel_params params;
     fig_cuda_lane_place place;
     memcpy(node.grid, launch->grid, sizeof node.grid);
     memcpy(node.block, launch->block, sizeof node.block);
     FIG_TRY(reserve(work));
-    FIG_TRY(fig_cuda_kernels_take(kernels, gpu, launch->op, launch->shared_bytes, &node.kernel));
-    const fig_cu_kernel_params params = driver_params(gpu, &node, launch->params, &copy);
+    fig_families_entry(launch->op, launch->family, launch->params, wish.entry);
+    FIG_TRY(fig_cuda_kernels_take(kernels, gpu, &wish, &node.kernel));
+    FIG_TRY(make_driver_params(gpu, &node, launch->params, &copy, &params));
     CU_TRY(gpu, GraphAddKernelNode, &node.node, work->graph, NULL, 0, &params);
     after = place_next(work, after, launch->aside, &place);
     fig_status status = add_edges(work, gpu, node.node, after, &programmatic_count);
@@ -282,9 +290,10 @@ fig_status fig_cuda_work_instantiate(fig_cuda_work *work, fig_cuda_gpu *gpu, fig
 fig_status fig_cuda_work_patch(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu_exec exec,
                                uint32_t node, const void *params, size_t params_bytes) {
     params_copy copy;
+    fig_cu_kernel_params changed;
     assert(node < work->node_count && work->nodes[node].kernel != NULL);
     assert(params_bytes == work->nodes[node].params_bytes);
-    const fig_cu_kernel_params changed = driver_params(gpu, &work->nodes[node], params, &copy);
+    FIG_TRY(make_driver_params(gpu, &work->nodes[node], params, &copy, &changed));
     CU_TRY(gpu, GraphExecKernelNodeSetParams, exec, work->nodes[node].node, &changed);
     return FIG_OK;
 }

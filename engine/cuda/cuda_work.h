@@ -16,6 +16,8 @@
 typedef struct fig_cuda_node {
     fig_cu_node node;
     fig_cu_kernel kernel; /* NULL: a call; `node` is empty and comes after all that it captured */
+    fig_op op;            /* of a kernel, as is all below */
+    uint32_t family;
     uint32_t grid[3], block[3], shared_bytes;
     size_t params_bytes;
 } fig_cuda_node;

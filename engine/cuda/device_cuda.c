@@ -82,8 +82,9 @@ static void cuda_close(fig_dev *dev) {
 /* Loads the one kernel that every graph has, to see that this driver takes the library's code: it
  * refuses code of a compiler that is newer than itself. */
 static fig_status try_images(fig_dev *dev) {
+    const fig_cuda_kernel_wish fetch = {.op = FIG_OP_FETCH, .entry = "fig_kernel_fetch"};
     fig_cu_kernel kernel;
-    fig_status status = fig_cuda_kernels_take(&dev->kernels, &dev->gpu, FIG_OP_FETCH, 0, &kernel);
+    fig_status status = fig_cuda_kernels_take(&dev->kernels, &dev->gpu, &fetch, &kernel);
     if (status != FIG_DRIVER) return status;
     return fig_fail(FIG_NO_DEVICE,
                     "cuda device: the driver, of CUDA %d.%d, does not take the kernels: %s",
@@ -123,6 +124,11 @@ static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
 
 static void cuda_read_traits(const fig_dev *dev, fig_traits *traits) {
     *traits = dev->gpu.traits;
+}
+
+static void cuda_read_kernel_traits(const fig_dev *dev, fig_traits *traits) {
+    *traits = dev->gpu.traits;
+    traits->compute_capability = fig_images_capability(dev->gpu.path);
 }
 
 static fig_status cuda_bind_thread(const fig_dev *dev) {
@@ -559,6 +565,7 @@ const fig_device_api fig_device_cuda = {
     .open = cuda_open,
     .close = cuda_close,
     .read_traits = cuda_read_traits,
+    .read_kernel_traits = cuda_read_kernel_traits,
     .bind_thread = cuda_bind_thread,
     .allocate = cuda_allocate,
     .release = cuda_release,

@@ -436,6 +436,7 @@ const fig_device_api fig_device_host = {
     .open = host_open,
     .close = host_close,
     .read_traits = host_read_traits,
+    .read_kernel_traits = host_read_traits,
     .bind_thread = host_bind_thread,
     .allocate = host_allocate,
     .release = host_release,

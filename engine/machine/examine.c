@@ -14,6 +14,7 @@
 #include "engine/machine/ping.h"
 #include "engine/machine/placement.h"
 #include "include/figraph_unstable.h"
+#include "kernels/families.h"
 #include "planner/status.h"
 
 enum { TEXT_LIMIT = 640, SUBJECT_LIMIT = 32, PINNED_BYTES = 1 << 20 };
@@ -74,12 +75,19 @@ static const char *plural(int32_t count) {
 
 /* ---- Library and driver -------------------------------------------------------------------- */
 
+static int count_images(void) {
+    const fig_cuda_api *cu = fig_cuda_api_table();
+    int count = 0;
+    for (fig_op op = 0; op < FIG_OP_KERNEL_COUNT; op++)
+        for (uint32_t family = 0; fig_families_of(op, family) != NULL; family++)
+            for (fig_image_path path = 0; path < FIG_IMAGE_PATH_COUNT; path++)
+                count += cu->image(op, family, path).bytes != NULL;
+    return count;
+}
+
 static void examine_library(const examination *e) {
     const int32_t version = fig_version();
-    int count = 0;
-    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++)
-        for (int path = 0; path < FIG_IMAGE_PATH_COUNT; path++)
-            count += fig_cuda_api_table()->image((fig_op)op, (fig_image_path)path).bytes != NULL;
+    const int count = count_images();
     char name[SUBJECT_LIMIT];
     snprintf(name, sizeof name, "libfigraph %d.%d.%d", (int)(version / 10000),
              (int)(version / 100 % 100), (int)(version % 100));

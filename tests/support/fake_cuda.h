@@ -52,10 +52,13 @@ typedef struct fig_fake_cuda {
     uint64_t memory_used; /* of the GPU */
     int64_t edges, programmatic_edges, empty_nodes, attributes_set; /* made so far */
     int64_t children, instantiated;                                 /* the same */
-    int64_t captures;       /* that run, but those begun as relaxed: what is unsafe breaks them */
-    unsigned int mode;      /* the thread's, of captures */
-    fig_image_path path;    /* of the last image asked for */
-    fig_cu_context current; /* NULL: none */
+    int64_t captures;  /* that run, but those begun as relaxed: what is unsafe breaks them */
+    unsigned int mode; /* the thread's, of captures */
+    int64_t maps, uploads, launched_cold; /* tensor maps made, execs uploaded, and launches of execs
+                                               that were not */
+    const char *ran[FIG_OP_KERNEL_COUNT]; /* entry that ran last of the operation */
+    fig_image_path path;                  /* of the last image asked for */
+    fig_cu_context current;               /* NULL: none */
 } fig_fake_cuda;
 
 /* Puts it into the process's table, as a machine with one GPU of 9.0 on which all goes well;

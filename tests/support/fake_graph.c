@@ -4,6 +4,9 @@
  * edge leads from a node to a later one of the same graph. */
 #include "tests/support/fake_graph.h"
 
+#include "kernels/families.h"
+
+#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +15,19 @@ enum { FREE_SHARED_BYTES = 48 * 1024, NOT_FOUND = 500 };
 
 struct CUlib_st {
     fig_op op;
-    fig_cu_kernel kernel;
+    uint32_t family;
+    fig_cu_kernel kernels; /* a list */
 };
 
 struct CUkern_st {
     fig_op op;
+    char name[FIG_ENTRY_BYTES];
     uint32_t dynamic_bytes;
+    fig_cu_kernel next;
 };
 
-static uint8_t images[FIG_OP_KERNEL_COUNT][FIG_IMAGE_PATH_COUNT];
+/* A place for each image, whose number says whose it is. */
+static uint8_t images[FIG_OP_KERNEL_COUNT * FIG_FAMILY_LIMIT * FIG_IMAGE_PATH_COUNT];
 
 /* ---- Graphs -------------------------------------------------------------------------------- */
 
@@ -181,10 +188,10 @@ static fig_cu_result graph_get_edges(fig_cu_graph graph, fig_cu_node *from, fig_
 
 /* ---- Kernels ------------------------------------------------------------------------------- */
 
-static fig_image image(fig_op op, fig_image_path path) {
+static fig_image image(fig_op op, uint32_t family, fig_image_path path) {
     fake.path = path;
     if (fake.no_images) return (fig_image){NULL, 0};
-    return (fig_image){&images[op][path], 1};
+    return (fig_image){&images[(op * FIG_FAMILY_LIMIT + family) * FIG_IMAGE_PATH_COUNT + path], 1};
 }
 
 static fig_cu_result library_load_data(fig_cu_library *library, const void *code,
@@ -197,30 +204,47 @@ static fig_cu_result library_load_data(fig_cu_library *library, const void *code
         return fig_fake_cuda_unsafe();
     *library = calloc(1, sizeof **library);
     if (*library == NULL) return FIG_CU_OUT_OF_MEMORY;
-    (*library)->op = (fig_op)(((const uint8_t *)code - images[0]) / FIG_IMAGE_PATH_COUNT);
+    const size_t number = (size_t)((const uint8_t *)code - images) / FIG_IMAGE_PATH_COUNT;
+    (*library)->op = (fig_op)(number / FIG_FAMILY_LIMIT);
+    (*library)->family = (uint32_t)(number % FIG_FAMILY_LIMIT);
     fake.held++;
     return FIG_CU_SUCCESS;
 }
 
 static fig_cu_result library_unload(fig_cu_library library) {
-    free(library->kernel);
+    while (library->kernels != NULL) {
+        fig_cu_kernel kernel = library->kernels;
+        library->kernels = kernel->next;
+        free(kernel);
+    }
     free(library);
     fake.held--;
     BEGIN_UNSAFE("cuLibraryUnload");
     return FIG_CU_SUCCESS;
 }
 
+/* An image holds the operation's own entry or, of a family that names its entries, every one whose
+ * name begins with that and an underscore. */
+static int holds_entry(fig_cu_library library, const char *name) {
+    char own[FIG_ENTRY_BYTES];
+    const int length =
+        snprintf(own, sizeof own, "fig_kernel_%s", fig_kernel_table[library->op].name);
+    return strncmp(name, own, (size_t)length) == 0 &&
+           name[length] ==
+               (fig_families_of(library->op, library->family)->entry != NULL ? '_' : '\0');
+}
+
 static fig_cu_result library_get_kernel(fig_cu_kernel *kernel, fig_cu_library library,
                                         const char *name) {
-    char ours[64];
     BEGIN("cuLibraryGetKernel");
-    snprintf(ours, sizeof ours, "fig_kernel_%s", fig_kernel_table[library->op].name);
-    if (strcmp(name, ours) != 0) return NOT_FOUND;
-    library->kernel = calloc(1, sizeof *library->kernel);
-    if (library->kernel == NULL) return FIG_CU_OUT_OF_MEMORY;
-    library->kernel->op = library->op;
-    library->kernel->dynamic_bytes = (uint32_t)(FREE_SHARED_BYTES - fake.static_bytes);
-    *kernel = library->kernel;
+    if (!holds_entry(library, name)) return NOT_FOUND;
+    *kernel = calloc(1, sizeof **kernel);
+    if (*kernel == NULL) return FIG_CU_OUT_OF_MEMORY;
+    (*kernel)->op = library->op;
+    snprintf((*kernel)->name, sizeof(*kernel)->name, "%s", name);
+    (*kernel)->dynamic_bytes = (uint32_t)(FREE_SHARED_BYTES - fake.static_bytes);
+    (*kernel)->next = library->kernels;
+    library->kernels = *kernel;
     return FIG_CU_SUCCESS;
 }
 
@@ -251,6 +275,33 @@ static fig_cu_result kernel_set_attribute(unsigned int attribute, int value, fig
     if (value + fake.static_bytes > fake.shared_bytes) return FIG_CU_INVALID_VALUE;
     kernel->dynamic_bytes = (uint32_t)value;
     fake.attributes_set++;
+    return FIG_CU_SUCCESS;
+}
+
+/* What it was given, in the order given: a map of the test's own that can be compared. */
+static fig_cu_result tensor_map_encode(void *map, unsigned int type, uint32_t rank, void *address,
+                                       const uint64_t *dims, const uint64_t *strides,
+                                       const uint32_t *box, const uint32_t *steps,
+                                       unsigned int interleave, unsigned int swizzle,
+                                       unsigned int promotion, unsigned int fill) {
+    BEGIN("cuTensorMapEncodeTiled");
+    fig_fake_tensor_map made = {.address = (uint64_t)(uintptr_t)address,
+                                .type = (uint16_t)type,
+                                .rank = (uint16_t)rank,
+                                .swizzle = (uint16_t)swizzle};
+    if (made.address % 16 != 0 || rank < 1 || rank > FIG_TENSOR_MAP_RANK_LIMIT || interleave != 0 ||
+        fill != 0 || promotion > 3)
+        return FIG_CU_INVALID_VALUE;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (dims[i] == 0 || box[i] == 0 || box[i] > 256 || steps[i] != 1)
+            return FIG_CU_INVALID_VALUE;
+        if (i > 0 && strides[i - 1] % 16 != 0) return FIG_CU_INVALID_VALUE;
+        made.dims[i] = dims[i];
+        made.strides_bytes[i] = i > 0 ? strides[i - 1] : 0;
+        made.box[i] = (uint16_t)box[i];
+    }
+    memcpy(map, &made, sizeof made);
+    fake.maps++;
     return FIG_CU_SUCCESS;
 }
 
@@ -314,10 +365,13 @@ static fig_cu_result graph_exec_kernel_node_set_params(fig_cu_exec exec, fig_cu_
 
 static void run_kernel(const struct CUgraphNode_st *node) {
     uint32_t block[3];
+    alignas(64) uint8_t params[FIG_FAKE_PARAMS_LIMIT];
+    memcpy(params, node->params, sizeof params);
+    fake.ran[node->kernel->op] = node->kernel->name;
     for (block[2] = 0; block[2] < node->grid[2]; block[2]++)
         for (block[1] = 0; block[1] < node->grid[1]; block[1]++)
             for (block[0] = 0; block[0] < node->grid[0]; block[0]++)
-                fig_kernel_table[node->kernel->op].twin(node->params, block);
+                fig_kernel_table[node->kernel->op].twin(params, block);
 }
 
 void fig_fake_cuda_launch(fig_cu_exec exec, fig_cu_stream stream) {
@@ -326,6 +380,14 @@ void fig_fake_cuda_launch(fig_cu_exec exec, fig_cu_stream stream) {
         if (exec->nodes[i].work != NULL) exec->nodes[i].work(exec->nodes[i].user);
     }
     stream->busy_looks = fake.busy_looks;
+}
+
+static fig_cu_result graph_upload(fig_cu_exec exec, fig_cu_stream stream) {
+    BEGIN_INSIDE("cuGraphUpload");
+    if (stream == NULL || stream->capturing != NULL) return fig_fake_cuda_unsafe();
+    exec->uploaded = 1;
+    fake.uploads++;
+    return FIG_CU_SUCCESS;
 }
 
 /* Edges lead from nodes to later ones. No context need be current: a stream has one. */
@@ -337,6 +399,7 @@ static fig_cu_result graph_launch(fig_cu_exec exec, fig_cu_stream stream) {
         return FIG_CU_CAPTURE_UNSUPPORTED;
     }
     if (stream->context != &fig_fake_cuda_primary) return fig_fake_cuda_unsafe();
+    fake.launched_cold += !exec->uploaded;
     fig_fake_cuda_launch(exec, stream);
     fake.launches++;
     return FIG_CU_SUCCESS;
@@ -363,5 +426,7 @@ void fig_fake_graph_fill(fig_cuda_api *table) {
     table->GraphInstantiateWithParams = graph_instantiate;
     table->GraphExecDestroy = graph_exec_destroy;
     table->GraphExecKernelNodeSetParams = graph_exec_kernel_node_set_params;
+    table->GraphUpload = graph_upload;
     table->GraphLaunch = graph_launch;
+    table->TensorMapEncodeTiled = tensor_map_encode;
 }

@@ -11,6 +11,7 @@ enum {
     FIG_FAKE_NODE_LIMIT = 512,
     FIG_FAKE_EDGE_LIMIT = 4096,
     FIG_FAKE_OBJECT_LIMIT = 64,
+    FIG_FAKE_PARAMS_LIMIT = 1024,
     FIG_FAKE_DEVICE = 40, /* the first device; no ordinal is */
     FIG_FAKE_NODE = 777,  /* beside the GPU; of no machine, so that it is none to choose */
     FIG_FAKE_ILLEGAL_STATE = 401
@@ -50,8 +51,15 @@ struct CUgraphNode_st {
     void (*work)(void *user);
     void *user;
     uint32_t grid[3];
-    _Alignas(16) uint8_t params[512];
+    _Alignas(16) uint8_t params[FIG_FAKE_PARAMS_LIMIT];
 };
+
+/* What the fake driver makes of a tensor map. */
+typedef struct fig_fake_tensor_map {
+    uint64_t address, dims[FIG_TENSOR_MAP_RANK_LIMIT], strides_bytes[FIG_TENSOR_MAP_RANK_LIMIT];
+    uint16_t box[FIG_TENSOR_MAP_RANK_LIMIT], type, rank, swizzle;
+} fig_fake_tensor_map;
+static_assert(sizeof(fig_fake_tensor_map) <= sizeof(fig_tensor_map), "it has that room");
 
 typedef struct fig_fake_edge {
     fig_cu_node from, to;
@@ -71,6 +79,7 @@ struct CUgraphExec_st {
     size_t node_count;
     fig_fake_objects objects;
     fig_cu_graph graph; /* fig_fake_cuda_end's; else NULL */
+    int uploaded;
 };
 
 extern fig_fake_cuda fig_fake_cuda_state;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "engine/device.h"
+#include "kernels/families.h"
 
 enum {
     ALIGNMENT = 64,
@@ -130,14 +131,17 @@ static fig_status run_graph(const fig_dev_graph *graph) {
 static fig_status launch(fig_op op, const void *params) {
     const fig_kernel *kernel = &fig_kernel_table[op];
     fig_dev_graph *graph;
-    fig_launch_shape shape;
+    fig_traits traits;
+    fig_family_choice choice;
     fig_dev_launch one = {.op = op, .params = params, .params_bytes = kernel->params_bytes};
-    kernel->shape(params, &shape);
-    memcpy(one.grid, shape.grid, sizeof one.grid);
-    memcpy(one.block, shape.block, sizeof one.block);
-    one.shared_bytes = shape.shared_bytes;
     fig_status status = open_device();
     if (status != FIG_OK) return status;
+    fig_device_cuda.read_kernel_traits(dev, &traits);
+    fig_families_choose(op, params, &traits, &choice);
+    one.family = choice.family;
+    memcpy(one.grid, choice.shape.grid, sizeof one.grid);
+    memcpy(one.block, choice.shape.block, sizeof one.block);
+    one.shared_bytes = choice.shape.shared_bytes;
     status = fig_device_cuda.graph_create(dev, &graph);
     if (status != FIG_OK) return status;
     status = fig_device_cuda.graph_kernel(dev, graph, &one, (fig_dev_after){NULL, 0});

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/families.h"
 #include "kernels/numeric.h"
 #include "tests/support/place.h"
 
@@ -128,9 +129,11 @@ static void shuffle(uint32_t *order, uint32_t count, fig_random *random) {
 
 static void run_twin(fig_op op, const void *params, fig_random *random) {
     const fig_kernel *kernel = &fig_kernel_table[op];
+    const fig_traits host = {.size = sizeof host};
     uint32_t order[BLOCK_LIMIT];
-    fig_launch_shape shape;
-    kernel->shape(params, &shape);
+    fig_family_choice choice;
+    fig_families_choose(op, params, &host, &choice);
+    const fig_launch_shape shape = choice.shape;
     assert_true(shape.grid[0] >= 1 && shape.grid[0] <= BLOCK_LIMIT);
     assert_true(shape.grid[1] == 1 && shape.grid[2] == 1);
     for (uint32_t i = 0; i < shape.grid[0]; i++)

@@ -1,0 +1,52 @@
+/* families.c: which family of kernels serves a launch.
+ *
+ * Invariant: families are asked in the table's order, and nobody is asked behind the one that
+ * serves. */
+#include "kernels/families.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+const fig_family *fig_families_of(fig_op op, uint32_t index) {
+    uint32_t count;
+    const fig_family *families = fig_table_families(op, &count);
+    return index < count ? &families[index] : NULL;
+}
+
+void fig_families_entry(fig_op op, uint32_t index, const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_family *family = fig_families_of(op, index);
+    assert(family != NULL);
+    memset(name, 0, FIG_ENTRY_BYTES);
+    if (family->entry != NULL) {
+        family->entry(params, name);
+    } else {
+        snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_%s", fig_kernel_table[op].name);
+    }
+}
+
+/* NULL: it serves. The last family of an operation has nothing to refuse by. */
+static const char *refusal_of(const fig_family *family, const void *params,
+                              const fig_traits *traits) {
+    return family->refuses != NULL ? family->refuses(params, traits) : NULL;
+}
+
+void fig_families_choose(fig_op op, const void *params, const fig_traits *traits,
+                         fig_family_choice *choice) {
+    uint32_t count;
+    const fig_family *families = fig_table_families(op, &count);
+    assert(count >= 1 && count <= FIG_FAMILY_LIMIT && families[count - 1].refuses == NULL);
+    memset(choice, 0, sizeof *choice);
+    for (uint32_t i = 0; i < count; i++) {
+        choice->family = i;
+        choice->refusals[i] = refusal_of(&families[i], params, traits);
+        if (choice->refusals[i] == NULL) break;
+    }
+    families[choice->family].shape(params, &choice->shape);
+    fig_families_entry(op, choice->family, params, choice->entry);
+}
+
+int fig_families_alike(const fig_family_choice *a, const fig_family_choice *b) {
+    return a->family == b->family && memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 &&
+           strcmp(a->entry, b->entry) == 0;
+}
