@@ -541,7 +541,7 @@ static void each_allocation_that_fails_is_reported(void **state) {
         assert_null(lowered.launches);
         assert_int_equal(lowered.launch_count, 0);
     }
-    assert_int_equal(n, 6);
+    assert_int_equal(n, 7);
     ground_finish(&g);
     fig_program_destroy(program);
 }
