@@ -216,7 +216,7 @@ fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
     return fig_thread_check_leave(&engine->owner, poll(engine, progress));
 }
 
-void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {
+fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {
     const fig_engine_counters *counters = &engine->counters;
     fig_engine_stats ours = {
         .staged = fig_stats_get(&counters->staged),
@@ -236,5 +236,5 @@ void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {
     };
     fig_stats_read(&counters->host, &ours.host);
     fig_stats_read(&counters->period, &ours.period);
-    fig_status_give(stats, &ours, sizeof ours, "fig_engine_stats");
+    return fig_status_give(stats, &ours, sizeof ours, "fig_engine_stats");
 }

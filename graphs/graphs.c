@@ -178,6 +178,7 @@ static fig_status multiply_buckets(const fig_program_view *view, const fig_lower
 }
 
 static fig_status take_traits(const fig_traits *given, fig_traits *traits) {
+    traits->size = sizeof *traits;
     if (given == NULL) return fig_traits_named(traits, "host");
     return fig_status_take_options(traits, sizeof *traits, given, "fig_traits");
 }
@@ -272,7 +273,7 @@ fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
+fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     fig_graphs_info ours = {.spec = &view->spec,
                             .traits = &graphs->target.traits,
@@ -286,7 +287,7 @@ void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
         const uint8_t byte = graphs->content_id[i / 2];
         ours.content_id[i] = "0123456789abcdef"[i % 2 == 0 ? byte >> 4 : byte & 15];
     }
-    fig_status_give(info, &ours, sizeof ours, "fig_graphs_info");
+    return fig_status_give(info, &ours, sizeof ours, "fig_graphs_info");
 }
 
 static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_bucket_info *info) {

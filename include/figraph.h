@@ -335,7 +335,7 @@ typedef struct fig_graphs_info {
     int32_t relowered_count; /* buckets whose launches differ from those of the file's maker */
     char content_id[65];     /* SHA-256 of what a file of it holds, in hex */
 } fig_graphs_info;
-FIG_API void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
+FIG_API fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
 
 typedef struct fig_bucket_info {
     uint32_t size;
@@ -564,7 +564,7 @@ typedef struct fig_engine_stats {
     fig_histogram period; /* from a launch to the next */
 } fig_engine_stats;
 /* At any time and from any thread; what a step in the making changes is there in part. */
-FIG_API void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
+FIG_API fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
 
 #ifdef __cplusplus
 }

@@ -79,15 +79,14 @@ fig_status fig_traits_check(const fig_traits *traits) {
 
 fig_status fig_traits_named(fig_traits *traits, const char *name) {
     char known[128] = "";
-    memset(traits, 0, sizeof *traits);
+    static const fig_traits none;
     for (int i = 0; i < MACHINE_COUNT; i++) {
-        if (name != NULL && strcmp(name, machines[i].name) == 0) {
-            *traits = machines[i];
-            return FIG_OK;
-        }
+        if (name != NULL && strcmp(name, machines[i].name) == 0)
+            return fig_status_give(traits, &machines[i], sizeof *traits, "fig_traits");
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", machines[i].name);
     }
+    FIG_TRY(fig_status_give(traits, &none, sizeof none, "fig_traits"));
     return fig_fail(FIG_INVALID, "traits %s are unknown, there are %s",
                     name != NULL ? name : "NULL", known);
 }

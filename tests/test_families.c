@@ -120,7 +120,7 @@ static fig_graphs *make_graphs(const char *machine) {
     static const fig_bucket two[] = {{2, 64}, {ROWS, 64}};
     fig_program *program;
     fig_graphs *graphs;
-    fig_traits traits;
+    fig_traits traits = {.size = sizeof traits};
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = FIG_F32,
                            .q_heads = 1,

@@ -265,7 +265,7 @@ static void the_content_id_is_of_spec_program_traits_and_buckets(void **state) {
     (void)state;
     static const fig_bucket small[] = {{1, 8}};
     fig_spec spec = fig_sample_spec();
-    fig_traits traits;
+    fig_traits traits = {.size = sizeof traits};
     assert_int_equal(fig_traits_named(&traits, "h100"), FIG_OK);
     fig_graphs *graphs[4] = {fig_sample_graphs()};
     graphs[1] = fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits));
@@ -481,6 +481,7 @@ static void outs_are_filled_as_far_as_the_caller_knows_them(void **state) {
     assert_int_equal(larger.info.size, sizeof larger);
     static const uint8_t zeros[8];
     assert_memory_equal(larger.beyond, zeros, sizeof zeros);
+    assert_int_equal(fig_graphs_read_info(graphs, &(fig_graphs_info){0}), FIG_INVALID);
     larger.info.size = 0;
     FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 2, &larger.info), FIG_INVALID,
                        "fig_bucket_info: size is 0");
@@ -496,8 +497,8 @@ static void presets_lower_for_every_machine(void **state) {
     const char *preset, *machine;
     for (int32_t p = 0; (preset = fig_spec_preset_name(p)) != NULL; p++) {
         for (int32_t m = 0; (machine = fig_traits_name(m)) != NULL; m++) {
-            fig_spec spec;
-            fig_traits traits;
+            fig_spec spec = {.size = sizeof spec};
+            fig_traits traits = {.size = sizeof traits};
             assert_int_equal(fig_spec_preset(&spec, preset), FIG_OK);
             assert_int_equal(fig_traits_named(&traits, machine), FIG_OK);
             fig_graphs *graphs =

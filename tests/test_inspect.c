@@ -305,7 +305,7 @@ static void json_lists_the_segments(void **state) {
 
 /* Of the tutorial's spec with six layers, calls alone. */
 static fig_graphs *capture_calls(const int32_t *layers, const char *const *segments, int count) {
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     fig_program *program;
     fig_graphs *graphs;
     assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);
@@ -403,7 +403,7 @@ static void layers_with_gaps_between_take_no_turns(void **state) {
     (void)state;
     static const int32_t layers[] = {0, 2, 3, 5};
     static const char *const calls[] = {"even", "odd", "even", "odd"};
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     fig_program *program;
     fig_graphs *graphs;
     assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);

@@ -18,7 +18,7 @@ static void each_name_gives_a_machine_that_passes(void **state) {
                                           {sizeof(fig_traits), "host", 0, 8, 232448}};
     int32_t count = 0;
     for (; fig_traits_name(count) != NULL; count++) {
-        fig_traits traits;
+        fig_traits traits = {.size = sizeof traits};
         assert_in_range(count, 0, 3);
         assert_int_equal(fig_traits_named(&traits, fig_traits_name(count)), FIG_OK);
         assert_memory_equal(&traits, &expected[count], sizeof traits);
@@ -30,12 +30,20 @@ static void each_name_gives_a_machine_that_passes(void **state) {
 
 static void an_unknown_name_lists_what_there_is(void **state) {
     (void)state;
-    fig_traits traits;
-    const fig_traits none = {0};
+    fig_traits traits = {.size = sizeof traits};
+    const fig_traits none = {.size = sizeof none};
     memset(&traits, 0xa5, sizeof traits);
+    traits.size = sizeof traits;
     assert_int_equal(fig_traits_named(&traits, "h20"), FIG_INVALID);
     assert_string_equal(fig_message(), "traits h20 are unknown, there are h200, h100, a100, host");
     assert_memory_equal(&traits, &none, sizeof traits);
+    traits.size = offsetof(fig_traits, sm_count);
+    traits.sm_count = 7;
+    assert_int_equal(fig_traits_named(&traits, "h200"), FIG_OK);
+    assert_int_equal(traits.sm_count, 7); /* beyond what the caller has */
+    traits.size = 0x5a5a5a5a;
+    assert_int_equal(fig_traits_named(&traits, "h200"), FIG_INVALID);
+    traits.size = sizeof traits;
     assert_int_equal(fig_traits_named(&traits, NULL), FIG_INVALID);
     assert_string_equal(fig_message(), "traits NULL are unknown, there are h200, h100, a100, host");
 }

@@ -97,6 +97,7 @@ static fig_status host_open(fig_dev **dev, const fig_engine_options *options) {
 
 static void host_read_traits(const fig_dev *dev, fig_traits *traits) {
     (void)dev;
+    traits->size = sizeof *traits;
     fig_traits_named(traits, "host");
 }
 

@@ -94,7 +94,7 @@ fig_engine_options fig_place_host_only(const char *why) {
 }
 
 const fig_traits *fig_place_traits(void) {
-    static _Thread_local fig_traits hopper;
+    static _Thread_local fig_traits hopper = {.size = sizeof hopper};
     if (fig_place_device() == FIG_DEVICE_HOST) return NULL;
     return fig_traits_named(&hopper, "h200") == FIG_OK ? &hopper : NULL;
 }

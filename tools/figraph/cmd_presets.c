@@ -59,7 +59,7 @@ static int run(const fig_arguments *arguments) {
     }
     for (int32_t i = 0; fig_spec_preset_name(i) != NULL; i++) {
         const char *name = fig_spec_preset_name(i);
-        fig_spec spec;
+        fig_spec spec = {.size = sizeof spec};
         if (fig_spec_preset(&spec, name) != FIG_OK) return fig_report_status(name);
         if (json) {
             emit_preset(&emit, name, &spec);

@@ -47,8 +47,8 @@ static int is_given(const fig_arguments *arguments, const char *name) {
 /* ---- The step ---------------------------------------------------------------------------- */
 
 static int lower_preset(const fig_arguments *arguments, serving *serve) {
-    fig_source source = {.name = serve->name};
-    fig_traits traits;
+    fig_source source = {.name = serve->name, .spec.size = sizeof source.spec};
+    fig_traits traits = {.size = sizeof traits};
     if (fig_spec_preset(&source.spec, source.name) != FIG_OK) return fig_report_status("--preset");
     const int code = fig_source_device_traits(arguments, serve->device, &traits);
     return code == FIG_EXIT_FINE ? fig_source_lower(&source, &traits, &serve->graphs) : code;

@@ -124,7 +124,7 @@ int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, i
 int fig_source_read_traits(const fig_arguments *arguments, fig_traits *traits, int *given) {
     const char *name = fig_arguments_text(arguments, "--traits");
     *given = name != NULL;
-    *traits = (fig_traits){0};
+    *traits = (fig_traits){.size = sizeof *traits};
     if (name == NULL || fig_traits_named(traits, name) == FIG_OK) return FIG_EXIT_FINE;
     return fig_report_status("--traits");
 }
@@ -170,7 +170,7 @@ int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_gra
 /* Opens the device on the smallest of steps. */
 int fig_source_device_traits(const fig_arguments *arguments, fig_device device,
                              fig_traits *traits) {
-    fig_source tutorial = {.name = "tutorial"};
+    fig_source tutorial = {.name = "tutorial", .spec.size = sizeof tutorial.spec};
     fig_graphs *graphs;
     fig_engine *engine;
     char about[64];
