@@ -15,7 +15,8 @@
  * pointer on the host device.
  *
  * Threads: one thread at a time per object; different engines may live on different threads and
- * share one fig_graphs. */
+ * share one fig_graphs. A callback runs inside the call that it was given to, on that thread;
+ * those of fig_engine_register say for themselves. None may call into the engine that called. */
 #ifndef FIGRAPH_H
 #define FIGRAPH_H
 
@@ -412,7 +413,7 @@ typedef struct fig_engine_options {
                              than the engine; NULL: the engine's own */
     int32_t check_plans; /* 1: each plan carries a checksum, and a launch that finds another on the
                             device runs no rows, which is a fault (FIG_DRIVER) */
-    int32_t numa_node;   /* where the ring lies: n: on node n - 1; 0: on the GPU's; -1: anywhere */
+    int32_t numa_node;   /* where the ring lies: node numa_node - 1; 0: the GPU's; -1: any */
     const struct fig_test_options *test; /* for tests alone, of figraph_unstable.h; NULL: none */
 } fig_engine_options;
 
@@ -511,8 +512,8 @@ FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
 /* Takes back what was staged last, or what is left of its horizon, as if it had not been; pages
- * that it carried go with the next. FIG_ORDER: nothing is staged. A graph of the caller's that
- * was launched for it has ended first. */
+ * that it carried go with the next. FIG_ORDER: nothing is staged. If you
+ * launched a graph of your own for it, wait for that graph before you call. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
 /* For callers that own their capture: enqueues a segment on a stream of theirs, as part of what it
