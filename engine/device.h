@@ -40,7 +40,7 @@ typedef struct fig_dev_launch {
     uint32_t grid[3], block[3], shared_bytes;
     const void *params;
     size_t params_bytes;
-    int aside; /* 1: no other node comes after it, and none is to wait for it */
+    int is_leaf; /* 1: no other node comes after it, and none is to wait for it */
 } fig_dev_launch;
 
 /* One call of a callback; args and what it points to are copied before return. args->rows and
@@ -113,10 +113,21 @@ typedef struct fig_device_api {
      * both were set. The host sets one only when it is passed. */
     fig_status (*stream_mark)(fig_dev *dev, fig_dev_stream *stream, int32_t which);
     fig_status (*stream_between)(fig_dev *dev, fig_dev_stream *stream, double *ns);
-    /* The number of the capture that a stream of the caller's is in, which no other capture has; 0:
-     * none. stream: as in fig_append; NULL: `own`. FIG_INVALID: the device has no such stream. */
-    fig_status (*stream_capture)(fig_dev *dev, fig_dev_stream *own, void *stream,
-                                 uint64_t *capture);
+    /* Two fences, 0 and 1: the stream passes one once all launched before it has ended, and a fence
+     * that is set again moves. pass waits for that; a fence that was never set is passed. */
+    fig_status (*stream_fence)(fig_dev *dev, fig_dev_stream *stream, uint32_t which);
+    fig_status (*stream_pass)(fig_dev *dev, fig_dev_stream *stream, uint32_t which);
+
+    /* A stream of the caller's goes by its handle, which may be `own`'s. The host has no stream but
+     * its own, whose handle is NULL. FIG_INVALID: the device has no such stream. */
+    void *(*stream_handle)(const fig_dev_stream *own);
+    /* The number of the capture that a stream is in, which no other capture has; 0: none. */
+    fig_status (*stream_capture)(fig_dev *dev, void *stream, uint64_t *capture);
+    /* follow: what is launched on `own` later comes after all that the caller's stream holds now.
+     * lead: what the caller puts there later comes after all launched on `own`; on the host, where
+     * that is the calling thread, it waits. FIG_ORDER: one of the two captures. */
+    fig_status (*stream_follow)(fig_dev *dev, fig_dev_stream *own, void *stream);
+    fig_status (*stream_lead)(fig_dev *dev, fig_dev_stream *own, void *stream);
 
     /* Nodes are numbered from 0 as they are added. FIG_CALLBACK from graph_call: the callback
      * failed or broke its capture; the graph can then only be destroyed. */
@@ -127,8 +138,9 @@ typedef struct fig_device_api {
     fig_status (*graph_call)(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
                              fig_dev_after after);
 
-    /* Enqueues what a graph holds on a stream of the caller's, as stream_capture takes it: where it
-     * captures, as part of that, which from then on holds a reference; else once, at once. Any
+    /* Enqueues what a graph holds on a stream of the caller's: where that captures, as part of the
+     * capture, which from then on holds a reference; else once, at once, behind all launched on
+     * `own` and before all launched there later, so that who waits for `own` waits for it. Any
      * number of times; no node is added after the first, and it has ended on `own` before it is
      * destroyed. Where it fails in a capture, that is to be dropped. */
     fig_status (*graph_append)(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own,

@@ -320,8 +320,7 @@ static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
     uint64_t ahead_bytes;
     fig_engine_catch_up(engine);
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, pages, "fig_pages"));
-    const fig_page_order order = {(uint64_t)engine->launched, engine->running, engine->elsewhere};
-    FIG_TRY(fig_page_tables_set(&engine->tables, &ours, &order, &ahead_bytes));
+    FIG_TRY(fig_page_tables_set(&engine->tables, &ours, engine->running, &ahead_bytes));
     fig_stats_add(&engine->counters.page_bytes, (int64_t)ahead_bytes);
     fig_engine_count_owned(engine);
     return FIG_OK;
@@ -330,6 +329,24 @@ static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
 fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages) {
     FIG_TRY(fig_thread_check_enter(&engine->owner));
     return fig_thread_check_leave(&engine->owner, set_pages(engine, pages));
+}
+
+/* ---- The caller's streams ------------------------------------------------------------------ */
+
+void *fig_engine_stream(const fig_engine *engine) {
+    return engine->api->stream_handle(engine->stream);
+}
+
+fig_status fig_engine_wait_for(fig_engine *engine, void *stream) {
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner,
+                                  engine->api->stream_follow(engine->dev, engine->stream, stream));
+}
+
+fig_status fig_engine_signal(fig_engine *engine, void *stream) {
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner,
+                                  engine->api->stream_lead(engine->dev, engine->stream, stream));
 }
 
 /* ---- Waiting ------------------------------------------------------------------------------- */

@@ -64,12 +64,11 @@ struct fig_engine {
     fig_step_stamps stamps;
     int32_t busy_us, check_plans;
     int64_t staged, launched; /* steps */
-    int64_t own_launched;     /* the last of them that was launched on `stream` by a call of ours */
+    int64_t own_launched; /* the last of them that a call of ours launched: `stream` ends then */
     fig_engine_plan plans[FIG_ENGINE_PLAN_LIMIT]; /* number n at n % FIG_ENGINE_PLAN_LIMIT */
     uint64_t running;  /* number of the plan that the step launched next is of */
     uint32_t drop_due; /* FIG_FETCH_DROP, FIG_FETCH_FORGET: what the device may hold of a plan that
                           was taken back, or of the rest of one; 0: nothing */
-    int elsewhere;     /* 1: segments were appended to a stream other than ours */
     uint32_t plan_bytes; /* of the plan staged last */
     int64_t host_ns;     /* spent on the step that is being made */
     int64_t launch_ns;   /* when the last launch was made; 0: none was */

@@ -178,7 +178,7 @@ static fig_status add_look_ahead(const fig_execs *execs, uint32_t launch_count,
                                           .slot_bytes = places->slot_bytes};
     fig_dev_launch launch = own_launch_of(execs, FIG_OP_LOOK_AHEAD, &params);
     const uint32_t middle = launch_count / 2;
-    launch.aside = 1;
+    launch.is_leaf = 1;
     return api->graph_kernel(execs->bindings->dev, graph, &launch, (fig_dev_after){&middle, 1});
 }
 

@@ -253,19 +253,16 @@ uint32_t fig_page_tables_carry(fig_page_tables *tables, uint8_t *slot, uint32_t 
 
 /* ---- Ahead of plans ------------------------------------------------------------------------ */
 
-/* Memory for `bytes` that the stream has passed: a half is filled while the other may still be read
- * by copies that it has before it. */
-static fig_status take_bulk(fig_page_tables *tables, uint32_t bytes, uint64_t launched,
-                            uint8_t **out) {
+/* Memory for `bytes` that no copy reads any more: a half is filled while copies that the stream has
+ * before it may still read the other. */
+static fig_status take_bulk(fig_page_tables *tables, uint32_t bytes, uint8_t **out) {
     const fig_binding_table *bindings = tables->bindings;
     assert(bytes <= HALF_BYTES);
     if (tables->used + bytes > HALF_BYTES) {
-        tables->busy_until[tables->half] = launched + 1;
+        FIG_TRY(bindings->api->stream_fence(bindings->dev, tables->stream, tables->half));
+        FIG_TRY(bindings->api->stream_pass(bindings->dev, tables->stream, tables->half ^ 1));
         tables->half ^= 1;
         tables->used = 0;
-        /* A launch that ran began behind every copy before it. */
-        if (fig_ring_replays(tables->ring) < tables->busy_until[tables->half])
-            FIG_TRY(bindings->api->stream_wait(bindings->dev, tables->stream, -1));
     }
     *out = tables->bulk + tables->half * HALF_BYTES + tables->used;
     tables->used += (bytes + 15) / 16 * 16;
@@ -283,16 +280,16 @@ static void requeue_carried(fig_page_tables *tables, uint64_t address, const int
 }
 
 static fig_status send_ahead(fig_page_tables *tables, uint64_t address, const int32_t *pages,
-                             int32_t count, const fig_page_order *order) {
+                             int32_t count, uint64_t first) {
     const fig_binding_table *bindings = tables->bindings;
     overwrite(tables->waiting, tables->waiting_count, address, pages, count);
-    requeue_carried(tables, address, pages, count, order->first);
+    requeue_carried(tables, address, pages, count, first);
     while (count > 0) {
         const int32_t most = HALF_BYTES / (int32_t)sizeof *pages;
         const int32_t part = count < most ? count : most;
         const size_t bytes = (size_t)part * sizeof *pages;
         uint8_t *from;
-        FIG_TRY(take_bulk(tables, (uint32_t)bytes, order->launched, &from));
+        FIG_TRY(take_bulk(tables, (uint32_t)bytes, &from));
         memcpy(from, pages, bytes);
         FIG_TRY(bindings->api->push(bindings->dev, tables->stream, (void *)(uintptr_t)address, from,
                                     bytes));
@@ -300,12 +297,11 @@ static fig_status send_ahead(fig_page_tables *tables, uint64_t address, const in
         pages += part;
         count -= part;
     }
-    if (order->elsewhere) FIG_TRY(bindings->api->stream_wait(bindings->dev, tables->stream, -1));
     return FIG_OK;
 }
 
 static fig_status set_table(fig_page_tables *tables, const fig_pages *pages, uint32_t t,
-                            const fig_page_order *order, uint64_t *ahead_bytes) {
+                            uint64_t first, uint64_t *ahead_bytes) {
     const fig_bound_place *place = &tables->bindings->tensors[t - 1].place;
     const int64_t entry = pages->sequence * place->strides[0] + pages->first;
     const uint64_t address =
@@ -317,20 +313,20 @@ static fig_status set_table(fig_page_tables *tables, const fig_pages *pages, uin
         return FIG_OK;
     }
     *ahead_bytes += (uint64_t)pages->count * sizeof(int32_t);
-    return send_ahead(tables, address, pages->pages, pages->count, order);
+    return send_ahead(tables, address, pages->pages, pages->count, first);
 }
 
-fig_status fig_page_tables_set(fig_page_tables *tables, const fig_pages *pages,
-                               const fig_page_order *order, uint64_t *ahead_bytes) {
-    const uint32_t first = next_table(tables, pages, 0);
+fig_status fig_page_tables_set(fig_page_tables *tables, const fig_pages *pages, uint64_t first,
+                               uint64_t *ahead_bytes) {
+    const uint32_t table = next_table(tables, pages, 0);
     *ahead_bytes = 0;
-    if (first == 0)
+    if (table == 0)
         return fig_fail(FIG_INVALID, "pages: the program has no page table%s%s",
                         pages->table != NULL ? " called " : "",
                         pages->table != NULL ? pages->table : "");
-    for (uint32_t t = first; t != 0; t = next_table(tables, pages, t))
+    for (uint32_t t = table; t != 0; t = next_table(tables, pages, t))
         FIG_TRY(find_table(tables, pages, t));
-    for (uint32_t t = first; t != 0 && pages->count > 0; t = next_table(tables, pages, t))
-        FIG_TRY(set_table(tables, pages, t, order, ahead_bytes));
+    for (uint32_t t = table; t != 0 && pages->count > 0; t = next_table(tables, pages, t))
+        FIG_TRY(set_table(tables, pages, t, first, ahead_bytes));
     return FIG_OK;
 }

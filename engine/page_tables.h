@@ -24,10 +24,9 @@ typedef struct fig_page_tables {
     uint32_t *carried_counts; /* [slot_count] */
     uint64_t sound;           /* every plan up to this number is known to have arrived whole */
     uint64_t torn;            /* plans that did not, whose entries wait again */
-    uint8_t *bulk;          /* [FIG_GRAPHS_BULK_BYTES], pinned; in two halves, one of them in use */
-    uint32_t half, used;    /* which; bytes of it */
-    uint64_t busy_until[2]; /* the half is free once so many launches ran */
-    int64_t *limits;        /* [tensor_count] pages behind each table, as of `limits_version` */
+    uint8_t *bulk;       /* [FIG_GRAPHS_BULK_BYTES], pinned; in two halves, one of them in use */
+    uint32_t half, used; /* which; bytes of it. Fence n of the stream: half n is free again */
+    int64_t *limits;     /* [tensor_count] pages behind each table, as of `limits_version` */
     uint64_t limits_version; /* of the bindings; 0: of none */
 } fig_page_tables;
 
@@ -36,18 +35,12 @@ fig_status fig_page_tables_init(fig_page_tables *tables, fig_binding_table *bind
                                 fig_dev_stream *stream, const fig_ring *ring, uint8_t *bulk);
 void fig_page_tables_finish(fig_page_tables *tables);
 
-/* What a call goes by. */
-typedef struct fig_page_order {
-    uint64_t launched; /* steps, so far */
-    uint64_t first;    /* number of the oldest plan in the ring that was not launched */
-    int elsewhere;     /* 1: steps may run on a stream other than the engine's */
-} fig_page_order;
+/* fig_engine_set_pages; *ahead_bytes: that went ahead of the plans. Here and below, first: number
+ * of the oldest plan that was not launched as often as it is to be. */
+fig_status fig_page_tables_set(fig_page_tables *tables, const fig_pages *pages, uint64_t first,
+                               uint64_t *ahead_bytes);
 
-/* fig_engine_set_pages; *ahead_bytes: that went ahead of the plans. */
-fig_status fig_page_tables_set(fig_page_tables *tables, const fig_pages *pages,
-                               const fig_page_order *order, uint64_t *ahead_bytes);
-
-/* Makes all that waits fit into the next plan, whose slot is claimed; first: as in fig_page_order.
+/* Makes all that waits fit into the next plan, whose slot is claimed.
  * FIG_BUSY: plans that wait for their launch carry older pages of more entries than one plan can
  * carry again behind them. */
 fig_status fig_page_tables_make_fit(fig_page_tables *tables, uint64_t first);

@@ -18,8 +18,6 @@ static fig_status drop(fig_engine *engine) {
     const fig_execs *execs = &engine->execs;
     fig_dev_exec *exec = engine->drop_due == FIG_FETCH_DROP ? execs->drop : execs->forget;
     FIG_TRY(engine->api->exec_launch(engine->dev, exec, engine->stream));
-    /* A graph of the caller's on another stream may fetch before that is done. */
-    if (engine->elsewhere) FIG_TRY(engine->api->stream_wait(engine->dev, engine->stream, -1));
     engine->drop_due = 0;
     return FIG_OK;
 }

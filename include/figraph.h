@@ -403,14 +403,18 @@ enum {
     FIG_DEVICE_CUDA
 };
 
+/* A stream is given by the address of its CUstream, since 0 is a CUstream: the device's default
+ * stream. It is of the primary context of the engine's GPU; the host has none but the engine's. */
+#define FIG_STREAM_OWN NULL /* no address: the engine's own stream */
+
 typedef struct fig_engine_options {
     uint32_t size;
     fig_device device;
     int32_t slots;       /* depth of the plan ring, 2..64; 0: 4 */
     int32_t busy_us;     /* how long stage may wait for a slot; 0: FIG_BUSY at once */
     int32_t ordinal;     /* cuda: which GPU, as the driver counts them */
-    void *stream;        /* cuda: the caller's CUstream of that GPU's primary context, open longer
-                             than the engine; NULL: the engine's own */
+    void *const *stream; /* cuda: the stream to run on, the caller's, open longer than the engine;
+                            FIG_STREAM_OWN: one that the engine opens */
     int32_t check_plans; /* 1: each plan carries a checksum, and a launch that finds another on the
                             device runs no rows, which is a fault (FIG_DRIVER) */
     int32_t numa_node;   /* where the ring lies: node numa_node - 1; 0: the GPU's; -1: any */
@@ -516,16 +520,28 @@ FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
  * launched a graph of your own for it, wait for that graph before you call. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
+/* The engine's stream, a CUstream; host: NULL. Everything of an engine happens in its order: steps,
+ * copies, pages set in bulk. */
+FIG_API void *fig_engine_stream(const fig_engine *engine);
+/* Orders a stream of the caller's, a CUstream by value, and the engine's; neither makes the host
+ * wait. wait_for: what the engine launches later comes after all that is on `stream` now. signal:
+ * what is put on `stream` later comes after all that the engine has launched. FIG_ORDER: one of the
+ * two captures. On the host `stream` is NULL, the calling thread, and signal waits. */
+FIG_API fig_status fig_engine_wait_for(fig_engine *engine, void *stream);
+FIG_API fig_status fig_engine_signal(fig_engine *engine, void *stream);
+
 /* For callers that own their capture: enqueues a segment on a stream of theirs, as part of what it
- * captures or, where it does not, at once. Segment "fetch" is the engine's own and comes first in a
- * graph, or in a step: it takes the plan staged longest ago for all segments behind it. NULL: fetch
- * and every node. Stage with that bucket before each launch of the graph, which keeps what it was
- * made with: while it lives, its tensors are not bound again (FIG_ORDER), nor is it closed. */
+ * captures or, where it does not, at once, in the order of the engine's stream. A graph that holds
+ * segments is launched on the engine's stream, or on another between signal and wait_for: what the
+ * engine was not told of it neither waits for nor comes after. Segment "fetch" is the engine's own
+ * and comes first in a graph, or in a step: it takes the plan staged longest ago for all segments
+ * behind it. NULL: fetch and every node. Stage with that bucket before each launch of the graph,
+ * which keeps what it was made with: while it lives, its tensors are not bound again (FIG_ORDER). */
 typedef struct fig_append {
     uint32_t size;
     const char *segment;
-    int32_t bucket; /* required */
-    void *stream;   /* CUstream of the engine's GPU; host: NULL */
+    int32_t bucket;      /* required */
+    void *const *stream; /* FIG_STREAM_OWN: the engine's */
 } fig_append;
 FIG_API fig_status fig_engine_append(fig_engine *engine, const fig_append *append);
 

@@ -154,7 +154,7 @@ static void a_graph_gets_the_edges_that_its_lanes_ask_for(void **state) {
     fig_cuda_bench_close(&b);
 }
 
-static void nobody_waits_for_a_kernel_that_stands_aside(void **state) {
+static void nobody_waits_for_a_leaf(void **state) {
     (void)state;
     enum { LAST = 20 };
     fig_cuda_bench b;
@@ -162,10 +162,10 @@ static void nobody_waits_for_a_kernel_that_stands_aside(void **state) {
     make_graph = fig_cuda_api_table()->GraphCreate;
     fig_cuda_api_table()->GraphCreate = make_and_tell;
     fig_cuda_bench_open(&b, NULL);
-    fig_dev_launch aside = fig_cuda_scene_launch(&b.s);
-    aside.aside = 1;
+    fig_dev_launch leaf = fig_cuda_scene_launch(&b.s);
+    leaf.is_leaf = 1;
     assert_int_equal(fig_cuda_bench_kernel(&b, none), FIG_OK);
-    assert_int_equal(api->graph_kernel(b.dev, b.graph, &aside, (fig_dev_after){nodes, 1}), FIG_OK);
+    assert_int_equal(api->graph_kernel(b.dev, b.graph, &leaf, (fig_dev_after){nodes, 1}), FIG_OK);
     assert_int_equal(has_edge(0, 1), 1);
     for (uint32_t node = 2; node <= LAST; node++) {
         const fig_dev_after after = {nodes, node % 3 > 0 && node > 2 ? 2 : node % 3 > 0};
@@ -176,7 +176,7 @@ static void nobody_waits_for_a_kernel_that_stands_aside(void **state) {
     assert_int_equal(has_edge(0, 2), 1);
     /* Nor does it wait for a lane. */
     const size_t edges = made->edge_count;
-    assert_int_equal(api->graph_kernel(b.dev, b.graph, &aside, (fig_dev_after){nodes, 1}), FIG_OK);
+    assert_int_equal(api->graph_kernel(b.dev, b.graph, &leaf, (fig_dev_after){nodes, 1}), FIG_OK);
     assert_int_equal(has_edge(0, LAST + 1), 1);
     assert_int_equal(made->edge_count, edges + 1);
     fig_cuda_bench_close(&b);
@@ -358,6 +358,11 @@ static fig_status use_all(int64_t fail_at_call, fig_cuda_scene *s) {
     USE(status, api->stream_wait(dev, stream, 20000000));
     USE(status, api->stream_query(dev, stream, &pending, &fault));
     USE(status, api->graph_kernel(dev, graph, &kernel, (fig_dev_after){&first, 1}));
+    USE(status, api->stream_fence(dev, stream, 1));
+    USE(status, api->stream_pass(dev, stream, 1));
+    USE(status, api->stream_follow(dev, stream, NULL));
+    USE(status, api->stream_lead(dev, stream, NULL));
+    USE(status, api->graph_append(dev, graph, stream, NULL, NULL));
     USE(status, api->allocate(dev, &pinned, FIG_MEMORY_PINNED, sizeof word));
     USE(status, api->stream_wait(dev, stream, -1));
     if (dev != NULL) {
@@ -459,7 +464,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(shared_memory_is_asked_for_once_and_within_the_chip),
         FIG_CUDA_BENCH_TEST(edges_between_kernels_alone_are_programmatic),
         FIG_CUDA_BENCH_TEST(a_graph_gets_the_edges_that_its_lanes_ask_for),
-        FIG_CUDA_BENCH_TEST(nobody_waits_for_a_kernel_that_stands_aside),
+        FIG_CUDA_BENCH_TEST(nobody_waits_for_a_leaf),
         FIG_CUDA_BENCH_TEST(a_driver_that_loses_programmatic_edges_is_found_out),
         FIG_CUDA_BENCH_TEST(a_kernel_that_fails_leaves_the_graph_as_it_was),
         FIG_CUDA_BENCH_TEST(a_call_is_captured_once_and_runs_in_every_step),

@@ -560,16 +560,17 @@ static void no_mark_is_set_in_a_capture(void **state) {
     fig_engine_options options = options_of(FIG_DEVICE_CUDA);
     fig_cu_context context;
     assert_int_equal(fig_cuda_api_table()->DevicePrimaryCtxRetain(&context, 40), FIG_CU_SUCCESS);
-    options.stream = fig_fake_cuda_stream_create(context);
+    fig_cu_stream theirs = fig_fake_cuda_stream_create(context);
+    options.stream = (void *const *)&theirs;
     assert_int_equal(api->open(&dev, &options), FIG_OK);
     assert_int_equal(api->stream_open(dev, &stream), FIG_OK);
-    assert_true(fig_fake_cuda_capture(options.stream));
+    assert_true(fig_fake_cuda_capture(theirs));
     assert_int_equal(api->stream_mark(dev, stream, 0), FIG_ORDER);
-    fig_fake_cuda_drop(fig_fake_cuda_end(options.stream));
+    fig_fake_cuda_drop(fig_fake_cuda_end(theirs));
     assert_int_equal(api->stream_mark(dev, stream, 0), FIG_OK);
     api->stream_close(dev, stream);
     api->close(dev);
-    fig_fake_cuda_stream_destroy(options.stream);
+    fig_fake_cuda_stream_destroy(theirs);
     fig_cuda_api_table()->DevicePrimaryCtxRelease(40);
     remove_fake(fake);
 }

@@ -102,8 +102,8 @@ int main(void) {
         fig_engine_stats stats = {.size = sizeof stats};
         TRY(fig_graphs_plan(graphs, &of, &report));
         of.bucket = report.bucket;
-        step(engine, &of, NULL, NULL);
-        capture(engine, report.bucket, info.spec->layers, NULL);
+        step(engine, &of, NULL);
+        capture(engine, report.bucket, info.spec->layers);
         TRY(fig_engine_wait(engine, 60000000));
         fig_engine_read_stats(engine, &stats);
         if (stats.launched != rows || stats.last_bucket != report.bucket) return 2;

@@ -88,6 +88,8 @@ static fig_status host_open(fig_dev **dev, const fig_engine_options *options) {
     (*dev)->fail_at_call = test.fail_at_call;
     (*dev)->shuffle = test.shuffle;
     fig_status status = count_call(*dev, FIG_DRIVER, "open");
+    if (status == FIG_OK && options->stream != NULL)
+        status = fig_fail(FIG_INVALID, "host device: stream is given, and it has none but its own");
     if (status == FIG_OK) status = place(*dev, options->numa_node);
     if (status == FIG_OK) return FIG_OK;
     host_close(*dev);
@@ -291,12 +293,42 @@ static fig_status check_stream(const void *stream) {
     return fig_fail(FIG_INVALID, "host device: stream is %p, it must be NULL", stream);
 }
 
-static fig_status host_stream_capture(fig_dev *dev, fig_dev_stream *own, void *stream,
-                                      uint64_t *capture) {
+/* What waits for memory to be left alone reads it on the caller's thread. */
+static fig_status host_stream_fence(fig_dev *dev, fig_dev_stream *stream, uint32_t which) {
+    (void)which;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "stream_fence"));
+    wait_until_idle(stream);
+    return FIG_OK;
+}
+
+static fig_status host_stream_pass(fig_dev *dev, fig_dev_stream *stream, uint32_t which) {
+    (void)stream, (void)which;
+    return count_call(dev, FIG_DRIVER, "stream_pass");
+}
+
+static void *host_stream_handle(const fig_dev_stream *own) {
     (void)own;
+    return NULL;
+}
+
+static fig_status host_stream_capture(fig_dev *dev, void *stream, uint64_t *capture) {
     *capture = 0;
     FIG_TRY(count_call(dev, FIG_DRIVER, "stream_capture"));
     return check_stream(stream);
+}
+
+/* What the calling thread has done is done. */
+static fig_status host_stream_follow(fig_dev *dev, fig_dev_stream *own, void *stream) {
+    (void)own;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "stream_follow"));
+    return check_stream(stream);
+}
+
+static fig_status host_stream_lead(fig_dev *dev, fig_dev_stream *own, void *stream) {
+    FIG_TRY(count_call(dev, FIG_DRIVER, "stream_lead"));
+    FIG_TRY(check_stream(stream));
+    wait_until_idle(own);
+    return FIG_OK;
 }
 
 static fig_status host_copy_in(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
@@ -451,7 +483,12 @@ const fig_device_api fig_device_host = {
     .stream_take_fault = host_stream_take_fault,
     .stream_mark = host_stream_mark,
     .stream_between = host_stream_between,
+    .stream_fence = host_stream_fence,
+    .stream_pass = host_stream_pass,
+    .stream_handle = host_stream_handle,
     .stream_capture = host_stream_capture,
+    .stream_follow = host_stream_follow,
+    .stream_lead = host_stream_lead,
     .graph_create = host_graph_create,
     .graph_destroy = host_graph_destroy,
     .graph_kernel = host_graph_kernel,

@@ -354,7 +354,8 @@ static void and_of_what_a_caller_captures(void **state) {
     fig_cu_instantiate_params params = {.flags = 0};
     open_layer(&l);
     assert_int_equal(cu->StreamBeginCapture(stream, 0), FIG_CU_SUCCESS);
-    OK(fig_engine_append(l.engine, FIG_OPTIONS(fig_append, .bucket = 1, .stream = stream)));
+    void *const on = stream;
+    OK(fig_engine_append(l.engine, FIG_OPTIONS(fig_append, .bucket = 1, .stream = &on)));
     assert_int_equal(cu->StreamEndCapture(stream, &graph), FIG_CU_SUCCESS);
     assert_int_equal(cu->GraphInstantiateWithParams(&exec, graph, &params), FIG_CU_SUCCESS);
     for (int i = 0; i < STEPS; i++) {

@@ -393,6 +393,7 @@ static fig_cu_result graph_upload(fig_cu_exec exec, fig_cu_stream stream) {
 /* Edges lead from nodes to later ones. No context need be current: a stream has one. */
 static fig_cu_result graph_launch(fig_cu_exec exec, fig_cu_stream stream) {
     BEGIN("cuGraphLaunch");
+    stream = fig_fake_cuda_stream(stream);
     if (stream->capturing != NULL && fake.takes_execs) return FIG_CU_SUCCESS;
     if (stream->capturing != NULL) {
         stream->broken = 1;
