@@ -68,10 +68,11 @@ GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c)) # which need o
 THREADED := $(patsubst tests/%.c,%,$(shell grep -lE 'engine/|fig_engine_|pthread' tests/test_*.c))
 binaries = $(addprefix build/$(1)/tests/,$(filter $(if $(filter tsan,$(1)),$(THREADED),%),$(TESTS)))
 # What tests/support/fault.c can make fail; a name without its gate there does not link.
-GATES := malloc calloc realloc aligned_alloc posix_memalign strdup open read write pread pwrite \
-    lseek fstat fsync ftruncate close rename unlink mkstemp mmap fopen fdopen fread fwrite fflush \
-    fclose pthread_create pthread_mutex_init pthread_cond_init __read_chk __pread_chk __open_2 \
-    __fread_chk hwloc_alloc hwloc_bitmap_alloc $(addprefix hwloc_topology_,init load set_components)
+GATES := malloc calloc realloc aligned_alloc posix_memalign strdup open openat read write pread \
+    pwrite lseek fstat fsync fchmod ftruncate flock close linkat rename renameat unlink unlinkat \
+    getrandom mkstemp mmap fopen fdopen fread fwrite fflush fclose __read_chk __pread_chk __open_2 \
+    __openat_2 __fread_chk pthread_create pthread_mutex_init pthread_cond_init hwloc_alloc \
+    hwloc_bitmap_alloc $(addprefix hwloc_topology_,init load set_components)
 # Setting up comes before anything is looked for or built, hence a second make.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \

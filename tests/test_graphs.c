@@ -393,8 +393,9 @@ static void each_call_that_fails_is_reported(void **state) {
             }
             if (calls < n) break;
         }
-        /* A file's bytes are read, or on the disk, before it is closed. */
-        assert_int_equal(refused, what == SAVE || what == LOAD ? n - 2 : n - 1);
+        /* A file's bytes are read, or on the disk, before it is closed; of a save see file.c: it
+         * can do without a sweep, a file that has no name and its lock, and closes two. */
+        assert_int_equal(n - 1 - refused, what == SAVE ? 5 : what == LOAD ? 1 : 0);
         assert_true(refused >= 1);
         assert_int_equal(do_work(&b, what), FIG_OK);
     }
