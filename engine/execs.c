@@ -385,7 +385,8 @@ fig_status fig_execs_prepare(fig_execs *execs) {
     return FIG_OK;
 }
 
-static_assert(FIG_LAUNCH_REFUSAL_LIMIT == FIG_FAMILY_LIMIT - 1, "all but the one that serves");
+static_assert(sizeof((fig_launch_info){0}.needs) == (FIG_FAMILY_LIMIT - 1) * sizeof(char *),
+              "all families but the one that serves");
 
 fig_status fig_execs_launch_info(const fig_execs *execs, uint32_t bucket, int32_t launch,
                                  fig_launch_info *info) {

@@ -62,8 +62,7 @@ int fig_execs_ready(const fig_execs *execs);
 /* Makes it so. On failure nothing may be launched until a later call succeeds. */
 fig_status fig_execs_prepare(fig_execs *execs);
 
-/* Which families serve a launch of a bucket, which is prepared. FIG_INVALID: there is no such
- * launch. */
+/* Which family serves a launch of a bucket. FIG_INVALID: there is no such launch. Ready by then. */
 fig_status fig_execs_launch_info(const fig_execs *execs, uint32_t bucket, int32_t launch,
                                  fig_launch_info *info);
 

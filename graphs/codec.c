@@ -257,12 +257,15 @@ static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
 }
 
 /* Caps and order are for fig_graphs_assemble() to check; a variant of a later library is not. */
-static fig_status check_bucket(const fig_file_bucket *bucket, uint32_t i, uint32_t maker) {
-    if (bucket->variant >= FIG_VARIANT_COUNT)
+static fig_status check_bucket(const fig_file_bucket *bucket, uint32_t i, const fig_traits *traits,
+                               uint32_t maker) {
+    int32_t count;
+    fig_traits_variants(traits, &count);
+    if (bucket->variant >= (uint32_t)count)
         return fig_fail(FIG_STALE,
                         "section BUCK: bucket %" PRIu32 ": variant is %" PRIu32
-                        ", this library has %d" FIG_SECTIONS_STALE,
-                        i, bucket->variant, FIG_VARIANT_COUNT, maker, FIG_VERSION);
+                        ", this library has %" PRId32 FIG_SECTIONS_STALE,
+                        i, bucket->variant, count, maker, FIG_VERSION);
     return FIG_OK;
 }
 
@@ -280,7 +283,7 @@ static fig_status read_buckets(const fig_sections *sections, fig_codec_parts *pa
     memcpy(parts->made_digests, sections->raw[FIG_SECTION_DIGS],
            count * sizeof *parts->made_digests);
     for (uint32_t i = 0; i < count; i++) {
-        FIG_TRY(check_bucket(&buckets[i], i, sections->maker));
+        FIG_TRY(check_bucket(&buckets[i], i, &parts->target.traits, sections->maker));
         parts->buckets[i].caps = (fig_bucket){buckets[i].batch, buckets[i].kv};
         parts->buckets[i].variant = (int32_t)buckets[i].variant;
     }

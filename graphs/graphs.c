@@ -158,8 +158,9 @@ static fig_status take_buckets(const fig_spec *spec, const fig_lower_options *op
 static fig_status multiply_buckets(const fig_program_view *view, const fig_lower_target *target,
                                    const fig_bucket *buckets, int32_t count,
                                    fig_bucket_shape **shapes, uint32_t *shape_count) {
-    int32_t variants[FIG_VARIANT_COUNT], variant_count = 0;
-    for (int32_t variant = 0; variant < FIG_VARIANT_COUNT; variant++) {
+    int32_t variants[FIG_VARIANT_LIMIT], variant_count = 0, candidate_count;
+    fig_traits_variants(&target->traits, &candidate_count);
+    for (int32_t variant = 0; variant < candidate_count; variant++) {
         if (fig_lower_variant_serves(view, target, variant)) variants[variant_count++] = variant;
     }
     const uint32_t limit = (uint32_t)count * (uint32_t)variant_count;
@@ -306,7 +307,7 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_buck
     info->plan_bytes = shape->plan.layout.bytes;
     info->workspace_bytes = workspace.bytes;
     if (classes.count > 0) {
-        info->heads = fig_split_classes_heads(&classes.of[0], shape->variant);
+        info->heads = shape->variants[0].heads;
         info->tile_tokens = shape->plan.splits[0].tile_tokens;
         info->workers = shape->plan.splits[0].workers;
     }

@@ -128,6 +128,11 @@ fig_inspect_value fig_inspect_value_of(const fig_inspect_bucket *bucket, const f
     return value;
 }
 
+const char *fig_inspect_variant(const fig_graphs *graphs, uint32_t bucket) {
+    const fig_bucket_shape *shape = &graphs->buckets[bucket];
+    return shape->plan.class_count > 0 ? shape->variants[0].name : "none";
+}
+
 void fig_inspect_family(const fig_inspect_bucket *bucket, const fig_launch *launch,
                         fig_family_choice *choice) {
     fig_families_choose((fig_op)launch->op, bucket->lowered.params + launch->params,

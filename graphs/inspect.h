@@ -52,6 +52,8 @@ const char *fig_inspect_layout(uint32_t layout);         /* "hnd" */
 /* "batch" or "pages"; NULL where dims[0] is a number. */
 const char *fig_inspect_symbol(const fig_tensor_record *record);
 
+/* What a bucket's variant is called for its first class; "none" where nothing is split. */
+const char *fig_inspect_variant(const fig_graphs *graphs, uint32_t bucket);
 /* The family that will serve a launch on the machine that the graphs are lowered for, as far as can
  * be known before anything is bound. */
 void fig_inspect_family(const fig_inspect_bucket *bucket, const fig_launch *launch,

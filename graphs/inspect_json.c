@@ -224,7 +224,7 @@ static void print_bucket_fields(fig_print *print, const fig_graphs *graphs, uint
     fig_print_integer(print, "bucket", (int64_t)index + 1);
     fig_print_integer(print, "batch", info->bucket.batch);
     fig_print_integer(print, "kv", info->bucket.kv);
-    fig_print_string(print, "variant", fig_variant_table[info->variant].name);
+    fig_print_string(print, "variant", fig_inspect_variant(graphs, index));
     fig_print_integer(print, "heads", info->heads);
     fig_print_integer(print, "tile_tokens", info->tile_tokens);
     fig_print_integer(print, "workers", info->workers);

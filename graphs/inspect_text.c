@@ -338,7 +338,7 @@ static void print_buckets(fig_print *print, const fig_inspect_summary *summary) 
         char plan[FIG_PRINT_NUMBER], workspace[FIG_PRINT_NUMBER];
         fig_print_text(print, "%c %5" PRIu32 " %6" PRId32 " %8" PRId32 "  %-8s",
                        graphs->digests[i] != graphs->made_digests[i] ? '*' : ' ', i + 1,
-                       info->bucket.batch, info->bucket.kv, fig_variant_table[info->variant].name);
+                       info->bucket.batch, info->bucket.kv, fig_inspect_variant(graphs, i));
         fig_print_text(print, " %6" PRId32 " %5" PRId32 " %8" PRId32 " %9" PRId32 " %11s %11s\n",
                        info->heads, info->tile_tokens, info->workers, info->launch_count,
                        fig_print_bytes(plan, info->plan_bytes),
@@ -553,7 +553,7 @@ void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket)
     fig_print_text(
         print, "  serves      batch %" PRId32 ", kv %" PRId32 ": %" PRId64 " tokens in all\n",
         info->bucket.batch, info->bucket.kv, (int64_t)info->bucket.batch * info->bucket.kv);
-    fig_print_text(print, "  variant     %s", fig_variant_table[info->variant].name);
+    fig_print_text(print, "  variant     %s", fig_inspect_variant(bucket->graphs, bucket->index));
     if (info->workers > 0)
         fig_print_text(print,
                        ": %" PRId32 " workers, kv heads %" PRId32 " at once, tiles of %" PRId32

@@ -115,8 +115,11 @@ static void put_split(filling *f, const fig_field *field) {
 }
 
 static void put_heads(filling *f, const fig_field *field) {
-    const fig_split_class *split_class = &f->source->classes->of[f->launch->split_class];
-    put_number(f, field, fig_split_classes_heads(split_class, f->source->shape->variant));
+    put_number(f, field, f->source->shape->variants[f->launch->split_class].heads);
+}
+
+static void put_stages(filling *f, const fig_field *field) {
+    put_number(f, field, f->source->shape->variants[f->launch->split_class].stages);
 }
 
 static void put_field(filling *f, const fig_field *field) {
@@ -138,6 +141,7 @@ static void put_field(filling *f, const fig_field *field) {
     case FIG_FIELD_PLAN_SECTION: put_plan_section(f, field); return;
     case FIG_FIELD_SPLIT: put_split(f, field); return;
     case FIG_FIELD_HEADS: put_heads(f, field); return;
+    case FIG_FIELD_STAGES: put_stages(f, field); return;
     case FIG_FIELD_WORKSPACE: put_workspace(f, field); return;
     case FIG_FIELD_RING: put_symbol(f, field, FIG_RELOC_RING); return;
     case FIG_FIELD_RING_STATE: put_symbol(f, field, FIG_RELOC_RING_STATE); return;

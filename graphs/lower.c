@@ -27,9 +27,6 @@ static fig_status check_caps(const fig_spec *spec, const fig_lower_target *targe
     if (caps->kv < 1 || caps->kv > spec->kv_limit)
         return fig_fail(FIG_INVALID, "bucket: kv is %" PRId32 ", limits 1 to %" PRId32, caps->kv,
                         spec->kv_limit);
-    if (shape->variant < 0 || shape->variant >= FIG_VARIANT_COUNT)
-        return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %d",
-                        shape->variant, FIG_VARIANT_COUNT - 1);
     if (target->deterministic && shape->variant != 0)
         return fig_fail(FIG_INVALID,
                         "bucket: variant is %" PRId32 ", it must be 0 where splits are fixed",
@@ -37,22 +34,57 @@ static fig_status check_caps(const fig_spec *spec, const fig_lower_target *targe
     return FIG_OK;
 }
 
-/* What a variant decides: the heads of a worker and the tiles. */
+/* What a machine's candidate is for a class. */
+static fig_variant resolve(const fig_variant *candidate, const fig_split_class *split_class,
+                           const fig_lower_target *target) {
+    fig_variant variant = *candidate;
+    variant.heads = fig_split_classes_heads(split_class, candidate->heads);
+    if (target->deterministic) variant.tile_tokens = FIG_FIXED_TILE_TOKENS;
+    return variant;
+}
+
+/* Those of the machine's row that the bucket names. */
+static fig_status take_variants(const fig_split_classes *classes, const fig_lower_target *target,
+                                fig_bucket_shape *shape) {
+    int32_t count;
+    const fig_variant *candidates = fig_traits_variants(&target->traits, &count);
+    if (shape->variant < 0 || shape->variant >= count)
+        return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %" PRId32,
+                        shape->variant, count - 1);
+    for (int32_t i = 0; i < classes->count; i++)
+        shape->variants[i] = resolve(&candidates[shape->variant], &classes->of[i], target);
+    return FIG_OK;
+}
+
+/* Those that were given must be what resolving could have made. */
+static fig_status check_variants(const fig_split_classes *classes, const fig_lower_target *target,
+                                 const fig_bucket_shape *shape) {
+    for (int32_t i = 0; i < classes->count; i++) {
+        const fig_variant *given = &shape->variants[i];
+        FIG_TRY(fig_traits_check_variant(given));
+        const fig_variant resolved = resolve(given, &classes->of[i], target);
+        if (memcmp(&resolved, given, sizeof resolved) != 0)
+            return fig_fail(FIG_INVALID,
+                            "bucket: variant %s reads %" PRId32 " of %" PRId32
+                            " kv heads and tiles of %" PRId32 " tokens",
+                            given->name, given->heads, classes->of[i].kv_heads, given->tile_tokens);
+    }
+    return FIG_OK;
+}
+
 static void shape_tiles(const fig_split_class *split_class, const fig_lower_target *target,
-                        const fig_bucket_shape *bucket, fig_split_shape *split) {
-    split->row_limit = bucket->caps.batch;
-    split->groups = split_class->kv_heads / fig_split_classes_heads(split_class, bucket->variant);
-    split->tile_tokens = fig_variant_table[bucket->variant].tile_tokens;
+                        const fig_variant *variant, fig_split_shape *split) {
+    split->groups = split_class->kv_heads / variant->heads;
+    split->tile_tokens = variant->tile_tokens;
     split->window = split_class->window;
     split->row_tokens = split_class->row_tokens;
     split->fixed = target->deterministic;
-    if (split->fixed) split->tile_tokens = FIG_FIXED_TILE_TOKENS;
 }
 
 /* One worker for each place of the machine, but no more than the fullest step has tiles. */
 static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit,
-                                const fig_bucket_shape *bucket, fig_split_shape *split) {
-    const fig_bucket *caps = &bucket->caps;
+                                const fig_bucket *caps, int32_t workers_per_sm,
+                                fig_split_shape *split) {
     const int64_t tokens = (int64_t)caps->batch * caps->kv;
     const int64_t tiles = fig_bounds_tiles(split, tokens, kv_limit) * split->groups;
     if (tiles > INT32_MAX)
@@ -60,8 +92,7 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
                         "bucket %" PRId32 " x %" PRId32 ": %" PRId64 " tiles in %" PRId32
                         " head groups, limit %" PRId32,
                         caps->batch, caps->kv, tiles, split->groups, INT32_MAX);
-    int64_t workers =
-        (int64_t)target->traits.sm_count * fig_variant_table[bucket->variant].workers_per_sm;
+    int64_t workers = (int64_t)target->traits.sm_count * workers_per_sm;
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
     if (workers > tiles) workers = tiles;
     /* A bucket too small for one row of row_tokens has no tile, but its grid has a block. */
@@ -70,48 +101,71 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
     return FIG_OK;
 }
 
-fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
-                           uint32_t index, fig_bucket_shape *shape) {
+static fig_status shape_classes(const fig_program_view *view, const fig_lower_target *target,
+                                const fig_split_classes *classes, fig_bucket_shape *shape) {
+    for (int32_t i = 0; i < classes->count; i++) {
+        const fig_split_class *own = &classes->of[i];
+        fig_split_shape *split = &shape->plan.splits[i];
+        split->row_limit = shape->caps.batch;
+        shape_tiles(own, target, &shape->variants[i], split);
+        shape->token_bytes[i] =
+            2 * own->kv_heads / split->groups * own->head_dim * own->value_bytes;
+        FIG_TRY(shape_workers(target, view->spec.kv_limit, &shape->caps,
+                              shape->variants[i].workers_per_sm, split));
+    }
+    shape->plan.row_limit = shape->caps.batch;
+    shape->plan.class_count = classes->count;
+    fig_plan_lay_out(&shape->plan);
+    return FIG_OK;
+}
+
+fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_target *target,
+                              uint32_t index, const fig_variant *variants,
+                              fig_bucket_shape *shape) {
     fig_split_classes classes;
     const fig_bucket_shape given = *shape;
     memset(shape, 0, sizeof *shape);
     shape->caps = given.caps;
     shape->variant = given.variant;
+    shape->plan.bucket = index;
     FIG_TRY(check_caps(&view->spec, target, shape));
     FIG_TRY(fig_split_classes_find(view, &classes));
-    for (int32_t i = 0; i < classes.count; i++) {
-        const fig_split_class *own = &classes.of[i];
-        fig_split_shape *split = &shape->plan.splits[i];
-        shape_tiles(own, target, shape, split);
-        shape->token_bytes[i] =
-            2 * own->kv_heads / split->groups * own->head_dim * own->value_bytes;
-        FIG_TRY(shape_workers(target, view->spec.kv_limit, shape, split));
+    if (variants == NULL) {
+        FIG_TRY(take_variants(&classes, target, shape));
+    } else {
+        for (int32_t i = 0; i < classes.count; i++)
+            shape->variants[i] = variants[i];
+        FIG_TRY(check_variants(&classes, target, shape));
     }
-    shape->plan.bucket = index;
-    shape->plan.row_limit = shape->caps.batch;
-    shape->plan.class_count = classes.count;
-    fig_plan_lay_out(&shape->plan);
-    return FIG_OK;
+    return shape_classes(view, target, &classes, shape);
 }
 
-static int reads_alike(const fig_split_classes *classes, int32_t a, int32_t b) {
-    const fig_variant *x = &fig_variant_table[a], *y = &fig_variant_table[b];
-    for (int32_t i = 0; i < classes->count; i++) {
-        const fig_split_class *own = &classes->of[i];
-        if (fig_split_classes_heads(own, a) != fig_split_classes_heads(own, b)) return 0;
-        if (x->tile_tokens != y->tile_tokens || x->workers_per_sm != y->workers_per_sm) return 0;
-    }
-    return 1;
+fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
+                           uint32_t index, fig_bucket_shape *shape) {
+    return fig_lower_shape_of(view, target, index, NULL, shape);
+}
+
+static int reads_alike(const fig_variant *a, const fig_variant *b) {
+    return a->heads == b->heads && a->tile_tokens == b->tile_tokens &&
+           a->workers_per_sm == b->workers_per_sm && a->stages == b->stages;
 }
 
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant) {
     fig_split_classes classes;
-    assert(variant >= 0 && variant < FIG_VARIANT_COUNT);
+    int32_t count;
+    const fig_variant *candidates = fig_traits_variants(&target->traits, &count);
+    assert(variant >= 0 && variant < count);
     if (target->deterministic) return variant == 0;
     if (fig_split_classes_find(view, &classes) != FIG_OK) return 1;
     for (int32_t smaller = 0; smaller < variant; smaller++) {
-        if (reads_alike(&classes, variant, smaller)) return 0;
+        int alike = 1;
+        for (int32_t i = 0; i < classes.count; i++) {
+            const fig_variant own = resolve(&candidates[variant], &classes.of[i], target);
+            const fig_variant other = resolve(&candidates[smaller], &classes.of[i], target);
+            alike &= reads_alike(&own, &other);
+        }
+        if (alike) return 0;
     }
     return 1;
 }

@@ -24,10 +24,13 @@ typedef struct fig_lower_target {
     int32_t deterministic; /* 1: splits are fixed, see planner/split.h; variant 0 alone */
 } fig_lower_target;
 
-/* Fills all of a bucket whose caps and variant are given. FIG_TOO_LARGE: its line would have more
- * tiles than an int32 counts. */
+/* Fills all of a bucket whose caps and variant are given; what that variant is says the row of that
+ * number of the machine. FIG_TOO_LARGE: its line would have more tiles than an int32 counts. */
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
                            uint32_t index, fig_bucket_shape *shape);
+/* The same with records in place of that row, as tuning finds them: [classes of the program]. */
+fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_target *target,
+                              uint32_t index, const fig_variant *variants, fig_bucket_shape *shape);
 /* 1: the variant is worth a bucket: it reads what no smaller-numbered one does of this program. */
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant);

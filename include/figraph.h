@@ -492,20 +492,16 @@ FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig
  * FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind still
  * waits for its launch. The first stage after a bind does it where the caller did not. */
 FIG_API fig_status fig_engine_prepare(fig_engine *engine);
-
 /* Which family of kernels serves a launch, and what those asked before it would need. */
-enum { FIG_LAUNCH_REFUSAL_LIMIT = 3 };
 typedef struct fig_launch_info {
     uint32_t size;
     int32_t node, node_count;       /* from 0, that it serves; the fetch serves none */
     const char *operation, *family; /* "attention", "scalar"; a call has no family: NULL */
     int32_t refusal_count;
-    const char *refused[FIG_LAUNCH_REFUSAL_LIMIT]; /* [refusal_count] names of families */
-    const char *needs[FIG_LAUNCH_REFUSAL_LIMIT];   /* [refusal_count] "compute capability 9.0" */
+    const char *refused[3], *needs[3]; /* [refusal_count] "bulk", "compute capability 9.0" */
 } fig_launch_info;
-/* launch: from 0, in the order in which fig_graphs_print shows them. FIG_INVALID: there is none, or
- * no such bucket. FIG_ORDER: the bucket is not prepared with what is bound. The words last as long
- * as the library. */
+/* launch: from 0, as fig_graphs_print numbers them. FIG_INVALID: no such launch or bucket.
+ * FIG_ORDER: the bucket is not prepared with what is bound. The words outlast the engine. */
 FIG_API fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
                                           fig_launch_info *info);
 

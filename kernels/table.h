@@ -52,6 +52,7 @@ typedef enum fig_field_kind {
     FIG_FIELD_PLAN_SECTION, /* offset in the plan of fig_plan_section `item` */
     FIG_FIELD_SPLIT,        /* the split shape of the node's class */
     FIG_FIELD_HEADS,        /* kv heads that a worker of the node's class reads at once */
+    FIG_FIELD_STAGES,       /* tiles that a worker of the node's class has room for; 0: any */
     FIG_FIELD_WORKSPACE,    /* address of fig_workspace_section `item` of the node's class */
     FIG_FIELD_RING,         /* address of the plan ring */
     FIG_FIELD_RING_STATE,   /* address of the device's fig_fetch_state */

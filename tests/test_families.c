@@ -263,9 +263,9 @@ static void a_change_of_family_that_fails_is_made_by_the_next_prepare(void **sta
 
 static void kernels_for_any_chip_are_chosen_where_the_options_ask_for_them(void **state) {
     (void)state;
-    const fig_test_options kernels = {.size = sizeof kernels, .plain_kernels = 1};
-    const fig_engine_options plain = {
-        .size = sizeof plain, .device = FIG_DEVICE_CUDA, .test = &kernels};
+    const fig_engine_options plain = {.size = sizeof plain,
+                                      .device = FIG_DEVICE_CUDA,
+                                      .test = FIG_OPTIONS(fig_test_options, .plain_kernels = 1)};
     bench b;
     open_bench(&b, FIG_DEVICE_CUDA);
     fig_engine_close(b.engine);

@@ -210,7 +210,7 @@ static void buckets_of_a_file_are_checked(void **state) {
     shapes[2].caps.kv = 50;
     FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID,
                        "bucket 2: 2 x 50, variant 0 does not come after");
-    shapes[2].variant = FIG_VARIANT_COUNT;
+    shapes[2].variant = 2;
     FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID, "variant is 2");
     shapes[2].variant = 1;
     shapes[0].caps.batch = 3;

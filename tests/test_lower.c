@@ -184,8 +184,8 @@ static void caps_beyond_the_spec_are_refused(void **state) {
                        "kv is 201, limits 1 to 200");
     FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 1}, -1, &shape), FIG_INVALID,
                        "variant is -1");
-    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 1}, FIG_VARIANT_COUNT, &shape),
-                       FIG_INVALID, "variant is 2, limits 0 to 1");
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 1}, 2, &shape), FIG_INVALID,
+                       "variant is 2, limits 0 to 1");
     fig_program_destroy(program);
 }
 
@@ -214,6 +214,34 @@ static fig_program *record_calls_alone(void) {
     fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
     assert_int_equal(fig_program_finish(program), FIG_OK);
     return program;
+}
+
+/* 2 kv heads. */
+static void records_of_a_callers_own_shape_a_bucket_in_place_of_the_machines(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    const fig_program_view *view = fig_program_view_of(program);
+    const fig_lower_target target = fig_sample_target("h200");
+    fig_variant own = {.name = "mine",
+                       .heads = 2,
+                       .tile_tokens = 32,
+                       .workers_per_sm = 2,
+                       .stages = 5,
+                       .bytes_per_us = 1};
+    fig_bucket_shape shape = {.caps = {6, 200}, .variant = 9};
+    assert_int_equal(fig_lower_shape_of(view, &target, 3, &own, &shape), FIG_OK);
+    assert_int_equal(shape.variant, 9);
+    assert_memory_equal(&shape.variants[0], &own, sizeof own);
+    assert_int_equal(shape.plan.splits[0].groups, 1);
+    assert_int_equal(shape.plan.splits[0].tile_tokens, 32);
+    own.heads = 3;
+    FIG_SAMPLE_REFUSES(fig_lower_shape_of(view, &target, 3, &own, &shape), FIG_INVALID,
+                       "variant mine reads 3 of 2 kv heads");
+    own.heads = 0;
+    FIG_SAMPLE_REFUSES(fig_lower_shape_of(view, &target, 3, &own, &shape), FIG_INVALID,
+                       "variant: heads is 0, limits 1 to");
+    fig_program_destroy(program);
 }
 
 static void without_attention_there_is_no_split_and_one_variant(void **state) {
@@ -555,6 +583,7 @@ int main(void) {
         cmocka_unit_test(a_machine_of_a_thousand_places_is_used_whole),
         cmocka_unit_test(caps_beyond_the_spec_are_refused),
         cmocka_unit_test(a_line_that_an_int_cannot_count_is_refused),
+        cmocka_unit_test(records_of_a_callers_own_shape_a_bucket_in_place_of_the_machines),
         cmocka_unit_test(without_attention_there_is_no_split_and_one_variant),
         cmocka_unit_test(a_plan_made_on_the_device_comes_before_all_but_its_fetch),
         cmocka_unit_test(a_class_too_many_is_not_shaped),

@@ -82,6 +82,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_PLAN_SECTION] = FIG_TYPE_U32,
                                     [FIG_FIELD_SPLIT] = FIG_TYPE_SPLIT,
                                     [FIG_FIELD_HEADS] = FIG_TYPE_I32,
+                                    [FIG_FIELD_STAGES] = FIG_TYPE_I32,
                                     [FIG_FIELD_WORKSPACE] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING_STATE] = FIG_TYPE_ADDRESS,
