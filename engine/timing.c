@@ -22,7 +22,7 @@ enum {
     SAMPLE_US_DEFAULT = 1000,
     SAMPLE_US_LIMIT = 1000000,
     REPLAYS_LIMIT = 1000,
-    BLOCKS_PER_SM = 2 /* as many as keep a GPU's memory busy */
+    BLOCKS_PER_SM = 4 /* as many as keep a GPU's memory busy */
 };
 
 typedef struct timing {

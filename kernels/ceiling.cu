@@ -1,23 +1,23 @@
 /* ceiling.cu: read memory from end to end as fast as the device can, which is what a ceiling is.
  *
- * out ^= every 64-bit word of so many pieces of 16 bytes. On 9.0 the bulk
- * copy engine fills a ring of stages in shared memory: two blocks of an SM keep 80 KB in flight,
- * and plain loads alone do not reach what memory can give. Elsewhere threads load 16 bytes, several
- * of them in flight. Invariant: that of ceiling.c. */
+ * out ^= every 64-bit word of so many pieces of 16 bytes. On 9.0 the bulk copy engine fills a ring
+ * of stages in shared memory: four blocks of an SM keep 160 KB in flight, and plain loads alone do
+ * not reach what memory can give. Elsewhere threads load 16 bytes, several of them in flight.
+ * Invariant: that of ceiling.c. */
 #include "kernels/block.cuh"
 #include "kernels/params.h"
 
 enum { THREADS = 256, STRETCH_BYTES = 8192, STAGES = 5, PIECES = STRETCH_BYTES / sizeof(uint4) };
-
-static __device__ __forceinline__ int64_t bytes_of(const fig_ceiling_params &p) {
-    return (int64_t)p.pieces * (int64_t)sizeof(uint4);
-}
 
 static __device__ __forceinline__ uint64_t fold_piece(uint4 x) {
     return ((uint64_t)(x.y ^ x.w) << 32) | (x.x ^ x.z);
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+static __device__ __forceinline__ int64_t bytes_of(const fig_ceiling_params &p) {
+    return (int64_t)p.pieces * (int64_t)sizeof(uint4);
+}
 
 static __device__ __forceinline__ uint32_t shared_address(const void *shared) {
     return (uint32_t)__cvta_generic_to_shared(shared);
