@@ -220,6 +220,19 @@ fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding) {
     return fig_thread_check_leave(&engine->owner, bind(engine, binding));
 }
 
+static fig_status find_address(fig_engine *engine, const char *name, void **address) {
+    uint32_t tensor;
+    *address = NULL;
+    FIG_TRY(fig_binding_find(&engine->bindings, name, &tensor));
+    *address = engine->bindings.tensors[tensor - 1].place.address;
+    return FIG_OK;
+}
+
+fig_status fig_engine_address(fig_engine *engine, const char *name, void **address) {
+    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    return fig_thread_check_leave(&engine->owner, find_address(engine, name, address));
+}
+
 fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                void *user) {
     FIG_TRY(fig_thread_check_enter(&engine->owner));

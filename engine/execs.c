@@ -337,20 +337,24 @@ static fig_status prepare_bucket(fig_execs *execs, uint32_t index) {
     return patch(execs, bucket);
 }
 
-/* Its addresses never change, so it is made once. */
-static fig_status prepare_drop(fig_execs *execs, uint32_t what, fig_dev_exec **drop) {
+static fig_status make_single(const fig_execs *execs, fig_op op, const void *params,
+                              fig_dev_exec **exec) {
     const fig_device_api *api = execs->bindings->api;
     fig_dev *dev = execs->bindings->dev;
-    const fig_fetch_params params = {
-        .state = execs->places.state, .words = execs->places.words, .shape = {.bucket = what}};
-    const fig_dev_launch launch = own_launch_of(execs, FIG_OP_FETCH, &params);
+    const fig_dev_launch launch = own_launch_of(execs, op, params);
     fig_dev_graph *graph;
-    if (*drop != NULL) return FIG_OK;
     FIG_TRY(api->graph_create(dev, &graph));
     fig_status status = api->graph_kernel(dev, graph, &launch, (fig_dev_after){NULL, 0});
-    if (status == FIG_OK) status = api->exec_create(dev, drop, graph);
+    if (status == FIG_OK) status = api->exec_create(dev, exec, graph);
     api->graph_destroy(dev, graph);
     return status;
+}
+
+/* Its addresses never change, so it is made once. */
+static fig_status prepare_drop(fig_execs *execs, uint32_t what, fig_dev_exec **drop) {
+    const fig_fetch_params params = {
+        .state = execs->places.state, .words = execs->places.words, .shape = {.bucket = what}};
+    return *drop != NULL ? FIG_OK : make_single(execs, FIG_OP_FETCH, &params, drop);
 }
 
 int fig_execs_ready(const fig_execs *execs) {
@@ -503,4 +507,16 @@ fig_status fig_execs_bare(const fig_execs *execs, uint32_t bucket, uint32_t copi
     fig_status status = make_bare(execs, &order, copies, scratch, exec);
     free(scratch);
     return status;
+}
+
+fig_status fig_execs_reading(const fig_execs *execs, const fig_exec_reading *reading,
+                             fig_dev_exec **exec) {
+    size_t pieces = reading->bytes / 16;
+    if (pieces > UINT32_MAX) pieces = UINT32_MAX;
+    const fig_ceiling_params params = {.in = reading->from,
+                                       .out = reading->folded,
+                                       .pieces = (uint32_t)pieces,
+                                       .blocks = reading->blocks};
+    *exec = NULL;
+    return make_single(execs, FIG_OP_CEILING, &params, exec);
 }

@@ -80,4 +80,14 @@ uint32_t fig_execs_launch_count(const fig_execs *execs, uint32_t bucket);
 fig_status fig_execs_bare(const fig_execs *execs, uint32_t bucket, uint32_t copies,
                           fig_dev_exec **exec);
 
+/* One launch that reads memory from end to end. The caller's to destroy once it has ended. */
+typedef struct fig_exec_reading {
+    const void *from;
+    uint64_t *folded; /* device memory: changed by exclusive or with every word */
+    size_t bytes;     /* read in pieces of 16, up to 64 GB of them */
+    uint32_t blocks;
+} fig_exec_reading;
+fig_status fig_execs_reading(const fig_execs *execs, const fig_exec_reading *reading,
+                             fig_dev_exec **exec);
+
 #endif

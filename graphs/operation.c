@@ -446,7 +446,7 @@ static fig_status check_kernel(const fig_operand_node *o) {
 
 /* What an engine puts into its graphs of itself, and no program records. */
 static int is_engine_s(uint16_t op) {
-    return op == FIG_OP_FETCH || op == FIG_OP_LOOK_AHEAD;
+    return op == FIG_OP_FETCH || op == FIG_OP_LOOK_AHEAD || op == FIG_OP_CEILING;
 }
 
 fig_status fig_operation_check(const fig_program_view *view, uint32_t node) {

@@ -48,6 +48,29 @@ typedef struct fig_measured {
 FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_options *options,
                                       fig_measured *measured);
 
+/* ---- What nodes take, and reading memory ----------------------------------------------------- */
+typedef struct fig_timing_options {
+    uint32_t size;
+    int32_t samples;      /* 0: 15 */
+    int32_t sample_us;    /* how long one lasts, or a single run; 0: 1000 */
+    const fig_step *step; /* it is run once, then its nodes under that plan, without a fetch */
+    const char *tensor;   /* and no step: its memory is read, as fast as the device can, from end
+                             to end or as far as 64 GB */
+} fig_timing_options;
+
+/* Of one run, on the device, where runs come back to back; in ns. */
+typedef struct fig_timed {
+    uint32_t size;
+    int32_t bucket; /* its number; 0: of a tensor */
+    double median_ns, least_ns, most_ns;
+} fig_timed;
+
+/* The engine is idle before (FIG_ORDER) and after. */
+FIG_API fig_status fig_engine_time(fig_engine *engine, const fig_timing_options *options,
+                                   fig_timed *timed);
+/* Where a tensor that is bound lies, be it memory of the engine's or the caller's. */
+FIG_API fig_status fig_engine_address(fig_engine *engine, const char *name, void **address);
+
 /* ---- The machine ----------------------------------------------------------------------------- */
 typedef uint32_t fig_verdict;
 enum { FIG_VERDICT_FINE = 0, FIG_VERDICT_ADVICE, FIG_VERDICT_FAULT };

@@ -74,6 +74,14 @@ typedef struct fig_look_ahead_params {
 } fig_look_ahead_params;
 static_assert(sizeof(fig_look_ahead_params) == 32, "ABI");
 
+/* Reads memory from end to end: how fast this machine can is what an operation is judged by. */
+typedef struct fig_ceiling_params {
+    const uint8_t *in;
+    uint64_t *out;           /* changed by exclusive or with every word that was read */
+    uint32_t pieces, blocks; /* of 16 bytes */
+} fig_ceiling_params;
+static_assert(sizeof(fig_ceiling_params) == 24, "ABI");
+
 /* What the device makes a plan of where the host does not know the lengths: the head and sequences
  * are there, fetched; lengths, positions and every class's split are written behind them by the
  * code that the host would have used. A step that breaks a bound of the bucket becomes one of zero

@@ -21,7 +21,8 @@ typedef enum fig_op {
     FIG_OP_RMS_NORM = 6,
     FIG_OP_MERGE_STATES = 7,
     FIG_OP_LOOK_AHEAD = 8, /* no node's, nor lowered: an engine's own */
-    FIG_OP_KERNEL_COUNT = 9,
+    FIG_OP_CEILING = 9,    /* likewise, a measuring's */
+    FIG_OP_KERNEL_COUNT = 10,
     FIG_OP_CALL = 64 /* no kernel: kept as meaning */
 } fig_op;
 
@@ -185,6 +186,7 @@ enum {
     FIG_ATTENTION_LSE
 };
 enum { FIG_PLAN_IN_LENGTHS, FIG_PLAN_IN_POSITIONS };
+enum { FIG_CEILING_IN, FIG_CEILING_OUT };
 /* The residual is both: absent in rms_norm, read and written in add_rms_norm. */
 enum { FIG_RMS_NORM_IN, FIG_RMS_NORM_WEIGHT, FIG_RMS_NORM_RESIDUAL, FIG_RMS_NORM_OUT };
 enum {

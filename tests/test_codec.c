@@ -197,6 +197,7 @@ static const forgery forgeries[] = {
     {"node op", NODE(1, op), 33, FIG_FORMAT, "op is 33"},
     {"node fetch", NODE(1, op), FIG_OP_FETCH, FIG_FORMAT, "op is 0, which no node has"},
     {"node look ahead", NODE(1, op), FIG_OP_LOOK_AHEAD, FIG_FORMAT, "op is 8, which no node has"},
+    {"node ceiling", NODE(1, op), FIG_OP_CEILING, FIG_FORMAT, "op is 9, which no node has"},
     {"node of another op", NODE(1, op), FIG_OP_ROPE, FIG_FORMAT, "2 operands, it must be 10"},
     {"node layer", NODE(1, layer), 2, FIG_FORMAT, "layer"},
     {"node operand", NODE(1, operand), 0xfffffff0, FIG_FORMAT, "2 operands from 4294967280"},

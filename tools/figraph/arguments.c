@@ -36,10 +36,6 @@ static int take_operand(fig_arguments *arguments, const char *word) {
     if (command->operand == NULL) {
         return fig_report_refuse("%s: %s: no operand is taken", command->name, word);
     }
-    if (arguments->operand != NULL && command->second != NULL && arguments->second == NULL) {
-        arguments->second = word;
-        return FIG_EXIT_FINE;
-    }
     if (arguments->operand != NULL) {
         return fig_report_refuse("%s: %s: one %s is taken, and %s was given before it",
                                  command->name, word, command->operand, arguments->operand);
@@ -109,10 +105,9 @@ int fig_arguments_parse(fig_arguments *arguments, const fig_command *command, in
 }
 
 void fig_arguments_print_help(const fig_command *command) {
-    printf("figraph %s: %s\n\nusage: figraph %s%s%s%s%s [options]\n\n", command->name,
-           command->summary, command->name, command->operand != NULL ? " " : "",
-           command->operand != NULL ? command->operand : "", command->second != NULL ? " " : "",
-           command->second != NULL ? command->second : "");
+    printf("figraph %s: %s\n\nusage: figraph %s%s%s [options]\n\n", command->name, command->summary,
+           command->name, command->operand != NULL ? " " : "",
+           command->operand != NULL ? command->operand : "");
     for (int i = 0; i < option_count(command); i++) {
         const fig_option *option = &command->options[i];
         int width = printf("  %s%s%s", option->name, option->value != NULL ? " " : "",

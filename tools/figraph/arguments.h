@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-enum { FIG_ARGUMENTS_OPTION_LIMIT = 20 };
+enum { FIG_ARGUMENTS_OPTION_LIMIT = 24 };
 
 typedef struct fig_arguments fig_arguments;
 
@@ -18,20 +18,21 @@ typedef struct fig_option {
     const char *help;
 } fig_option;
 
-typedef struct fig_command {
-    const char *name;
+typedef struct fig_command fig_command;
+struct fig_command {
+    const char *name; /* "bench", and "bench replay" of its part */
     const char *summary;
+    const fig_command *const *parts; /* ends with NULL; what follows is theirs; NULL: it has none */
     const char *operand; /* "FILE"; "[WHAT]": it may be left out; NULL: the command takes none */
-    const char *second;  /* "[FILE]": one more, which may be left out; NULL: none */
     const char *notes;   /* NULL: nothing to add to the options */
     const char *example;
     int (*run)(const fig_arguments *arguments);     /* returns FIG_EXIT_* */
     fig_option options[FIG_ARGUMENTS_OPTION_LIMIT]; /* ends at the first without a name */
-} fig_command;
+};
 
 struct fig_arguments {
     const fig_command *command;
-    const char *operand, *second;                   /* NULL: not given */
+    const char *operand;                            /* NULL: not given */
     const char *values[FIG_ARGUMENTS_OPTION_LIMIT]; /* [option]; NULL: not given; a flag's is "" */
     int help;                                       /* 1: --help was among the words */
 };

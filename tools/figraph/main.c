@@ -34,6 +34,37 @@ static int print_version(void) {
     return FIG_EXIT_FINE;
 }
 
+static int run_command(const fig_command *command, int count, char **words) {
+    fig_arguments arguments;
+    const int code = fig_arguments_parse(&arguments, command, count, words);
+    if (code != FIG_EXIT_FINE) return code;
+    if (!arguments.help) return command->run(&arguments);
+    fig_arguments_print_help(command);
+    return FIG_EXIT_FINE;
+}
+
+/* The word of a part: what stands behind its command's name. */
+static const char *part_word(const fig_command *command, const fig_command *part) {
+    return part->name + strlen(command->name) + 1;
+}
+
+static int list_parts(const fig_command *command) {
+    printf("figraph %s: %s\n\n", command->name, command->summary);
+    for (int i = 0; command->parts[i] != NULL; i++)
+        printf("  %-11s%s\n", part_word(command, command->parts[i]), command->parts[i]->summary);
+    printf("\n  figraph %s <part> --help says more.\n", command->name);
+    return FIG_EXIT_FINE;
+}
+
+static int run_part(const fig_command *command, int count, char **words) {
+    if (count == 0 || strcmp(words[0], "--help") == 0) return list_parts(command);
+    for (int i = 0; command->parts[i] != NULL; i++)
+        if (strcmp(words[0], part_word(command, command->parts[i])) == 0)
+            return run_command(command->parts[i], count - 1, words + 1);
+    return fig_report_refuse("%s: unknown part %s; figraph %s lists what there is", command->name,
+                             words[0], command->name);
+}
+
 static int run(int count, char **words) {
     if (count < 2) {
         return fig_report_refuse("a command is missing; figraph --help lists them");
@@ -41,13 +72,9 @@ static int run(int count, char **words) {
     if (strcmp(words[1], "--help") == 0) return print_help();
     if (strcmp(words[1], "--version") == 0) return print_version();
     for (int i = 0; i < COMMAND_COUNT; i++) {
-        fig_arguments arguments;
         if (strcmp(words[1], commands[i]->name) != 0) continue;
-        int code = fig_arguments_parse(&arguments, commands[i], count - 2, words + 2);
-        if (code != FIG_EXIT_FINE) return code;
-        if (!arguments.help) return commands[i]->run(&arguments);
-        fig_arguments_print_help(commands[i]);
-        return FIG_EXIT_FINE;
+        return commands[i]->parts != NULL ? run_part(commands[i], count - 2, words + 2)
+                                          : run_command(commands[i], count - 2, words + 2);
     }
     return fig_report_refuse("unknown %s %s; figraph --help lists what there is",
                              words[1][0] == '-' ? "option" : "command", words[1]);
