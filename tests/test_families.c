@@ -58,7 +58,7 @@ const fig_family *__wrap_fig_table_families(fig_op op, uint32_t *count) {
 
 static fig_family_choice choose(uintptr_t in, int64_t in_stride, int32_t capability) {
     const fig_gated_params params = {
-        .in = (const void *)in, .in_stride = in_stride, .rows = {.row_limit = ROWS}};
+        .in = (const void *)in, .in_stride = in_stride, .rows = {.row_limit = ROWS}, .width = 8};
     const fig_traits traits = {.size = sizeof traits, .compute_capability = capability};
     fig_family_choice choice;
     memset(&choice, 0xa5, sizeof choice);

@@ -313,15 +313,16 @@ static void only_what_is_optional_in_the_public_header_is_optional(void **state)
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
     (void)state;
     static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
-        [FIG_OP_FETCH] = 1,      [FIG_OP_GATED] = 21,        [FIG_OP_ROPE] = 21,
+        [FIG_OP_FETCH] = 1,      [FIG_OP_GATED] = 21 * 3,    [FIG_OP_ROPE] = 21 * 3,
         [FIG_OP_APPEND_KV] = 21, [FIG_OP_ATTENTION] = 13,    [FIG_OP_PLAN] = 1,
         [FIG_OP_RMS_NORM] = 21,  [FIG_OP_MERGE_STATES] = 21, [FIG_OP_LOOK_AHEAD] = 1,
         [FIG_OP_CEILING] = 17};
     fig_rows rows = {.row_limit = 21, .multiple = 3};
-    fig_gated_params gated = {.rows = rows};
-    fig_rope_params rope = {.rows = rows};
+    fig_gated_params gated = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
+    fig_rope_params rope = {
+        .rows = rows, .q_heads = 32, .k_heads = 1, .head_dim = 128, .dtype = FIG_BF16};
     fig_append_kv_params append = {.rows = rows};
-    fig_rms_norm_params rms_norm = {.rows = rows};
+    fig_rms_norm_params rms_norm = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
     fig_merge_states_params merge = {.rows = rows};
     fig_plan_params plan = {.kv_limit = 5};
     fig_attention_params attention = {.split = {.row_limit = 7, .workers = 13}};
