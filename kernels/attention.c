@@ -5,8 +5,8 @@
  * piece, each kv head of the group by itself, each tile in strips of at most STRIP tokens, all in
  * f32. A piece that is a whole segment goes straight to out; else it goes to its partial, and the
  * block that finds itself the last of the segment's to finish merges the pieces in their order.
- * Invariant: which block merges changes no bit, and a counter is 0 unless its segment is half
- * done; a token that a query does not see is not multiplied by a weight of zero but left out, so
+ * Invariant: which block merges changes no bit, and partials, sums and counters are 0 unless their
+ * segment is half done; a token that a query does not see is not multiplied by a weight of zero but left out, so
  * that whatever lies there does no harm. */
 #include "kernels/twins.h"
 
@@ -279,6 +279,18 @@ static void merge(const fig_attention_params *p, const fig_split_piece *piece, i
     }
 }
 
+/* Leaves zeros, as they were before the launch. */
+static void clear_partials(const fig_attention_params *p, const fig_split_piece *piece) {
+    int32_t group_heads = p->q_heads / p->kv_heads * p->heads_per_worker;
+    size_t vectors = (size_t)group_heads * (size_t)p->split.row_tokens;
+    for (int32_t n = piece->first; n <= piece->last; n++) {
+        int64_t index = partial_of(p, fig_split_partial(&p->split, piece, n), 0, 0);
+        memset(p->partials + index * p->head_dim, 0,
+               vectors * (size_t)p->head_dim * sizeof *p->partials);
+        memset(p->sums + index * 2, 0, vectors * 2 * sizeof *p->sums);
+    }
+}
+
 static void merge_segment(const fig_attention_params *p, const fig_split_piece *piece) {
     int32_t group_heads = p->q_heads / p->kv_heads * p->heads_per_worker;
     for (int32_t query = 0; query < p->split.row_tokens; query++) {
@@ -290,6 +302,7 @@ static void merge_segment(const fig_attention_params *p, const fig_split_piece *
             write_out(p, place, &all);
         }
     }
+    clear_partials(p, piece);
 }
 
 /* Counts a piece as finished, as atomicInc does: 1 for the last of its segment, which leaves 0. */

@@ -184,10 +184,16 @@ typedef struct fig_append_kv_params {
 } fig_append_kv_params;
 static_assert(sizeof(fig_append_kv_params) == 216, "ABI");
 
+/* EARLY: the plan, the page table and tokens that the step itself does not append may be read before
+ * fig_block_wait, as nothing that writes them is one launch up. APART: no block waits for another
+ * of its launch, since it may not be running. */
+enum { FIG_ATTENTION_EARLY = 1, FIG_ATTENTION_APART = 2 };
+
 /* A worker reads heads_per_worker kv heads at a time: group g is heads [g * n, (g + 1) * n). Its
  * q heads are as many times q_heads / kv_heads, and its vectors as many times row_tokens, ordered
  * [token][q head of the group]. */
 typedef struct fig_attention_params {
+    fig_tensor_map k_map, v_map; /* for the family that has the bulk copy engine read them */
     const void *q; /* [rows][q_heads][head_dim] */
     const void *k_cache, *v_cache;
     void *out;  /* [rows][q_heads][head_dim] */
@@ -209,9 +215,9 @@ typedef struct fig_attention_params {
     int32_t page_size, dtype, kv_dtype;
     int32_t k_scales, v_scales; /* 0, 1 or kv_heads */
     float sm_scale, soft_cap;
-    uint32_t reserved;
+    uint32_t flags; /* FIG_ATTENTION_* */
 } fig_attention_params;
-static_assert(sizeof(fig_attention_params) == 320, "ABI");
+static_assert(sizeof(fig_attention_params) == 576, "ABI");
 
 typedef struct fig_merge_states_params {
     const void *out_a, *out_b;  /* [rows][heads][head_dim] */

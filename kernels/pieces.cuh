@@ -3,8 +3,8 @@
  *
  * Owns partials, sums and counters. A vector's partial is its sum of weight * v and, beside it, its
  * greatest logit and its sum of weights, both relative to that logit. Invariant: pieces are joined
- * in their order, so which block does it changes no bit, and a counter is 0 unless its segment is
- * half done. */
+ * in their order, so which block does it changes no bit, and partials, sums and counters are 0 unless
+ * their segment is half done. */
 #ifndef FIG_KERNELS_PIECES_CUH
 #define FIG_KERNELS_PIECES_CUH
 
@@ -166,6 +166,20 @@ static __device__ void fig_pieces_merge_vector(const fig_attention_params &p,
     fig_pieces_write(p, to, dim + 3, values.w * end.scale);
 }
 
+/* Leaves zeros, as they were before the launch. */
+static __device__ void fig_pieces_clear(const fig_attention_params &p,
+                                        const fig_split_piece &piece) {
+    int32_t vectors = p.split.row_tokens * fig_pieces_group_heads(p);
+    for (int32_t n = piece.first; n <= piece.last; n++) {
+        int64_t first = fig_pieces_partial(p, piece, n, 0);
+        float *values = p.partials + first * p.head_dim, *sums = p.sums + first * 2;
+        for (int32_t i = (int32_t)threadIdx.x; i < vectors * p.head_dim; i += (int32_t)blockDim.x)
+            values[i] = 0;
+        for (int32_t i = (int32_t)threadIdx.x; i < vectors * 2; i += (int32_t)blockDim.x)
+            sums[i] = 0;
+    }
+}
+
 /* A warp for each vector of the group and each stretch of its dimensions. */
 static __device__ void fig_pieces_merge(const fig_attention_params &p,
                                         const fig_split_piece &piece) {
@@ -174,6 +188,8 @@ static __device__ void fig_pieces_merge(const fig_attention_params &p,
     int32_t warps = (int32_t)blockDim.x / FIG_BLOCK_WARP;
     for (int32_t part = (int32_t)threadIdx.x / FIG_BLOCK_WARP; part < parts; part += warps)
         fig_pieces_merge_vector(p, piece, part / stretches, part % stretches * FIG_PIECES_STRETCH);
+    __syncthreads();
+    fig_pieces_clear(p, piece);
 }
 
 #endif

@@ -283,6 +283,8 @@ static const fig_operand attention_operands[] = {
 #define PARAMS fig_attention_params
 #define ATTRIBUTES fig_attention_attributes
 static const fig_field attention_fields[] = {
+    FIELD(k_map, FIG_FIELD_TENSOR_MAP, 0, FIG_ATTENTION_K_MAP, 1),
+    FIELD(v_map, FIG_FIELD_TENSOR_MAP, 0, FIG_ATTENTION_V_MAP, 1),
     ADDRESS(q, FIG_ATTENTION_Q),
     ADDRESS(k_cache, FIG_ATTENTION_K_CACHE),
     ADDRESS(v_cache, FIG_ATTENTION_V_CACHE),
@@ -321,7 +323,7 @@ static const fig_field attention_fields[] = {
     DIM(v_scales, FIG_ATTENTION_V_SCALE, 0),
     ATTRIBUTE(sm_scale),
     ATTRIBUTE(soft_cap),
-    FROM(reserved, FIG_FIELD_ZERO),
+    FROM(flags, FIG_FIELD_ZERO),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -366,7 +368,18 @@ static const fig_family fetch_families[] = {{.name = "general", .shape = fig_fet
 static const fig_family gated_families[] = {{.name = "general", .shape = fig_gated_shape}};
 static const fig_family rope_families[] = {{.name = "general", .shape = fig_rope_shape}};
 static const fig_family append_kv_families[] = {{.name = "general", .shape = fig_append_kv_shape}};
-static const fig_family attention_families[] = {{.name = "scalar", .shape = fig_attention_shape}};
+static const fig_family attention_families[] = {
+    {.name = "bulk",
+     .refuses = fig_attention_bulk_refuses,
+     .shape = fig_attention_bulk_shape,
+     .entry = fig_attention_bulk_entry,
+     .map = fig_attention_bulk_map},
+    {.name = "copy",
+     .refuses = fig_attention_copy_refuses,
+     .shape = fig_attention_copy_shape,
+     .entry = fig_attention_copy_entry},
+    {.name = "scalar", .shape = fig_attention_shape},
+};
 static const fig_family planning_families[] = {{.name = "general", .shape = fig_planning_shape}};
 static const fig_family rms_norm_families[] = {{.name = "general", .shape = fig_rms_norm_shape}};
 static const fig_family merge_states_families[] = {

@@ -185,6 +185,7 @@ enum {
     FIG_ATTENTION_OUT,
     FIG_ATTENTION_LSE
 };
+enum { FIG_ATTENTION_K_MAP, FIG_ATTENTION_V_MAP }; /* tensor maps */
 enum { FIG_PLAN_IN_LENGTHS, FIG_PLAN_IN_POSITIONS };
 enum { FIG_CEILING_IN, FIG_CEILING_OUT };
 /* The residual is both: absent in rms_norm, read and written in add_rms_norm. */

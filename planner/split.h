@@ -1,9 +1,10 @@
 /* split.h: cut one step's KV work into equal stretches, one per worker.
  *
  * The line is (row, head group, tile), row-major, of the tiles that a row's window touches. With T
- * tiles on it, A = min(T, workers) workers are active, and worker w owns [T*w/A, T*(w+1)/A). That
- * sentence is the whole split: it follows from the lengths and the shape alone, so the host, the
- * twin and a kernel that reads lengths on the device agree on it.
+ * tiles on it, the longest stretch has L = ceil(T / workers) tiles, A = ceil(T / L) workers are
+ * active, and worker w owns [T*w/A, T*(w+1)/A). More would do no step sooner, and fewer cuts leave
+ * less to merge. That sentence is the whole split: it follows from the lengths and the shape alone,
+ * so the host, the twin and a kernel that reads lengths on the device agree on it.
  *
  *     row 0, group 0   row 0, group 1   row 1, groups 0 and 1
  *     t0 t1 t2 t3 t4 | t0 t1 t2 t3 t4 | t0 | t0
@@ -96,13 +97,19 @@ FIG_BOTH int32_t fig_split_tiles(const fig_split_shape *shape, int32_t length) {
     return fig_split_tiles_ahead(shape, length, 0);
 }
 
+/* A, of a line of so many tiles. */
+FIG_BOTH int32_t fig_split_active(int32_t tiles, int32_t workers) {
+    if (tiles == 0) return 0;
+    return fig_size_ceil_div(tiles, fig_size_ceil_div(tiles, workers));
+}
+
 FIG_BOTH fig_split_line fig_split_line_of(const fig_split_shape *shape, const int32_t *prefix,
                                           int32_t rows) {
     fig_split_line line;
     line.prefix = prefix;
     line.rows = rows;
     line.tiles = prefix[rows] * shape->groups;
-    line.active = fig_size_min(line.tiles, shape->workers);
+    line.active = fig_split_active(line.tiles, shape->workers);
     return line;
 }
 
@@ -146,9 +153,10 @@ FIG_BOTH fig_split_start fig_split_start_of(const fig_split_shape *shape,
     return start;
 }
 
-/* Takes the next piece off a worker's stretch and moves *start behind it; start->count > 0. */
-FIG_BOTH fig_split_piece fig_split_take(const fig_split_shape *shape, const fig_split_line *line,
-                                        fig_split_start *start) {
+/* The next piece of a worker's stretch; start->count > 0. */
+FIG_BOTH fig_split_piece fig_split_piece_at(const fig_split_shape *shape,
+                                            const fig_split_line *line,
+                                            const fig_split_start *start) {
     int32_t tiles = line->prefix[start->row + 1] - line->prefix[start->row];
     int32_t segment = line->prefix[start->row] * shape->groups + start->group * tiles;
     int32_t length = shape->fixed ? 1 : fig_size_min(tiles - start->tile, start->count);
@@ -161,15 +169,29 @@ FIG_BOTH fig_split_piece fig_split_take(const fig_split_shape *shape, const fig_
     piece.number = shape->fixed ? x : fig_split_owner(line, x);
     piece.first = shape->fixed ? segment : fig_split_owner(line, segment);
     piece.last = shape->fixed ? segment + tiles - 1 : fig_split_owner(line, segment + tiles - 1);
-    start->count -= length;
-    start->tile += length;
-    if (start->tile < tiles) return piece;
+    return piece;
+}
+
+/* Moves *start behind that piece. */
+FIG_BOTH void fig_split_pass(const fig_split_shape *shape, const fig_split_line *line,
+                             const fig_split_piece *piece, fig_split_start *start) {
+    int32_t tiles = line->prefix[start->row + 1] - line->prefix[start->row];
+    start->count -= piece->tile_end - piece->tile;
+    start->tile = piece->tile_end;
+    if (start->tile < tiles) return;
     start->tile = 0;
-    if (++start->group < shape->groups) return piece;
+    if (++start->group < shape->groups) return;
     start->group = 0;
     do
         start->row++;
     while (start->row < line->rows && line->prefix[start->row + 1] == line->prefix[start->row]);
+}
+
+/* Takes the next piece off a worker's stretch and moves *start behind it; start->count > 0. */
+FIG_BOTH fig_split_piece fig_split_take(const fig_split_shape *shape, const fig_split_line *line,
+                                        fig_split_start *start) {
+    fig_split_piece piece = fig_split_piece_at(shape, line, start);
+    fig_split_pass(shape, line, &piece, start);
     return piece;
 }
 

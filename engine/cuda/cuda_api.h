@@ -85,7 +85,7 @@ enum {
     FIG_CU_TENSOR_F32 = 7,
     FIG_CU_TENSOR_BF16 = 9,
     FIG_CU_TENSOR_NOT_INTERLEAVED = 0,
-    FIG_CU_TENSOR_PROMOTE_256 = 3, /* bytes that go to L2 at once */
+    FIG_CU_TENSOR_PROMOTE_128 = 2, /* bytes that go to L2 at once */
     FIG_CU_TENSOR_FILL_ZERO = 0,   /* outside of the tensor */
     FIG_CU_EDGE_FULL = 0,          /* as type and as port: the node has ended */
     FIG_CU_EDGE_PROGRAMMATIC = 1,

@@ -34,7 +34,7 @@ static fig_status encode(fig_cuda_gpu *gpu, const fig_tensor_map_recipe *recipe,
     CU_TRY(gpu, TensorMapEncodeTiled, map, type_of(recipe->dtype), recipe->rank,
            (void *)(uintptr_t)recipe->address, recipe->dims, recipe->strides_bytes + 1, recipe->box,
            every_element, FIG_CU_TENSOR_NOT_INTERLEAVED, swizzle_of(recipe->swizzle_bytes),
-           FIG_CU_TENSOR_PROMOTE_256, FIG_CU_TENSOR_FILL_ZERO);
+           FIG_CU_TENSOR_PROMOTE_128, FIG_CU_TENSOR_FILL_ZERO);
     return FIG_OK;
 }
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "kernels/numeric.h"
+#include "planner/bounds.h"
 #include "tests/support/place.h"
 #include "tests/support/worst.h"
 
@@ -303,6 +304,14 @@ static void open_plan(fig_attention_case *c) {
     memcpy(c->plan + c->shape.layout.lengths, f->lengths, (size_t)f->rows * sizeof(int32_t));
 }
 
+/* What a launch finds and leaves as it was. */
+static fig_twin_array make_zeros(int32_t dtype, int64_t count) {
+    fig_twin_array array = fig_twin_array_make(dtype, count);
+    memset(array.data, 0, (size_t)count * sizeof(uint32_t));
+    fig_twin_array_keep(&array);
+    return array;
+}
+
 static void open_split(fig_attention_case *c, int32_t workers) {
     fig_attention_params *p = &c->params;
     const fig_attention_form *f = &c->form;
@@ -318,11 +327,10 @@ static void open_split(fig_attention_case *c, int32_t workers) {
     open_plan(c);
     int64_t vectors = (int64_t)fig_split_partial_limit(&p->split) * f->row_tokens * f->ratio *
                       f->heads_per_worker;
-    c->partials = fig_twin_array_make(FIG_F32, vectors * p->head_dim);
-    c->sums = fig_twin_array_make(FIG_F32, vectors * 2);
-    c->counters = fig_twin_array_make(FIG_I32, f->row_limit * p->split.groups);
-    memset(c->counters.data, 0, (size_t)c->counters.count * sizeof(uint32_t));
-    fig_twin_array_keep(&c->counters);
+    int64_t dims = (int64_t)fig_size_align((uint64_t)p->head_dim, FIG_BOUNDS_PARTIAL_DIMS);
+    c->partials = make_zeros(FIG_F32, vectors * dims);
+    c->sums = make_zeros(FIG_F32, vectors * 2);
+    c->counters = make_zeros(FIG_I32, f->row_limit * p->split.groups);
     p->plan = c->plan;
     p->partials = c->partials.data;
     p->sums = c->sums.data;
@@ -386,6 +394,8 @@ void fig_attention_case_run(fig_attention_case *c, fig_random *order) {
     fig_twin_launch(FIG_OP_ATTENTION, &c->params, order);
     fig_twin_array_check(&c->out, "attention out");
     fig_twin_array_check(&c->lse, "attention lse");
+    fig_twin_array_check(&c->partials, "attention partials");
+    fig_twin_array_check(&c->sums, "attention sums");
     fig_twin_array_check(&c->counters, "attention counters");
 }
 

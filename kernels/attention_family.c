@@ -1,0 +1,163 @@
+/* attention_family.c: which families of attention serve a launch, and as what.
+ *
+ * bulk: tensor cores, K and V by the bulk copy engine; copy: tensor cores, K and V by copies of 16
+ * bytes; scalar: everything else. Owns what each needs and how its blocks are cut; what an instance
+ * is compiled for is attention_form.h's. Invariant: what is not bound yet is 0, and no fault. */
+#include "kernels/twins.h"
+
+#include <stdio.h>
+
+#include "kernels/attention_form.h"
+
+enum {
+    BULK_SHARED_BYTES = 232448, /* of 9.0 */
+    COPY_SHARED_BYTES = 166912, /* of 8.0 */
+    CAPABILITY_OF_BULK = 90,
+    CAPABILITY_OF_COPY = 80
+};
+
+static int32_t value_bytes_of(const fig_attention_params *p) {
+    return fig_numeric_bytes(p->kv_dtype);
+}
+
+static int32_t vectors_of(const fig_attention_params *p) {
+    return p->q_heads / p->kv_heads * p->split.row_tokens;
+}
+
+/* Of warps: each has 8 vectors of one kv head. */
+static int32_t sets_of(const fig_attention_params *p) {
+    return p->heads_per_worker * fig_size_ceil_div(vectors_of(p), FIG_FORM_VECTORS);
+}
+
+/* Warps of a set. One set alone has 4, which leaves a shorter end than 8. */
+static int32_t shares_of(int32_t sets, int is_bulk) {
+    return sets <= 2 ? 4 : sets <= 4 && is_bulk ? 2 : 1;
+}
+
+/* Dynamic shared memory: slots, the ring's state, and where shares meet; 0: there is no slot. */
+static uint32_t shared_bytes_of(const fig_attention_params *p, int is_bulk) {
+    const int32_t sets = sets_of(p), shares = shares_of(sets, is_bulk);
+    const int32_t slot = 2 * fig_form_side_bytes(value_bytes_of(p), p->head_dim, shares,
+                                                 p->heads_per_worker);
+    const int32_t vectors = fig_size_min(vectors_of(p), FIG_FORM_VECTORS);
+    const int32_t join =
+        shares == 1 ? 0 : sets * shares * fig_form_join_bytes(p->head_dim, vectors);
+    const int32_t limit = is_bulk ? BULK_SHARED_BYTES : COPY_SHARED_BYTES;
+    const int32_t room = limit - FIG_FORM_STATE_BYTES - join;
+    int32_t slots = fig_size_min(room, FIG_FORM_RING_BYTES) / slot;
+    if (slots > FIG_FORM_SLOT_LIMIT) slots = FIG_FORM_SLOT_LIMIT;
+    return slots > 0 ? (uint32_t)(slots * slot + FIG_FORM_STATE_BYTES + join) : 0;
+}
+
+/* ---- What they need */
+
+static int is_form(const fig_attention_params *p) {
+    switch (p->head_dim) {
+    case 64:
+    case 80:
+    case 96:
+    case 128:
+    case 256: return 1;
+    default: return 0;
+    }
+}
+
+static const char *refuses_tensors(const fig_attention_params *p, int is_bulk) {
+    if (p->dtype != FIG_F16 && p->dtype != FIG_BF16) return "f16 or bf16";
+    if (!is_form(p)) return "head_dim 64, 80, 96, 128 or 256";
+    if (sets_of(p) > FIG_FORM_WARP_LIMIT)
+        return "at most 8 warps, one for each kv head of a worker and 8 vectors of it";
+    if (shared_bytes_of(p, is_bulk) == 0) return "a slot in shared memory";
+    if (((uint64_t)(uintptr_t)p->q | (uint64_t)p->q_strides.row * 2 |
+         (uint64_t)p->q_strides.head * 2) % 4 != 0)
+        return "q in whole pairs";
+    return NULL;
+}
+
+/* 1: each token of each head begins at 16 bytes. */
+static int is_aligned(const void *cache, const fig_cache_strides *strides, int32_t value_bytes) {
+    const uint64_t bytes = (uint64_t)value_bytes;
+    const uint64_t places = (uint64_t)(uintptr_t)cache | (uint64_t)strides->page * bytes |
+                            (uint64_t)strides->token * bytes | (uint64_t)strides->head * bytes;
+    return places % 16 == 0;
+}
+
+static const char *refuses_places(const fig_attention_params *p) {
+    const int32_t bytes = value_bytes_of(p);
+    if (is_aligned(p->k_cache, &p->k_cache_strides, bytes) &&
+        is_aligned(p->v_cache, &p->v_cache_strides, bytes))
+        return NULL;
+    return "tokens that begin at multiples of 16 bytes";
+}
+
+const char *fig_attention_copy_refuses(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    if (traits->compute_capability < CAPABILITY_OF_COPY) return "compute capability 8.0";
+    const char *refusal = refuses_tensors(p, 0);
+    return refusal != NULL ? refusal : refuses_places(p);
+}
+
+const char *fig_attention_bulk_refuses(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    if (traits->compute_capability != CAPABILITY_OF_BULK) return "compute capability 9.0";
+    const char *refusal = refuses_tensors(p, 1);
+    if (refusal != NULL) return refusal;
+    if (fig_form_token_bytes(value_bytes_of(p), p->head_dim) % 128 != 0)
+        return "tokens of whole 128 bytes";
+    if (p->page_size % FIG_FORM_TOKENS != 0) return "pages of whole 16 tokens";
+    return refuses_places(p);
+}
+
+/* ---- Blocks */
+
+static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shape *shape) {
+    const int32_t sets = sets_of(p), fillers = is_bulk ? 1 : 2;
+    const int32_t warps = sets * shares_of(sets, is_bulk) + fillers;
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
+                                .block = {(uint32_t)warps * 32, 1, 1},
+                                .shared_bytes = shared_bytes_of(p, is_bulk)};
+}
+
+void fig_attention_bulk_shape(const void *params, fig_launch_shape *shape) {
+    shape_of(params, 1, shape);
+}
+
+void fig_attention_copy_shape(const void *params, fig_launch_shape *shape) {
+    shape_of(params, 0, shape);
+}
+
+static void entry_of(const fig_attention_params *p, int is_bulk, char name[FIG_ENTRY_BYTES]) {
+    static const char *const dtypes[] = {
+        [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
+    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d_%d",
+             is_bulk ? "bulk" : "copy", dtypes[p->kv_dtype], p->head_dim,
+             shares_of(sets_of(p), is_bulk));
+}
+
+void fig_attention_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    entry_of(params, 1, name);
+}
+
+void fig_attention_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    entry_of(params, 0, name);
+}
+
+/* {128 bytes of a token, token, which 128 bytes, head, page}: one box is 16 tokens of all heads
+ * that a worker reads at once, each in columns of its own. */
+void fig_attention_bulk_map(const void *params, uint32_t item, fig_tensor_map_recipe *recipe) {
+    const fig_attention_params *p = params;
+    const int is_v = item == FIG_ATTENTION_V_MAP;
+    const fig_cache_strides *strides = is_v ? &p->v_cache_strides : &p->k_cache_strides;
+    const uint64_t bytes = (uint64_t)value_bytes_of(p);
+    const uint32_t column = (uint32_t)(128 / bytes), columns = (uint32_t)p->head_dim / column;
+    *recipe = (fig_tensor_map_recipe){
+        .address = (uint64_t)(uintptr_t)(is_v ? p->v_cache : p->k_cache),
+        .dtype = (uint32_t)p->kv_dtype,
+        .rank = 5,
+        .dims = {column, (uint64_t)p->page_size, columns, (uint64_t)p->kv_heads,
+                 (uint64_t)(is_v ? p->v_pages : p->k_pages)},
+        .strides_bytes = {bytes, (uint64_t)strides->token * bytes, 128,
+                          (uint64_t)strides->head * bytes, (uint64_t)strides->page * bytes},
+        .box = {column, FIG_FORM_TOKENS, columns, (uint32_t)p->heads_per_worker, 1},
+        .swizzle_bytes = 128};
+}

@@ -1,0 +1,70 @@
+/* attention_form.h: how attention on tensor cores lays itself out, for its kernels and for who
+ * launches them.
+ *
+ * A form is what an instance is compiled for: what the cache holds, head_dim, and `shares`, the
+ * warps that share a head's tokens. A warp has 8 vectors of one kv head and, of each strip, the
+ * tokens of its share:
+ *
+ *     warps = shares * kv heads of a worker * groups of 8 vectors
+ *
+ * Leaves to attention_warps.cuh what they do. Invariant: constants alone, the same for gcc and
+ * nvcc. */
+#ifndef FIG_KERNELS_ATTENTION_FORM_H
+#define FIG_KERNELS_ATTENTION_FORM_H
+
+#include "kernels/numeric.h"
+#include "kernels/params.h"
+#include "planner/bounds.h"
+
+#ifdef __CUDACC__
+#define FIG_FORM static __host__ __device__ constexpr
+#else
+#define FIG_FORM static inline
+#endif
+
+enum {
+    FIG_FORM_VECTORS = 8, /* of a warp */
+    FIG_FORM_WARP_LIMIT = 8,
+    FIG_FORM_TOKENS = 16,       /* of a block */
+    FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
+    FIG_FORM_RING_BYTES = 196608,
+    FIG_FORM_SLOT_LIMIT = 32,
+    FIG_FORM_STATE_BYTES = 2112, /* of the ring's barriers and notes */
+    FIG_FORM_APART_BYTES = 32    /* between two vectors in the join: other banks */
+};
+
+/* Bytes of a token of one head. */
+FIG_FORM int32_t fig_form_token_bytes(int32_t value_bytes, int32_t head_dim) {
+    return value_bytes * head_dim;
+}
+
+/* Of a block of one head's 16 tokens, in whole columns. */
+FIG_FORM int32_t fig_form_block_bytes(int32_t value_bytes, int32_t head_dim) {
+    return (value_bytes * head_dim + 127) / 128 * FIG_FORM_COLUMN;
+}
+
+/* Blocks that a warp sees at once: enough bytes for what a strip costs beside them. */
+FIG_FORM int32_t fig_form_steps(int32_t value_bytes, int32_t head_dim) {
+    return value_bytes * head_dim <= 128 ? 2 : 1;
+}
+
+/* Floats that a vector has in partials. */
+FIG_FORM int32_t fig_form_partial_dims(int32_t head_dim) {
+    return (head_dim + FIG_BOUNDS_PARTIAL_DIMS - 1) / FIG_BOUNDS_PARTIAL_DIMS *
+           FIG_BOUNDS_PARTIAL_DIMS;
+}
+
+/* What a warp leaves in the join: its vectors, and of each the greatest logit and the weights. */
+FIG_FORM int32_t fig_form_join_bytes(int32_t head_dim, int32_t vectors) {
+    return vectors * (fig_form_partial_dims(head_dim) * 4 + FIG_FORM_APART_BYTES) +
+           FIG_FORM_VECTORS * 8;
+}
+
+/* Of K or of V of a strip. */
+FIG_FORM int32_t fig_form_side_bytes(int32_t value_bytes, int32_t head_dim, int32_t shares,
+                                     int32_t heads) {
+    return shares * fig_form_steps(value_bytes, head_dim) * heads *
+           fig_form_block_bytes(value_bytes, head_dim);
+}
+
+#endif
