@@ -317,8 +317,8 @@ static fig_status lower(fig_execs *execs, uint32_t index) {
     fig_exec_bucket *bucket = &execs->buckets[index];
     fig_lowered lowered;
     if (bucket->choices != NULL) return FIG_OK;
-    FIG_TRY(
-        fig_lower_bucket(bindings->program, &graphs->workspace, &graphs->buckets[index], &lowered));
+    const fig_lower_source source = fig_graphs_source(graphs);
+    FIG_TRY(fig_lower_bucket(&source, &graphs->buckets[index], &lowered));
     bucket->choices = calloc(lowered.launch_count, sizeof *bucket->choices);
     if (bucket->choices == NULL) {
         fig_lower_finish(&lowered);
@@ -353,7 +353,7 @@ static fig_status make_single(const fig_execs *execs, fig_op op, const void *par
 /* Its addresses never change, so it is made once. */
 static fig_status prepare_drop(fig_execs *execs, uint32_t what, fig_dev_exec **drop) {
     const fig_fetch_params params = {
-        .state = execs->places.state, .words = execs->places.words, .shape = {.bucket = what}};
+        .state = execs->places.state, .words = execs->places.words, .shape = {.exec = what}};
     return *drop != NULL ? FIG_OK : make_single(execs, FIG_OP_FETCH, &params, drop);
 }
 

@@ -309,7 +309,7 @@ static fig_status put(measuring *m, int32_t horizon) {
     FIG_TRY(fig_step_check(m->engine->program, &m->step, &m->engine->stamps, &planned));
     planned.horizon = horizon;
     planned.row_tokens = 0;
-    m->engine->held.bucket = -1;
+    m->engine->held.exec = -1;
     return fig_replay_put(m->engine, &planned, (int32_t)m->bucket);
 }
 

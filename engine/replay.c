@@ -27,7 +27,7 @@ static fig_status catch_up_on_rare(fig_engine *engine) {
     const uint64_t torn = fig_ring_torn(&engine->ring);
     if (!fig_execs_ready(&engine->execs)) FIG_TRY(fig_engine_prepare_own(engine));
     if (engine->drop_due != 0) FIG_TRY(drop(engine));
-    if (torn != engine->torn) engine->held.bucket = -1;
+    if (torn != engine->torn) engine->held.exec = -1;
     engine->torn = torn;
     return FIG_OK;
 }
@@ -146,7 +146,7 @@ static fig_status take_back(fig_engine *engine) {
         fig_engine_pass(engine, 0);
         engine->drop_due = FIG_FETCH_DROP;
     }
-    engine->held.bucket = -1;
+    engine->held.exec = -1;
     return FIG_OK;
 }
 

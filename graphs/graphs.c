@@ -41,6 +41,38 @@ static fig_status check_parts(const fig_codec_parts *parts) {
     return fig_traits_check(&parts->target.traits);
 }
 
+fig_lower_source fig_graphs_source(const fig_graphs *graphs) {
+    return (fig_lower_source){.view = fig_program_view_of(graphs->program),
+                              .order = &graphs->order,
+                              .workspace = &graphs->workspace};
+}
+
+/* The exec whose buckets need the same launches as bucket `index`; exec_count: none so far. Buckets
+ * are sorted by batch, and those of different batches never share one. */
+static uint32_t find_alike(const fig_graphs *graphs, uint32_t index) {
+    const fig_bucket_shape *own = &graphs->buckets[index];
+    for (uint32_t exec = graphs->exec_count; exec > 0; exec--) {
+        const fig_bucket_shape *other = &graphs->buckets[graphs->exec_buckets[exec - 1]];
+        if (other->caps.batch != own->caps.batch) break;
+        if (fig_lower_alike(other, own)) return exec - 1;
+    }
+    return graphs->exec_count;
+}
+
+/* Numbers the execs by their first buckets. */
+static fig_status share_execs(fig_graphs *graphs) {
+    graphs->exec_buckets = calloc(graphs->bucket_count, sizeof *graphs->exec_buckets);
+    if (graphs->exec_buckets == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: %u execs", graphs->bucket_count);
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        const uint32_t exec = find_alike(graphs, i);
+        if (exec == graphs->exec_count) graphs->exec_count++;
+        graphs->exec_buckets[exec] = i;
+        graphs->buckets[i].plan.exec = exec;
+    }
+    return FIG_OK;
+}
+
 static fig_status make_shapes(fig_graphs *graphs) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     const uint64_t launches = (uint64_t)graphs->bucket_count * (view->node_count + 1);
@@ -49,24 +81,29 @@ static fig_status make_shapes(fig_graphs *graphs) {
                         graphs->bucket_count, view->node_count + 1, FIG_LAUNCH_LIMIT);
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         fig_bucket_shape *shape = &graphs->buckets[i];
-        FIG_TRY(fig_lower_shape(view, &graphs->target, i, shape));
+        FIG_TRY(fig_lower_shape(view, &graphs->target, 0, shape));
         if (shape->plan.layout.bytes > graphs->plan_bytes)
             graphs->plan_bytes = shape->plan.layout.bytes;
     }
+    FIG_TRY(share_execs(graphs));
+    FIG_TRY(fig_lower_order_init(&graphs->order, view));
     return fig_workspace_init(&graphs->workspace, view, graphs->buckets, graphs->bucket_count);
 }
 
 static fig_status make_digests(fig_graphs *graphs) {
-    const fig_program_view *view = fig_program_view_of(graphs->program);
     const size_t bytes = graphs->bucket_count * sizeof *graphs->digests;
+    const fig_lower_source source = fig_graphs_source(graphs);
     fig_lowered lowered;
     graphs->digests = malloc(bytes);
     if (graphs->digests == NULL) return fig_fail(FIG_NOMEM, "graphs: %zu bytes of digests", bytes);
-    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
-        FIG_TRY(fig_lower_bucket(view, &graphs->workspace, &graphs->buckets[i], &lowered));
-        graphs->digests[i] = fig_lower_digest(&lowered);
+    for (uint32_t exec = 0; exec < graphs->exec_count; exec++) {
+        const uint32_t last = graphs->exec_buckets[exec];
+        FIG_TRY(fig_lower_bucket(&source, &graphs->buckets[last], &lowered));
+        graphs->digests[last] = fig_lower_digest(&lowered);
         fig_lower_finish(&lowered);
     }
+    for (uint32_t i = 0; i < graphs->bucket_count; i++)
+        graphs->digests[i] = graphs->digests[graphs->exec_buckets[graphs->buckets[i].plan.exec]];
     if (graphs->made_digests != NULL) return FIG_OK;
     graphs->made_digests = malloc(bytes);
     if (graphs->made_digests == NULL)
@@ -219,6 +256,8 @@ void fig_graphs_destroy(fig_graphs *graphs) {
     if (graphs == NULL) return;
     fig_program_destroy(graphs->program);
     fig_workspace_finish(&graphs->workspace);
+    fig_lower_order_finish(&graphs->order);
+    free(graphs->exec_buckets);
     free(graphs->buckets);
     free(graphs->digests);
     free(graphs->made_digests);

@@ -25,6 +25,9 @@ struct fig_graphs {
     uint64_t *made_digests;    /* [bucket_count] of what the maker lowered, or as digests */
     uint32_t bucket_count;
     fig_workspace workspace; /* of all buckets */
+    fig_lower_order order;   /* the program's */
+    uint32_t *exec_buckets;  /* [exec_count] the last bucket of those that share an exec */
+    uint32_t exec_count;     /* buckets that lower to different launches */
     uint64_t plan_bytes;     /* the largest bucket's bound */
     uint8_t content_id[32];
     uint32_t changed_kernels; /* bit op: its row in the maker's table was another */
@@ -37,6 +40,9 @@ uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs);
 
 /* Makes graphs of their parts, which it takes over, also where it fails: they are zeros then.
  * Buckets are sorted, without repeats. made_digests: NULL where the graphs are being made here. */
+/* What all of its buckets are lowered from. */
+fig_lower_source fig_graphs_source(const fig_graphs *graphs);
+
 fig_status fig_graphs_assemble(fig_graphs **graphs, fig_codec_parts *parts);
 /* The bytes of a file. *bytes is the caller's to free. */
 fig_status fig_graphs_write(const fig_graphs *graphs, uint8_t **bytes, size_t *count);

@@ -298,14 +298,13 @@ static void print_split(fig_print *print, const char *key, const fig_split_shape
     fig_print_integer(print, "window", split->window);
     fig_print_integer(print, "row_tokens", split->row_tokens);
     fig_print_integer(print, "fixed", split->fixed);
-    fig_print_integer(print, "tile_limit", split->tile_limit);
     fig_print_close(print, '}');
 }
 
 static void print_plan_shape(fig_print *print, const char *key, const fig_plan_shape *plan) {
     const fig_plan_layout *layout = &plan->layout;
     fig_print_open(print, key, '{');
-    fig_print_integer(print, "bucket", (int64_t)plan->bucket + 1);
+    fig_print_integer(print, "exec", plan->exec);
     fig_print_integer(print, "row_limit", plan->row_limit);
     fig_print_integer(print, "lengths_offset", layout->lengths);
     fig_print_integer(print, "positions_offset", layout->positions);

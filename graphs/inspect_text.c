@@ -449,8 +449,7 @@ static void print_split(fig_print *print, uint32_t columns, const char *name,
                    {"workers", split->workers},
                    {"window", split->window},
                    {"row_tokens", split->row_tokens},
-                   {"fixed", split->fixed},
-                   {"tile_limit", split->tile_limit}};
+                   {"fixed", split->fixed}};
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
         char full_name[VALUE_BYTES], value[FIG_PRINT_NUMBER];
         snprintf(full_name, sizeof full_name, "%s.%s", name, members[i].name);

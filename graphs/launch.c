@@ -110,8 +110,16 @@ static void put_workspace(filling *f, const fig_field *field) {
 }
 
 static void put_split(filling *f, const fig_field *field) {
-    const fig_split_shape *split = &f->source->shape->plan.splits[f->launch->split_class];
-    put_bytes(f, field, split, sizeof *split);
+    fig_split_shape split = f->source->shape->plan.splits[f->launch->split_class];
+    split.tile_limit = 0;
+    put_bytes(f, field, &split, sizeof split);
+}
+
+static void put_plan_shape(filling *f, const fig_field *field) {
+    fig_plan_shape plan = f->source->shape->plan;
+    for (int32_t i = 0; i < plan.class_count; i++)
+        plan.splits[i].tile_limit = 0;
+    put_bytes(f, field, &plan, sizeof plan);
 }
 
 static void put_heads(filling *f, const fig_field *field) {
@@ -123,7 +131,6 @@ static void put_stages(filling *f, const fig_field *field) {
 }
 
 static void put_field(filling *f, const fig_field *field) {
-    const fig_bucket_shape *shape = f->source->shape;
     switch ((fig_field_kind)field->kind) {
     case FIG_FIELD_ZERO:
     case FIG_FIELD_TENSOR_MAP: return;
@@ -137,7 +144,7 @@ static void put_field(filling *f, const fig_field *field) {
     case FIG_FIELD_MULTIPLE: put_multiple(f, field); return;
     case FIG_FIELD_KV_LIMIT: put_number(f, field, f->source->view->spec.kv_limit); return;
     case FIG_FIELD_PLAN: put_symbol(f, field, FIG_RELOC_PLAN); return;
-    case FIG_FIELD_PLAN_SHAPE: put_bytes(f, field, &shape->plan, sizeof shape->plan); return;
+    case FIG_FIELD_PLAN_SHAPE: put_plan_shape(f, field); return;
     case FIG_FIELD_PLAN_SECTION: put_plan_section(f, field); return;
     case FIG_FIELD_SPLIT: put_split(f, field); return;
     case FIG_FIELD_HEADS: put_heads(f, field); return;

@@ -120,14 +120,13 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
 }
 
 fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_target *target,
-                              uint32_t index, const fig_variant *variants,
-                              fig_bucket_shape *shape) {
+                              uint32_t exec, const fig_variant *variants, fig_bucket_shape *shape) {
     fig_split_classes classes;
     const fig_bucket_shape given = *shape;
     memset(shape, 0, sizeof *shape);
     shape->caps = given.caps;
     shape->variant = given.variant;
-    shape->plan.bucket = index;
+    shape->plan.exec = exec;
     FIG_TRY(check_caps(&view->spec, target, shape));
     FIG_TRY(fig_split_classes_find(view, &classes));
     if (variants == NULL) {
@@ -141,8 +140,8 @@ fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_targ
 }
 
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
-                           uint32_t index, fig_bucket_shape *shape) {
-    return fig_lower_shape_of(view, target, index, NULL, shape);
+                           uint32_t exec, fig_bucket_shape *shape) {
+    return fig_lower_shape_of(view, target, exec, NULL, shape);
 }
 
 static int reads_alike(const fig_variant *a, const fig_variant *b) {
@@ -223,6 +222,14 @@ static fig_status make_launches(const fig_launch_source *source, fig_lowered *lo
     return FIG_OK;
 }
 
+void fig_lower_finish(fig_lowered *lowered) {
+    free(lowered->launches);
+    free(lowered->node_launches);
+    free(lowered->relocs);
+    free(lowered->params);
+    memset(lowered, 0, sizeof *lowered);
+}
+
 static void fill_launches(const fig_launch_source *source, fig_lowered *lowered) {
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         fig_launch *launch = &lowered->launches[i];
@@ -234,55 +241,85 @@ static void fill_launches(const fig_launch_source *source, fig_lowered *lowered)
     }
 }
 
-/* The nodes' edges; what fetches and what makes the plan before all, since all read it; and,
- * because the launches of a split class share partials and counters, each of them after the one
- * before. */
-static fig_status make_edges(const fig_program_view *view, fig_lowered *lowered) {
+/* The nodes' edges, from the last launch of a node to the first of another; what fetches and what
+ * makes the plan before all, since all read it; and, because the launches of a split class share
+ * partials and counters, each of them after the one before. */
+static fig_status make_edges(const fig_program_view *view, const fig_lowered *lowered,
+                             fig_lower_order *order) {
     uint32_t last[FIG_CLASS_LIMIT] = {0}, count = 0;
-    const int makes_plan = fig_program_reads_lengths(view);
-    const size_t limit = (size_t)view->edge_count + 3 * (size_t)view->node_count;
+    const fig_launch_range *ranges = lowered->node_launches;
+    const uint32_t planned = fig_program_reads_lengths(view) ? ranges[0].first : 0;
+    const size_t limit = (size_t)view->edge_count + 3 * (size_t)lowered->launch_count;
     fig_edge *edges = calloc(limit, sizeof *edges);
-    if (edges == NULL)
-        return fig_fail(FIG_NOMEM, "bucket: %zu edges of %zu bytes", limit, sizeof *edges);
-    lowered->edges = edges;
-    for (uint32_t i = 0; i < view->edge_count; i++)
-        edges[count++] = (fig_edge){view->edges[i].from + 1, view->edges[i].to + 1};
+    if (edges == NULL) return fig_fail(FIG_NOMEM, "edges: %zu of %zu bytes", limit, sizeof *edges);
+    order->edges = edges;
+    for (uint32_t i = 0; i < view->edge_count; i++) {
+        const fig_launch_range *from = &ranges[view->edges[i].from];
+        const uint32_t to = ranges[view->edges[i].to].first;
+        edges[count++] = (fig_edge){from->first + from->count - 1, to};
+    }
     for (uint32_t to = 1; to < lowered->launch_count; to++) {
         const uint32_t split_class = lowered->launches[to].split_class;
         edges[count++] = (fig_edge){0, to};
-        if (makes_plan && to > 1) edges[count++] = (fig_edge){1, to};
+        if (planned != 0 && to > planned) edges[count++] = (fig_edge){planned, to};
         if (split_class == UINT32_MAX) continue;
         if (last[split_class] != 0) edges[count++] = (fig_edge){last[split_class], to};
         last[split_class] = to;
     }
-    lowered->edge_count = count;
-    return fig_edges_reduce(edges, &lowered->edge_count);
+    order->edge_count = count;
+    return fig_edges_reduce(edges, &order->edge_count);
 }
 
-fig_status fig_lower_bucket(const fig_program_view *view, const fig_workspace *workspace,
-                            const fig_bucket_shape *shape, fig_lowered *lowered) {
+void fig_lower_order_finish(fig_lower_order *order) {
+    free(order->edges);
+    memset(order, 0, sizeof *order);
+}
+
+fig_status fig_lower_order_init(fig_lower_order *order, const fig_program_view *view) {
     fig_split_classes classes;
-    const fig_launch_source source = {view, &classes, workspace, shape};
-    fig_status status;
-    memset(lowered, 0, sizeof *lowered);
+    fig_lowered lowered = {0};
+    memset(order, 0, sizeof *order);
     FIG_TRY(fig_split_classes_find(view, &classes));
-    assert(classes.count == shape->plan.class_count);
-    if ((status = make_launches(&source, lowered)) != FIG_OK) goto fail;
-    fill_launches(&source, lowered);
-    if ((status = make_edges(view, lowered)) != FIG_OK) goto fail;
-    return FIG_OK;
-fail:
-    fig_lower_finish(lowered);
+    const fig_launch_source source = {.view = view, .classes = &classes};
+    fig_status status = make_launches(&source, &lowered);
+    if (status == FIG_OK) status = make_edges(view, &lowered, order);
+    fig_lower_finish(&lowered);
+    if (status != FIG_OK) fig_lower_order_finish(order);
     return status;
 }
 
-void fig_lower_finish(fig_lowered *lowered) {
-    free(lowered->launches);
-    free(lowered->node_launches);
-    free(lowered->edges);
-    free(lowered->relocs);
-    free(lowered->params);
+/* Params hold of a bucket where the sections of its plan lie, its rows, its splits but for their
+ * limits, and what its variants say to a kernel. */
+int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b) {
+    const fig_plan_shape *x = &a->plan, *y = &b->plan;
+    if (x->row_limit != y->row_limit || x->class_count != y->class_count) return 0;
+    for (int32_t i = 0; i < x->class_count; i++) {
+        if (memcmp(&x->splits[i], &y->splits[i], offsetof(fig_split_shape, tile_limit)) != 0)
+            return 0;
+        if (a->variants[i].heads != b->variants[i].heads) return 0;
+        if (a->variants[i].stages != b->variants[i].stages) return 0;
+    }
+    return memcmp(&x->layout, &y->layout, sizeof x->layout) == 0;
+}
+static_assert(offsetof(fig_split_shape, tile_limit) + sizeof(int32_t) == sizeof(fig_split_shape),
+              "all before it is compared");
+
+fig_status fig_lower_bucket(const fig_lower_source *from, const fig_bucket_shape *shape,
+                            fig_lowered *lowered) {
+    fig_split_classes classes;
+    const fig_launch_source source = {from->view, &classes, from->workspace, shape};
     memset(lowered, 0, sizeof *lowered);
+    FIG_TRY(fig_split_classes_find(from->view, &classes));
+    assert(classes.count == shape->plan.class_count);
+    fig_status status = make_launches(&source, lowered);
+    if (status != FIG_OK) {
+        fig_lower_finish(lowered);
+        return status;
+    }
+    fill_launches(&source, lowered);
+    lowered->edges = from->order->edges;
+    lowered->edge_count = from->order->edge_count;
+    return FIG_OK;
 }
 
 uint64_t fig_lower_digest(const fig_lowered *lowered) {

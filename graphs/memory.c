@@ -65,7 +65,8 @@ static fig_status fill_memory(const fig_graphs *graphs, int32_t slots, fig_memor
     info->state_bytes = state_bytes_of(view);
     info->pinned_bytes =
         WORDS_BYTES + (uint64_t)slots * fig_graphs_slot_bytes(graphs) + FIG_GRAPHS_BULK_BYTES;
-    info->exec_bytes = (uint64_t)graphs->bucket_count *
+    info->exec_count = (int32_t)graphs->exec_count;
+    info->exec_bytes = (uint64_t)graphs->exec_count *
                        (EXEC_BYTES + (uint64_t)(view->node_count + 2) * EXEC_LAUNCH_BYTES);
     return count_token_bytes(view, &info->token_bytes);
 }

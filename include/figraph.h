@@ -349,9 +349,11 @@ typedef struct fig_bucket_info {
 FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t bucket,
                                      fig_bucket_info *info);
 /* What an engine with so many slots (0: the default) takes of a device, before one is opened and
- * without what the caller binds. exec_bytes is estimated from a measured figure per node. */
+ * without what the caller binds. Buckets that need the same launches share an exec; all execs are
+ * made once every bucket was prepared. exec_bytes is estimated from a measured figure per node. */
 typedef struct fig_memory_info {
     uint32_t size;
+    int32_t exec_count;
     uint64_t workspace_bytes, plan_bytes, state_bytes, pinned_bytes, exec_bytes;
     uint64_t token_bytes; /* of the KV cache, one token in all layers: what sizes the pool */
 } fig_memory_info;

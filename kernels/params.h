@@ -38,12 +38,12 @@ typedef struct fig_fetch_state {
     uint64_t ahead;
     int32_t left;  /* launches that the last plan is still for */
     int32_t rows;  /* of the last plan */
-    uint32_t held; /* 1 + the bucket whose sections the plan holds; 0: it holds none */
+    uint32_t held; /* 1 + the exec whose sections the plan holds; 0: it holds none */
     uint32_t reserved[7];
 } fig_fetch_state;
 static_assert(sizeof(fig_fetch_state) == 64, "the slot behind it is aligned");
 
-/* Fetches of no bucket: one drops what is left of a horizon, and what was taken ahead; the other
+/* Fetches of no exec: one drops what is left of a horizon, and what was taken ahead; the other
  * forgets what was taken ahead, and leaves a horizon that is under way. */
 #define FIG_FETCH_DROP UINT32_MAX
 #define FIG_FETCH_FORGET (UINT32_MAX - 1)
@@ -57,7 +57,7 @@ typedef struct fig_fetch_params {
     uint8_t *plan;
     fig_fetch_state *state;
     fig_fetch_words *words;
-    fig_plan_shape shape; /* bucket FIG_FETCH_DROP or FORGET: the rest is unread */
+    fig_plan_shape shape; /* exec FIG_FETCH_DROP or FORGET: the rest is unread */
     uint32_t slot_count, slot_bytes;
     uint32_t tells; /* 1: tells the host what it did; 0: a look ahead behind it will */
 } fig_fetch_params;

@@ -17,6 +17,7 @@
 #include "graphs/graphs.h"
 #include "graphs/sections.h"
 #include "planner/status.h"
+#include "tests/support/capture.h"
 #include "tests/support/fault.h"
 #include "tests/support/sample.h"
 
@@ -509,8 +510,43 @@ static void presets_lower_for_every_machine(void **state) {
     }
 }
 
+/* Byte for byte, and none but those: a second and dumber look than fig_lower_alike's. */
+static void check_shared(const fig_graphs *graphs) {
+    const fig_lower_source source = fig_graphs_source(graphs);
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        fig_lowered own, next;
+        assert_int_equal(fig_lower_bucket(&source, &graphs->buckets[i], &own), FIG_OK);
+        assert_ptr_equal(own.edges, graphs->order.edges);
+        for (uint32_t j = i + 1; j < graphs->bucket_count; j++) {
+            fig_bucket_shape other = graphs->buckets[j];
+            const int shares = other.plan.exec == graphs->buckets[i].plan.exec;
+            other.plan.exec = graphs->buckets[i].plan.exec;
+            assert_int_equal(fig_lower_bucket(&source, &other, &next), FIG_OK);
+            assert_int_equal(memcmp(own.params, next.params, own.params_bytes) == 0, shares);
+            fig_lower_finish(&next);
+        }
+        fig_lower_finish(&own);
+    }
+}
+
+static void buckets_that_need_the_same_launches_share_an_exec(void **state) {
+    (void)state;
+    fig_memory_info memory = {.size = sizeof memory};
+    fig_graphs *graphs = fig_capture_preset("llama-3.1-70b", 1, "h200");
+    assert_int_equal(graphs->bucket_count, 198);
+    assert_int_equal(graphs->exec_count, 38);
+    check_shared(graphs);
+    assert_int_equal(fig_graphs_memory(graphs, 0, &memory), FIG_OK);
+    assert_int_equal(memory.exec_count, 38);
+    fig_graphs_destroy(graphs);
+    graphs = fig_capture_mixed();
+    check_shared(graphs);
+    fig_graphs_destroy(graphs);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buckets_that_need_the_same_launches_share_an_exec),
         cmocka_unit_test(by_default_the_ladder_is_lowered_for_the_host),
         cmocka_unit_test(buckets_and_traits_are_the_callers),
         cmocka_unit_test(deterministic_graphs_are_lowered_once_and_loaded_so),

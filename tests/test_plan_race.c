@@ -93,7 +93,7 @@ static void a_plan_of_which_a_byte_changed_runs_no_rows_and_is_counted(void **st
         uint8_t *slot =
             race.engine->ring.slots + torn % SLOTS * (size_t)race.engine->ring.slot_bytes;
         const fig_plan_head *head = (const fig_plan_head *)(void *)slot;
-        race.engine->held.bucket = -1; /* so that every section travels */
+        race.engine->held.exec = -1; /* so that every section travels */
         assert_int_equal(fig_engine_stage(race.engine, &step), FIG_OK);
         if (byte >= head->bytes) break;
         slot[byte] ^= 1;
