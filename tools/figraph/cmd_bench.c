@@ -8,4 +8,8 @@ static const fig_command *const parts[] = {&fig_bench_attention, &fig_bench_step
                                            &fig_bench_replay, NULL};
 
 const fig_command fig_cmd_bench = {
-    .name = "bench", .summary = "time this machine's attention, steps and parts", .parts = parts};
+    .name = "bench",
+    .summary = "time attention, whole steps, small operations, or a replay and its parts",
+    .example = "figraph bench attention --kv 8x2048",
+    .parts = parts,
+};

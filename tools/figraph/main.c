@@ -49,10 +49,12 @@ static const char *part_word(const fig_command *command, const fig_command *part
 }
 
 static int list_parts(const fig_command *command) {
-    printf("figraph %s: %s\n\n", command->name, command->summary);
+    printf("figraph %s: %s\n\nusage: figraph %s <part> [options]\n\n", command->name,
+           command->summary, command->name);
     for (int i = 0; command->parts[i] != NULL; i++)
         printf("  %-11s%s\n", part_word(command, command->parts[i]), command->parts[i]->summary);
-    printf("\n  figraph %s <part> --help says more.\n", command->name);
+    printf("\n  figraph %s <part> --help says more.\n\nexample:\n  %s\n", command->name,
+           command->example);
     return FIG_EXIT_FINE;
 }
 
@@ -61,7 +63,7 @@ static int run_part(const fig_command *command, int count, char **words) {
     for (int i = 0; command->parts[i] != NULL; i++)
         if (strcmp(words[0], part_word(command, command->parts[i])) == 0)
             return run_command(command->parts[i], count - 1, words + 1);
-    return fig_report_refuse("%s: unknown part %s; figraph %s lists what there is", command->name,
+    return fig_report_refuse("%s: unknown part %s; figraph %s --help lists them", command->name,
                              words[0], command->name);
 }
 
