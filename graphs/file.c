@@ -39,7 +39,7 @@ static fig_status measure(int fd, const char *path, size_t limit, size_t *count)
     if (fstat(fd, &info) != 0) return refuse(path, "fstat");
     if (!S_ISREG(info.st_mode)) return fig_fail(FIG_IO, "%s: not a regular file", path);
     if ((uintmax_t)info.st_size > limit)
-        return fig_fail(FIG_FORMAT, "%s: %" PRIdMAX " bytes, limit %zu", path,
+        return fig_fail(FIG_TOO_LARGE, "%s: %" PRIdMAX " bytes, limit %zu", path,
                         (intmax_t)info.st_size, limit);
     *count = (size_t)info.st_size;
     return FIG_OK;

@@ -296,8 +296,10 @@ fig_status fig_graphs_load(fig_graphs **graphs, const char *path) {
     size_t count;
     *graphs = NULL;
     if (path == NULL) return fig_fail(FIG_INVALID, "load: path is NULL");
-    FIG_TRY(fig_file_read(path, FIG_FILE_BYTES_LIMIT, &bytes, &count));
-    const fig_status status = fig_graphs_parse(graphs, bytes, count);
+    fig_status status = fig_file_read(path, FIG_FILE_BYTES_LIMIT, &bytes, &count);
+    if (status == FIG_TOO_LARGE) return fig_status_relay(FIG_FORMAT, fig_message());
+    FIG_TRY(status);
+    status = fig_graphs_parse(graphs, bytes, count);
     free(bytes);
     return status == FIG_OK ? FIG_OK : fig_fail(status, "%s: %s", path, fig_message());
 }

@@ -615,6 +615,36 @@ record more
 run replay "$scratch/more.fig" --steps 1
 refused '5 nodes' '4'
 
+# ---- Names that a terminal would obey, and targets that are not ours -----------------------------
+odd=$(printf '%s/a\033[2J\233b.fig' "$scratch")
+cp "$fig" "$odd"
+for command in verify memory "replay --steps 1 --device host" \
+    "serve --requests 1 --fast --device host"; do
+    # shellcheck disable=SC2086
+    run $command "$odd"
+    ends 0
+    words="$command: a name's controls on stdout"
+    LC_ALL=C grep -q "$(printf '[\033\233]')" "$scratch/out" && shown=1 || shown=0
+    verdict "$shown" 'a terminal is not to be told what a file is called to do'
+    grep -qF 'a?[2J?b.fig' "$scratch/out"
+    verdict $? 'the rest of the name is to be there'
+done
+run verify "$odd.none"
+words="verify: a name's controls on stderr"
+LC_ALL=C grep -q "$(printf '[\033\233]')" "$scratch/err" && shown=1 || shown=0
+verdict "$shown" 'a terminal is not to be told what a file is called to do'
+mkfifo "$scratch/pipe"
+run capture --preset tutorial -o "$scratch/pipe"
+refused 'pipe: not a regular file'
+test -p "$scratch/pipe"
+verdict $? 'a pipe is to stay one'
+run plan --config "$scratch/pipe" --kv 5
+refused 'pipe: not a regular file'
+run replay "$fig" --steps +4
+refused '+4'
+run serve "$fig" --rate 0x10
+refused '0x10'
+
 # ---- Damaged files -------------------------------------------------------------------------------
 bytes=$(wc -c < "$fig")
 for count in 0 1 7 16 63 64 100 $((bytes / 2)) $((bytes - 1)); do

@@ -236,7 +236,7 @@ static void what_is_no_file_of_ours_is_refused(void **state) {
     const int fd = open(path_of("large"), O_WRONLY | O_CREAT, 0600);
     assert_int_equal(ftruncate(fd, LIMIT + 1), 0);
     close(fd);
-    FIG_SAMPLE_REFUSES(read_path(path_of("large")), FIG_FORMAT,
+    FIG_SAMPLE_REFUSES(read_path(path_of("large")), FIG_TOO_LARGE,
                        "large: 1048577 bytes, limit 1048576");
     FIG_SAMPLE_REFUSES(put(path_of("none/f"), "x"), FIG_IO, "No such file");
     FIG_SAMPLE_REFUSES(put(directory, "x"), FIG_IO, "not a regular file");

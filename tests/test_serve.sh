@@ -224,7 +224,7 @@ wrong 3 '512' "$header" 0,100,412 0,100,413
 run serve --preset tutorial --kv-pages 4 --trace "$scratch/one.csv"
 refused "$scratch/one.csv:2:" '400' '64' 'cache'
 run serve --preset tutorial --trace "$scratch"
-refused "$scratch" 'directory'
+refused "$scratch" 'not a regular file'
 
 # ---- The line on a terminal ----------------------------------------------------------------------
 # It lasts for more than a second on any machine, since its last request comes that late.

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "tools/figraph/report.h"
+#include "tools/figraph/text.h"
 
 enum { HELP_COLUMN = 20 };
 
@@ -134,7 +135,7 @@ int fig_arguments_integer(const fig_arguments *arguments, const fig_integer *int
     if (text == NULL) return FIG_EXIT_FINE;
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0') {
+    if (end == text || *end != '\0' || !fig_text_is_decimal(text)) {
         return fig_report_refuse("%s: %s: \"%s\" is not a whole number", command, integer->name,
                                  text);
     }

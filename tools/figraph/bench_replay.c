@@ -348,7 +348,8 @@ static void print_bar(const line *of) {
 }
 
 static void print_bench(const bench *b) {
-    printf("%s on %s: %s, %d SMs, driver %s\n%d layer%s, kv %s, medians of %d, in ns\n", b->name,
+    fig_report_name(b->name);
+    printf(" on %s: %s, %d SMs, driver %s\n%d layer%s, kv %s, medians of %d, in ns\n",
            fig_source_device_name(b->device), b->traits.name, b->traits.sm_count, b->driver,
            b->info.spec->layers, b->info.spec->layers == 1 ? "" : "s", b->kv, b->steps);
     printf("\nhost, a step, by a loop that runs ahead of the device\n"

@@ -28,7 +28,8 @@ static void emit_capture(const char *path, int64_t bytes, const fig_graphs_info 
 
 static void print_capture(const char *path, int64_t bytes, const fig_graphs_info *info) {
     char number[FIG_REPORT_NUMBER];
-    printf("%s\n", path);
+    fig_report_name(path);
+    printf("\n");
     printf("  bytes     %s\n", fig_report_number(number, bytes));
     printf("  step      %d layer%s, %d nodes over %d tensors\n", info->spec->layers,
            info->spec->layers == 1 ? "" : "s", info->node_count, info->tensor_count);

@@ -33,7 +33,8 @@ static void print_bytes(const char *name, uint64_t bytes, const char *what) {
 }
 
 static void print_memory(const char *path, const fig_memory_info *memory) {
-    printf("%s: bytes beside what the caller binds\n\n", path);
+    fig_report_name(path);
+    printf(": bytes beside what the caller binds\n\n");
     print_bytes("workspace", memory->workspace_bytes, "partial results and their counters");
     print_bytes("plan", memory->plan_bytes, "of the largest bucket; a slot taken ahead");
     print_bytes("state", memory->state_bytes, "tensors that the engine owns, the page table say");

@@ -171,7 +171,8 @@ static void print_step(const planned_step *plan) {
     const fig_plan_report *report = &plan->kinds[0].report;
     char lengths[56], a[FIG_REPORT_NUMBER], b[FIG_REPORT_NUMBER];
     fig_lengths_describe(&plan->lengths, lengths, sizeof lengths);
-    printf("%s on %s\n\n", plan->source.name, plan->traits.name);
+    fig_report_name(plan->source.name);
+    printf(" on %s\n\n", plan->traits.name);
     printf("  step      %d row%s of %s: %s tokens\n", plan->lengths.count,
            plan->lengths.count == 1 ? "" : "s", lengths,
            fig_report_number(a, fig_lengths_total(&plan->lengths)));

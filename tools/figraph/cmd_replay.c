@@ -203,8 +203,8 @@ static void summarise(replay_run *replay) {
 
 static void print_replay(const replay_run *replay) {
     char tokens[FIG_REPORT_NUMBER], elements[FIG_REPORT_NUMBER];
-    printf("%s on %s\n\n", replay->path,
-           fig_source_device_name(fig_engine_device(replay->session.engine)));
+    fig_report_name(replay->path);
+    printf(" on %s\n\n", fig_source_device_name(fig_engine_device(replay->session.engine)));
     printf("  bucket: rows   tokens   worker: heads   tile   steps   %11s   %s\n",
            replay->checked ? "worst error" : "", fig_report_wide() ? "µs/step" : "us/step");
     for (int32_t i = 0; i < replay->summary_count; i++) {

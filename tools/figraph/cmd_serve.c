@@ -13,6 +13,7 @@
 #include "tools/figraph/serve_loop.h"
 #include "tools/figraph/serve_report.h"
 #include "tools/figraph/source.h"
+#include "tools/figraph/text.h"
 
 enum { DEFAULT_REQUESTS = 64 };
 static const double GIB = 1 << 30;
@@ -36,7 +37,8 @@ static int read_number(const fig_arguments *arguments, const char *name, double 
     char *end;
     if (text == NULL) return FIG_EXIT_FINE;
     *value = strtod(text, &end);
-    if (end != text && *end == '\0' && isfinite(*value) && *value >= least) return FIG_EXIT_FINE;
+    if (fig_text_is_decimal(text) && *end == '\0' && isfinite(*value) && *value >= least)
+        return FIG_EXIT_FINE;
     return fig_report_refuse("serve: %s: \"%s\" is not a number from %g on", name, text, least);
 }
 

@@ -41,7 +41,8 @@ static void emit_sound(const char *path, const fig_graphs_info *info) {
 }
 
 static void print_sound(const char *path, const fig_graphs_info *info) {
-    printf("%s: sound\n", path);
+    fig_report_name(path);
+    printf(": sound\n");
     printf("  holds     %d buckets for %s, %d nodes over %d tensors\n", info->bucket_count,
            info->traits->name, info->node_count, info->tensor_count);
     printf("  content   %s\n", info->content_id);

@@ -71,8 +71,9 @@ static void print_times(const fig_serve_result *result) {
 static void print_head(const fig_serve_report *report) {
     const fig_serve_trace *trace = report->options->trace;
     const fig_serve_totals totals = fig_serve_trace_totals(trace);
-    printf("%s on %s: %d requests, %.0f tokens of prompt and %.0f of output on average\n\n",
-           report->name, fig_source_device_name(report->result->device), trace->count,
+    fig_report_name(report->name);
+    printf(" on %s: %d requests, %.0f tokens of prompt and %.0f of output on average\n\n",
+           fig_source_device_name(report->result->device), trace->count,
            ratio(totals.prompt, trace->count), ratio(totals.output, trace->count));
 }
 
