@@ -10,6 +10,7 @@
 #define FIG_ENGINE_EXECS_H
 
 #include "engine/binding.h"
+#include "include/figraph_unstable.h"
 #include "kernels/families.h"
 
 /* What relocations mean, beside the tensors. */

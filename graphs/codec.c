@@ -67,7 +67,7 @@ fig_codec_maker fig_codec_maker_of(const fig_program_view *view) {
     const uint32_t used = used_kernels(view);
     memset(&maker, 0, sizeof maker);
     maker.version = FIG_VERSION;
-    maker.spec_bytes = sizeof(fig_spec);
+    maker.spec_bytes = FIG_FILE_SPEC_BYTES;
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         if (!(used >> op & 1)) continue;
         maker.kernels[op].params_bytes = fig_kernel_table[op].params_bytes;
@@ -240,12 +240,12 @@ static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
         return fig_fail(FIG_FORMAT,
                         "section SPEC: size is %" PRIu32 ", the section has %" PRIu32 " bytes",
                         size, raw_bytes);
-    for (size_t i = sizeof *spec; i < raw_bytes; i++) {
+    for (size_t i = FIG_FILE_SPEC_BYTES; i < raw_bytes; i++) {
         if (raw[i] != 0)
             return fig_fail(FIG_STALE,
-                            "section SPEC: byte %zu is set, this library knows %zu "
+                            "section SPEC: byte %zu is set, this library knows %d "
                             "bytes" FIG_SECTIONS_STALE,
-                            i, sizeof *spec, sections->maker, FIG_VERSION);
+                            i, FIG_FILE_SPEC_BYTES, sections->maker, FIG_VERSION);
     }
     FIG_TRY(within("section SPEC: ", fig_spec_resolve(sections->raw[FIG_SECTION_SPEC], spec)));
     for (size_t i = sizeof size; i < sizeof *spec && i < raw_bytes; i++) {

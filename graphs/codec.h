@@ -12,7 +12,7 @@
  * graphs saved again give the same file, whichever library loaded them. */
 typedef struct fig_codec_maker {
     uint32_t version;    /* its FIG_VERSION */
-    uint32_t spec_bytes; /* of its fig_spec */
+    uint32_t spec_bytes; /* of section SPEC */
     struct {
         uint32_t params_bytes;
         uint8_t abi[32];

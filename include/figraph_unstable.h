@@ -20,6 +20,24 @@ typedef struct fig_test_options {
                               0: as recorded */
 } fig_test_options;
 
+/* ---- Checked and not used -------------------------------------------------------------------- */
+/* What fig_program_create checks, for a program that reads specs and records none. */
+FIG_API fig_status fig_spec_check(const fig_spec *spec);
+
+/* ---- Which kernels serve --------------------------------------------------------------------- */
+/* Which family of kernels serves a launch, and what those asked before it would need. */
+typedef struct fig_launch_info {
+    uint32_t size;
+    int32_t node, node_count;       /* from 0, that it serves; the fetch serves none */
+    const char *operation, *family; /* "attention", "scalar"; a call has no family: NULL */
+    int32_t refusal_count;
+    const char *refused[3], *needs[3]; /* [refusal_count] "bulk", "compute capability 9.0" */
+} fig_launch_info;
+/* launch: from 0, as fig_graphs_print numbers them. FIG_INVALID: no such launch or bucket.
+ * FIG_ORDER: the bucket is not prepared with what is bound. The words outlast the engine. */
+FIG_API fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
+                                          fig_launch_info *info);
+
 /* ---- What a step costs, part by part --------------------------------------------------------- */
 typedef struct fig_measure_options {
     uint32_t size;

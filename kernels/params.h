@@ -136,6 +136,16 @@ typedef struct fig_row_strides {
     int64_t row, head;
 } fig_row_strides;
 
+/* A resolved fig_rope_spec without its reserved words; files and kernels hold this. */
+typedef struct fig_rope_terms {
+    int32_t interleaved, rotary_dim;
+    float theta, scale;
+    float llama3_factor, llama3_low, llama3_high;
+    int32_t llama3_context;
+} fig_rope_terms;
+static_assert(sizeof(fig_rope_terms) == 32, "ABI");
+static_assert(offsetof(fig_rope_spec, reserved) == sizeof(fig_rope_terms), "the same fields");
+
 /* A row that is in no segment is not written; a position outside cos_sin reads as the nearest one
  * in it. */
 typedef struct fig_rope_params {
@@ -148,7 +158,7 @@ typedef struct fig_rope_params {
     const uint8_t *plan;
     fig_row_strides q_strides, k_strides, q_out_strides, k_out_strides;
     int64_t cos_sin_stride;
-    fig_rope_spec rope;
+    fig_rope_terms rope;
     float norm_epsilon;
     uint32_t positions_offset; /* into plan */
     fig_rows rows;
@@ -157,7 +167,7 @@ typedef struct fig_rope_params {
     int32_t dtype, positions_dtype;
     uint32_t reserved;
 } fig_rope_params;
-static_assert(sizeof(fig_rope_spec) == 32 && sizeof(fig_rope_params) == 240, "ABI");
+static_assert(sizeof(fig_rope_params) == 240, "ABI");
 
 /* [pages][page_size][kv_heads][head_dim] */
 typedef struct fig_cache_strides {

@@ -67,7 +67,7 @@ static void normalise(const fig_rope_params *p, const void *weights, float *valu
         values[i] *= scale * weight[i];
 }
 
-static void turn_pairs(const fig_rope_spec *rope, const turns *turn, float *values) {
+static void turn_pairs(const fig_rope_terms *rope, const turns *turn, float *values) {
     int32_t half = rope->rotary_dim / 2;
     int32_t step = rope->interleaved ? 2 : 1; /* from pair to pair */
     int32_t apart = rope->interleaved ? 1 : half;

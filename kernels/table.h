@@ -204,7 +204,7 @@ typedef struct fig_gated_attributes {
     int32_t activation; /* fig_activation */
 } fig_gated_attributes;
 typedef struct fig_rope_attributes {
-    fig_rope_spec rope;
+    fig_rope_terms rope;
     float norm_epsilon; /* 0 without q_norm */
 } fig_rope_attributes;
 typedef struct fig_attention_attributes {

@@ -10,10 +10,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "include/figraph_unstable.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
-static_assert(sizeof(fig_spec) == 176, "file format: no byte without a field");
+static_assert(sizeof(fig_spec) == 192, "file format: no byte without a field");
 static_assert(8 * sizeof(((fig_spec *)0)->window_layers) == FIG_LAYER_LIMIT,
               "a bit for each layer");
 
@@ -135,6 +136,15 @@ static fig_status check_fields(const fig_spec *spec) {
     return check_real("qk_norm_epsilon", spec->qk_norm_epsilon);
 }
 
+static fig_status check_reserved(const fig_rope_spec *rope) {
+    for (size_t i = 0; i < sizeof rope->reserved / sizeof *rope->reserved; i++) {
+        if (rope->reserved[i] != 0)
+            return fig_fail(FIG_INVALID, "rope: reserved[%zu] is %" PRIu32 ", it must be 0", i,
+                            rope->reserved[i]);
+    }
+    return FIG_OK;
+}
+
 static fig_status check_llama3(const fig_rope_spec *rope) {
     if (rope->llama3_factor == 0.0f) {
         if (rope->llama3_low == 0.0f && rope->llama3_high == 0.0f && rope->llama3_context == 0)
@@ -181,6 +191,7 @@ fig_status fig_spec_resolve_rope(const fig_rope_spec *rope, int32_t head_dim, fi
     FIG_TRY(check_positive("theta", resolved.theta));
     FIG_TRY(check_positive("scale", resolved.scale));
     FIG_TRY(check_llama3(&resolved));
+    FIG_TRY(check_reserved(&resolved));
     if (resolved.rotary_dim == 0) resolved.rotary_dim = head_dim;
     if (resolved.theta == 0.0f) resolved.theta = 10000.0f;
     if (resolved.scale == 0.0f) resolved.scale = 1.0f;

@@ -336,8 +336,11 @@ static void a_longer_spec_is_read_while_its_surplus_is_zero(void **state) {
     image.sections[FIG_SECTION_SPEC].raw[longer - 1] = 1;
     assert_int_equal(parse_image(&image, &loaded), FIG_STALE);
     assert_null(loaded);
-    assert_non_null(strstr(fig_message(), "byte 187 is set"));
+    assert_non_null(strstr(fig_message(), "byte 203 is set"));
     assert_non_null(strstr(fig_message(), "version 20000"));
+    image.sections[FIG_SECTION_SPEC].raw[offsetof(fig_spec, rope.reserved)] = 1;
+    assert_int_equal(parse_image(&image, &loaded), FIG_STALE);
+    assert_non_null(strstr(fig_message(), "byte 176 is set, this library knows 176"));
     fig_image_close(&image);
     free(theirs.bytes);
     fig_graphs_destroy(made);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "include/figraph.h"
+#include "include/figraph_unstable.h"
 #include "planner/spec.h"
 #include "tests/support/json_file.h"
 

@@ -329,7 +329,7 @@ static void run_gemm(void *user) {
             g->up[r * 2 * FIG_GATE_WIDTH + c] = g->x[r * 4] * (float)(c + 1);
 }
 
-static int enqueue_gemm(void *user, const fig_call_args *args) {
+static int32_t enqueue_gemm(void *user, const fig_call_args *args) {
     gemm *g = user;
     *g = (gemm){args->reads[0], args->writes[0], FIG_GATE_ROWS}; /* of the largest bucket */
     fig_fake_cuda_enqueue(args->stream, run_gemm, g);

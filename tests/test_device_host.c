@@ -41,13 +41,13 @@ static void scene_init(scene *s) {
     s->plan.rows = 3;
 }
 
-static int log_tag(void *user, const fig_call_args *args) {
+static int32_t log_tag(void *user, const fig_call_args *args) {
     scene *s = user;
     s->log[s->log_count++ % LOG_LIMIT] = args->tag;
     return 0;
 }
 
-static int block(void *user, const fig_call_args *args) {
+static int32_t block(void *user, const fig_call_args *args) {
     scene *s = user;
     (void)args;
     sem_post(&s->entered);
@@ -55,7 +55,7 @@ static int block(void *user, const fig_call_args *args) {
     return 0;
 }
 
-static int answer(void *user, const fig_call_args *args) {
+static int32_t answer(void *user, const fig_call_args *args) {
     (void)args;
     return ((scene *)user)->answer;
 }

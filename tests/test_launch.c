@@ -141,10 +141,11 @@ static void rope_is_filled_and_absent_positions_are_zero(void **state) {
     (void)state;
     ground g;
     fig_spec spec = fig_sample_spec();
-    spec.rope = (fig_rope_spec){1, 48, 5000, 2, 8, 1, 4, 4096};
+    const fig_rope_terms terms = {1, 48, 5000, 2, 8, 1, 4, 4096};
+    memcpy(&spec.rope, &terms, sizeof terms);
     ground_make(&g, fig_sample_step(&spec), 0);
     fill(&g, FIG_OP_ROPE, 1);
-    const fig_rope_params expected = {.rope = spec.rope,
+    const fig_rope_params expected = {.rope = terms,
                                       .positions_offset = g.shape.plan.layout.positions,
                                       .rows = {4, 1},
                                       .q_heads = 8,

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "planner/spec.h"
 
 static void a_preset_is_the_model_it_names(void **state) {

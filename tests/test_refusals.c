@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "tests/support/decode.h"
 #include "tests/support/place.h"
 

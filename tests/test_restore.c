@@ -301,7 +301,7 @@ static void set_call(hostile *h, size_t offset, uint32_t value) {
 static void damaged_attributes_are_named(void **state) {
     (void)state;
     hostile h = hostile_make();
-    fig_rope_spec rope;
+    fig_rope_terms rope;
     memcpy(&rope, h.attributes + h.nodes[1].attribute, sizeof rope);
     set_call(&h, offsetof(fig_call_attributes, name), 2);
     REFUSE_DAMAGE("node 8 (call): no name begins");

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "planner/bounds.h"
 #include "planner/spec.h"
 #include "planner/traits.h"
@@ -214,6 +215,8 @@ static void the_rope_is_checked_field_by_field(void **state) {
         FLOAT(rope.llama3_high, INFINITY,
               "rope: llama3_high is inf, it must be finite and above llama3_low, 1"),
         INTEGER(rope.llama3_context, 1, NULL),
+        INTEGER(rope.reserved[0], 1, "rope: reserved[0] is 1, it must be 0"),
+        INTEGER(rope.reserved[3], 9, "rope: reserved[3] is 9, it must be 0"),
         INTEGER(rope.llama3_context, 0, "rope: llama3_context is 0, it must be at least 1"),
         INTEGER(rope.llama3_context, -1, "rope: llama3_context is -1, it must be at least 1"),
     };

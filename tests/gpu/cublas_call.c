@@ -78,7 +78,7 @@ static int multiply(const float *x, const float *w, float *y, int rows, int dept
 }
 
 /* Setting the stream takes the workspace away, and cuBLAS would allocate one in the capture. */
-static int gemm(void *user, const fig_call_args *args) {
+static int32_t gemm(void *user, const fig_call_args *args) {
     const float *x = args->reads[0], *w = args->reads[1];
     (void)user;
     int bad = cublas.set_stream(cublas.handle, args->stream);

@@ -47,7 +47,7 @@ static void work(void *user) {
     s->rows_seen = s->fetch.plan.rows;
 }
 
-static int callback(void *user, const fig_call_args *args) {
+static int32_t callback(void *user, const fig_call_args *args) {
     fig_cuda_scene *s = user;
     s->calls++;
     s->args = *args;

@@ -3,6 +3,7 @@
  * Leaves every limit on a value to the library, whose sentences name field and limit. */
 #include "tools/figraph/source.h"
 
+#include <figraph_unstable.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
