@@ -122,7 +122,7 @@ static void check_figures(const fig_measured *m) {
     assert_true(m->step_ns < 1e9 * FIG_HANG_S);
     for (size_t i = 0; i < sizeof device / sizeof *device; i++)
         assert_true(device[i] > 0 && device[i] < 1e9 * FIG_HANG_S);
-    assert_true(isfinite(m->gap_ns)); /* a difference: on a busy machine noise is larger */
+    assert_true(isfinite(m->gap_ns)); /* where the machine is busy noise is larger */
 }
 
 static void measure_on(fig_device device) {
