@@ -133,6 +133,6 @@ static fig_status append_segment(fig_engine *engine, const fig_append *given) {
 }
 
 fig_status fig_engine_append(fig_engine *engine, const fig_append *given) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, append_segment(engine, given));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, append_segment(engine, given));
 }

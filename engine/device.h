@@ -129,6 +129,9 @@ typedef struct fig_device_api {
     fig_status (*stream_follow)(fig_dev *dev, fig_dev_stream *own, void *stream);
     fig_status (*stream_lead)(fig_dev *dev, fig_dev_stream *own, void *stream);
 
+    /* 1: the calling thread is inside of a callback that this device made. */
+    int (*is_calling)(const fig_dev *dev, const fig_dev_stream *own);
+
     /* Nodes are numbered from 0 as they are added. FIG_CALLBACK from graph_call: the callback
      * failed or broke its capture; the graph can then only be destroyed. */
     fig_status (*graph_create)(fig_dev *dev, fig_dev_graph **graph);

@@ -111,35 +111,13 @@ static fig_status open_stamps(fig_engine *engine) {
 
 /* In order: device, stream, memory, references, stamps, bindings, execs, page tables. */
 static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
+    FIG_TRY(fig_fork_check_open(&engine->fork));
     FIG_TRY(choose_device(engine, options));
     FIG_TRY(engine->api->stream_open(engine->dev, &engine->stream));
     FIG_TRY(open_memory(engine, (uint32_t)options->slots));
     FIG_TRY(open_references(engine));
     FIG_TRY(open_stamps(engine));
     return open_execs(engine);
-}
-
-fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
-                           const fig_engine_options *options) {
-    fig_engine_options ours;
-    *out = NULL;
-    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_engine_options"));
-    FIG_TRY(check_options(&ours));
-    if (graphs == NULL) return fig_fail(FIG_INVALID, "engine: graphs is NULL");
-    fig_engine *engine = calloc(1, sizeof *engine);
-    if (engine == NULL) return fig_fail(FIG_NOMEM, "engine: %zu bytes", sizeof *engine);
-    engine->graphs = graphs;
-    engine->program = fig_program_view_of(graphs->program);
-    engine->busy_us = ours.busy_us;
-    engine->check_plans = ours.check_plans;
-    engine->running = 1;
-    fig_status status = open_parts(engine, &ours);
-    if (status != FIG_OK) {
-        fig_engine_close(engine);
-        return status;
-    }
-    *out = engine;
-    return FIG_OK;
 }
 
 static void close_memory(fig_engine *engine) {
@@ -164,9 +142,8 @@ static void take_all_back(fig_engine *engine) {
 /* A graph of the caller's that lives on may be launched, or be half captured at this very moment,
  * so what its nodes read stays where it is until the process ends: kernels, context, ring,
  * workspace and the engine's own tensors. It finds no plan, since nobody stages any more, and runs
- * no rows. */
-void fig_engine_close(fig_engine *engine) {
-    if (engine == NULL) return;
+ * no rows. Takes a half-made engine. */
+static void dismantle(fig_engine *engine) {
     const int outlived = engine->refs != NULL && fig_graph_refs_pieces(engine->refs) > 0;
     if (outlived) take_all_back(engine);
     if (engine->dev != NULL) {
@@ -177,9 +154,53 @@ void fig_engine_close(fig_engine *engine) {
     fig_graph_refs_drop(engine->refs);
     fig_plan_held_finish(&engine->held);
     fig_page_tables_finish(&engine->tables);
+    fig_fork_check_close(&engine->fork);
     free(engine->stamps.known);
     free(engine->stamps.of);
     free(engine);
+}
+
+fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
+                           const fig_engine_options *options) {
+    fig_engine_options ours;
+    *out = NULL;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_engine_options"));
+    FIG_TRY(check_options(&ours));
+    if (graphs == NULL) return fig_fail(FIG_INVALID, "engine: graphs is NULL");
+    fig_engine *engine = calloc(1, sizeof *engine);
+    if (engine == NULL) return fig_fail(FIG_NOMEM, "engine: %zu bytes", sizeof *engine);
+    engine->graphs = graphs;
+    engine->program = fig_program_view_of(graphs->program);
+    engine->busy_us = ours.busy_us;
+    engine->check_plans = ours.check_plans;
+    engine->running = 1;
+    fig_status status = open_parts(engine, &ours);
+    if (status != FIG_OK) {
+        dismantle(engine);
+        return status;
+    }
+    *out = engine;
+    return FIG_OK;
+}
+
+/* A lost device has ended all it ever will. */
+fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us) {
+    if (engine == NULL) return FIG_OK;
+    FIG_TRY(fig_engine_enter(engine));
+    const fig_status status =
+        fig_engine_leave(engine, engine->api->stream_wait(engine->dev, engine->stream, timeout_us));
+    if (status != FIG_OK && status != FIG_LOST) return status;
+    dismantle(engine);
+    return FIG_OK;
+}
+
+/* Closes as well where the engine's stream captures and cannot be waited for. */
+fig_status fig_engine_close(fig_engine *engine) {
+    if (engine == NULL) return FIG_OK;
+    FIG_TRY(fig_engine_enter(engine));
+    fig_engine_leave(engine, FIG_OK);
+    dismantle(engine);
+    return FIG_OK;
 }
 
 fig_device fig_engine_device(const fig_engine *engine) {
@@ -216,8 +237,8 @@ static fig_status bind(fig_engine *engine, const fig_binding *binding) {
 }
 
 fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, bind(engine, binding));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, bind(engine, binding));
 }
 
 static fig_status find_address(fig_engine *engine, const char *name, void **address) {
@@ -235,9 +256,8 @@ fig_status fig_engine_address(fig_engine *engine, const char *name, void **addre
 
 fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                void *user) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner,
-                                  fig_binding_register(&engine->bindings, call, callback, user));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, fig_binding_register(&engine->bindings, call, callback, user));
 }
 
 /* A staged step belongs to the execs that it was staged for, so those may not change under it. */
@@ -257,8 +277,8 @@ fig_status fig_engine_prepare_own(fig_engine *engine) {
 }
 
 fig_status fig_engine_prepare(fig_engine *engine) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, fig_engine_prepare_own(engine));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, fig_engine_prepare_own(engine));
 }
 
 static fig_status launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
@@ -276,10 +296,10 @@ static fig_status launch_info(fig_engine *engine, int32_t bucket, int32_t launch
 fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
                                   fig_launch_info *info) {
     fig_launch_info ours = {.size = sizeof ours};
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    FIG_TRY(fig_engine_enter(engine));
     const fig_status status = launch_info(engine, bucket, launch, &ours);
     const fig_status given = fig_status_give(info, &ours, sizeof ours, "fig_launch_info");
-    return fig_thread_check_leave(&engine->owner, status != FIG_OK ? status : given);
+    return fig_engine_leave(engine, status != FIG_OK ? status : given);
 }
 
 /* ---- Bytes in and out ---------------------------------------------------------------------- */
@@ -319,13 +339,13 @@ static fig_status read_bytes(fig_engine *engine, const fig_span *span, void *to)
 }
 
 fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, write_bytes(engine, span, from));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, write_bytes(engine, span, from));
 }
 
 fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, read_bytes(engine, span, to));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, read_bytes(engine, span, to));
 }
 
 static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
@@ -340,8 +360,8 @@ static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
 }
 
 fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, set_pages(engine, pages));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, set_pages(engine, pages));
 }
 
 /* ---- The caller's streams ------------------------------------------------------------------ */
@@ -351,15 +371,14 @@ void *fig_engine_stream(const fig_engine *engine) {
 }
 
 fig_status fig_engine_wait_for(fig_engine *engine, void *stream) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner,
-                                  engine->api->stream_follow(engine->dev, engine->stream, stream));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine,
+                            engine->api->stream_follow(engine->dev, engine->stream, stream));
 }
 
 fig_status fig_engine_signal(fig_engine *engine, void *stream) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner,
-                                  engine->api->stream_lead(engine->dev, engine->stream, stream));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, engine->api->stream_lead(engine->dev, engine->stream, stream));
 }
 
 /* ---- Waiting ------------------------------------------------------------------------------- */
@@ -388,6 +407,6 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
 }
 
 fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, wait_and_judge(engine, timeout_us));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, wait_and_judge(engine, timeout_us));
 }

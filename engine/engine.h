@@ -10,11 +10,13 @@
 #include "engine/binding.h"
 #include "engine/device.h"
 #include "engine/execs.h"
+#include "engine/fork_check.h"
 #include "engine/thread_check.h"
 #include "engine/page_tables.h"
 #include "engine/ring.h"
 #include "engine/stats.h"
 #include "graphs/step.h"
+#include "planner/status.h"
 
 /* The last fetch appended in one capture, or at once. */
 typedef struct fig_engine_fetch {
@@ -47,6 +49,7 @@ typedef struct fig_engine_counters {
 
 struct fig_engine {
     fig_thread_check owner;
+    fig_fork_check fork;
     const fig_graphs *graphs;        /* the caller's, shared */
     const fig_program_view *program; /* theirs */
     const fig_device_api *api;
@@ -83,6 +86,20 @@ struct fig_engine {
 
 static inline fig_engine_plan *fig_engine_plan_of(fig_engine *engine, uint64_t number) {
     return &engine->plans[number % FIG_ENGINE_PLAN_LIMIT];
+}
+
+/* At the head of every call that works with the device; leave returns `status`. */
+static inline fig_status fig_engine_enter(fig_engine *engine) {
+    if (fig_fork_check_is_child(&engine->fork))
+        return fig_fail(FIG_LOST, "engine: this process was forked from the one that opened it, "
+                                  "which alone may use it");
+    if (engine->api->is_calling(engine->dev, engine->stream))
+        return fig_fail(FIG_ORDER, "engine: a callback may not call the engine that called it");
+    return fig_thread_check_enter(&engine->owner);
+}
+
+static inline fig_status fig_engine_leave(fig_engine *engine, fig_status status) {
+    return fig_thread_check_leave(&engine->owner, status);
 }
 
 /* Notes that `count` more steps were launched. */

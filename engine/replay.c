@@ -77,11 +77,11 @@ static fig_status stage(fig_engine *engine, const fig_step *step) {
 }
 
 fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    FIG_TRY(fig_engine_enter(engine));
     const int64_t begin_ns = fig_clock_ns();
     const fig_status status = stage(engine, step);
     engine->host_ns += fig_clock_ns() - begin_ns;
-    return fig_thread_check_leave(&engine->owner, status);
+    return fig_engine_leave(engine, status);
 }
 
 /* ---- Launch -------------------------------------------------------------------------------- */
@@ -107,11 +107,11 @@ static void note_times(fig_engine *engine, int64_t begin_ns) {
 }
 
 fig_status fig_engine_launch(fig_engine *engine) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    FIG_TRY(fig_engine_enter(engine));
     const int64_t begin_ns = fig_clock_ns();
     const fig_status status = launch(engine);
     if (status == FIG_OK) note_times(engine, begin_ns);
-    return fig_thread_check_leave(&engine->owner, status);
+    return fig_engine_leave(engine, status);
 }
 
 /* ---- Take back ----------------------------------------------------------------------------- */
@@ -151,12 +151,12 @@ static fig_status take_back(fig_engine *engine) {
 }
 
 fig_status fig_engine_take_back(fig_engine *engine) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    FIG_TRY(fig_engine_enter(engine));
     const fig_status status = take_back(engine);
     /* Where the device refuses the drop the plan is taken back all the same: `drop_due` stays, and
      * the next stage drops it first or says what is wrong. */
     if (status == FIG_OK) drop(engine);
-    return fig_thread_check_leave(&engine->owner, status);
+    return fig_engine_leave(engine, status);
 }
 
 /* Where the launch fails nothing is staged by it either, so that a caller who tries again is not a
@@ -173,7 +173,7 @@ static fig_status step_once(fig_engine *engine, const fig_step *step) {
 }
 
 fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    FIG_TRY(fig_engine_enter(engine));
     const int64_t begin_ns = fig_clock_ns();
     const fig_status status = step_once(engine, step);
     if (status == FIG_OK) {
@@ -181,7 +181,7 @@ fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
     } else {
         engine->host_ns += fig_clock_ns() - begin_ns;
     }
-    return fig_thread_check_leave(&engine->owner, status);
+    return fig_engine_leave(engine, status);
 }
 
 /* ---- Looking ------------------------------------------------------------------------------- */
@@ -210,8 +210,8 @@ static fig_status poll(fig_engine *engine, fig_progress *progress) {
 }
 
 fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, poll(engine, progress));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, poll(engine, progress));
 }
 
 fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {

@@ -447,8 +447,12 @@ FIG_API fig_status fig_engine_open(fig_engine **engine, const fig_graphs *graphs
                                    const fig_engine_options *options);
 /* Waits for steps in flight, takes back what is staged, and frees all that the engine allocated. A
  * graph of the caller's that holds segments of it may live on, and even be launched: it runs no
- * rows. What such a graph reads is kept until the process ends. */
-FIG_API void fig_engine_close(fig_engine *engine);
+ * rows. What such a graph reads is kept until the process ends. FIG_LOST: this process is a child
+ * forked from the one that opened it, where no call works, and nothing is freed. */
+FIG_API fig_status fig_engine_close(fig_engine *engine);
+/* The same where the steps end in time; FIG_TIMEOUT: they run still, and the engine is as it was. A
+ * timeout below 0 has no end. */
+FIG_API fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us);
 FIG_API fig_device fig_engine_device(const fig_engine *engine); /* what AUTO became */
 FIG_API fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits);
 /* Binds the calling thread to the cores beside the device, or beside the node that numa_node names,
@@ -492,7 +496,7 @@ FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pag
 /* On the host a callback runs in every step, on the device's thread, and does the work itself: it
  * reads and writes rows [0, rows). On cuda it runs once per bucket when the engine is prepared and
  * enqueues work for all the bucket's rows on `stream`, which is capturing. Anything but 0 fails the
- * step, or the prepare. */
+ * step, or the prepare. A callback may call any engine but its own, which answers FIG_ORDER. */
 typedef struct fig_call_args {
     uint32_t size;
     fig_device device;

@@ -558,9 +558,7 @@ static void no_mark_is_set_in_a_capture(void **state) {
     const fig_device_api *api = &fig_device_cuda;
     const fig_fake_cuda *fake = fig_fake_cuda_install();
     fig_engine_options options = options_of(FIG_DEVICE_CUDA);
-    fig_cu_context context;
-    assert_int_equal(fig_cuda_api_table()->DevicePrimaryCtxRetain(&context, 40), FIG_CU_SUCCESS);
-    fig_cu_stream theirs = fig_fake_cuda_stream_create(context);
+    fig_cu_stream theirs = fig_fake_cuda_stream_create(&fig_fake_cuda_primary);
     options.stream = (void *const *)&theirs;
     assert_int_equal(api->open(&dev, &options), FIG_OK);
     assert_int_equal(api->stream_open(dev, &stream), FIG_OK);
@@ -571,7 +569,6 @@ static void no_mark_is_set_in_a_capture(void **state) {
     api->stream_close(dev, stream);
     api->close(dev);
     fig_fake_cuda_stream_destroy(theirs);
-    fig_cuda_api_table()->DevicePrimaryCtxRelease(40);
     remove_fake(fake);
 }
 

@@ -27,6 +27,7 @@ struct fig_dev {
     void *callers;   /* its handle */
     int64_t calls;   /* made so far, of those that can fail */
     int64_t fail_at_call;
+    int is_calling; /* 1: a callback is, on the thread that is inside */
 };
 
 struct fig_dev_graph {
@@ -379,6 +380,11 @@ static void cuda_graph_destroy(fig_dev *dev, fig_dev_graph *graph) {
     free(graph);
 }
 
+static int cuda_is_calling(const fig_dev *dev, const fig_dev_stream *own) {
+    (void)own;
+    return dev->is_calling;
+}
+
 static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
     *out = NULL;
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_create"));
@@ -406,7 +412,10 @@ static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
 static fig_status cuda_graph_call(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
                                   fig_dev_after after) {
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_call"));
-    return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_work_call(graph->work, &dev->gpu, call, after));
+    dev->is_calling = 1;
+    const fig_status status = fig_cuda_work_call(graph->work, &dev->gpu, call, after);
+    dev->is_calling = 0;
+    return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
 /* An exec costs device memory, and a graph that is only ever captured needs none. */
@@ -507,6 +516,7 @@ const fig_device_api fig_device_cuda = {
     .stream_capture = cuda_stream_capture,
     .stream_follow = cuda_stream_follow,
     .stream_lead = cuda_stream_lead,
+    .is_calling = cuda_is_calling,
     .graph_create = cuda_graph_create,
     .graph_destroy = cuda_graph_destroy,
     .graph_kernel = cuda_graph_kernel,

@@ -306,6 +306,12 @@ static fig_status host_stream_pass(fig_dev *dev, fig_dev_stream *stream, uint32_
     return count_call(dev, FIG_DRIVER, "stream_pass");
 }
 
+/* Its callbacks are all that calls back into the library from that thread. */
+static int host_is_calling(const fig_dev *dev, const fig_dev_stream *own) {
+    (void)dev;
+    return pthread_equal(pthread_self(), own->thread);
+}
+
 static void *host_stream_handle(const fig_dev_stream *own) {
     (void)own;
     return NULL;
@@ -489,6 +495,7 @@ const fig_device_api fig_device_host = {
     .stream_capture = host_stream_capture,
     .stream_follow = host_stream_follow,
     .stream_lead = host_stream_lead,
+    .is_calling = host_is_calling,
     .graph_create = host_graph_create,
     .graph_destroy = host_graph_destroy,
     .graph_kernel = host_graph_kernel,
