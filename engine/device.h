@@ -19,12 +19,8 @@ typedef struct fig_dev_stream fig_dev_stream;
 typedef struct fig_dev_graph fig_dev_graph; /* being built */
 typedef struct fig_dev_exec fig_dev_exec;   /* launchable */
 
-typedef enum fig_memory {
-    FIG_MEMORY_DEVICE, /* workspace, plan: device address only */
-    FIG_MEMORY_PINNED  /* ring: one address for the host, one for the device; where the options'
-                          numa_node says */
-} fig_memory;
-
+/* FIG_MEMORY_DEVICE: workspace, plan. FIG_MEMORY_PINNED: the ring, where the options' numa_node
+ * says. */
 typedef struct fig_block {
     void *device;
     void *host; /* NULL unless pinned */
@@ -80,8 +76,8 @@ typedef struct fig_device_api {
     /* As fig_engine_bind_thread. Any thread may call. */
     fig_status (*bind_thread)(const fig_dev *dev);
 
-    /* Blocks come zeroed and 256-byte aligned. Releasing memory that launched work uses is the
-     * caller's fault: wait first. */
+    /* Blocks come zeroed and 256-byte aligned, lent by the caller where options say so. Releasing
+     * memory that launched work uses is the caller's fault: wait first. */
     fig_status (*allocate)(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes);
     void (*release)(fig_dev *dev, fig_block *block);
 

@@ -417,16 +417,23 @@ FIG_API fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *ste
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 typedef uint32_t fig_device;
-enum {
-    FIG_DEVICE_AUTO = 0, /* cuda; host where there is no driver or no GPU at all, and neither
-                            `ordinal` nor `stream` is given */
-    FIG_DEVICE_HOST,
-    FIG_DEVICE_CUDA
-};
+/* AUTO: cuda; host where there is no driver or no GPU at all, and no ordinal or stream is given. */
+enum { FIG_DEVICE_AUTO = 0, FIG_DEVICE_HOST, FIG_DEVICE_CUDA };
 
 /* A stream is given by the address of its CUstream, since 0 is a CUstream: the device's default
  * stream. It is of the primary context of the engine's GPU; the host has none but the engine's. */
 #define FIG_STREAM_OWN NULL /* no address: the engine's own stream */
+
+/* Memory that a caller lends: `bytes` of them, 256-byte aligned; pinned: mapped as well. */
+typedef uint32_t fig_memory;
+enum { FIG_MEMORY_DEVICE = 0, FIG_MEMORY_PINNED };
+typedef struct fig_allocation {
+    uint32_t size;
+    fig_memory kind;
+    uint64_t bytes;
+    void *device, *host; /* allocate fills them in; host: of pinned memory alone */
+} fig_allocation;
+typedef int (*fig_memory_callback)(void *user, fig_allocation *allocation);
 
 typedef struct fig_engine_options {
     uint32_t size;
@@ -439,6 +446,9 @@ typedef struct fig_engine_options {
     int32_t check_plans; /* 1: each plan carries a checksum, and a launch that finds another on the
                             device runs no rows, which is a fault (FIG_DRIVER) */
     int32_t numa_node;   /* where the ring lies: node numa_node - 1; 0: the GPU's; -1: any */
+    fig_memory_callback allocate, release; /* for all memory of the engine's, with the GPU's context
+                            current; other than 0 from allocate: FIG_NOMEM. NULL: the device's */
+    void *memory_user;
     const struct fig_test_options *test; /* for tests alone, of figraph_unstable.h; NULL: none */
 } fig_engine_options;
 
@@ -447,17 +457,15 @@ FIG_API fig_status fig_engine_open(fig_engine **engine, const fig_graphs *graphs
                                    const fig_engine_options *options);
 /* Waits for steps in flight, takes back what is staged, and frees all that the engine allocated. A
  * graph of the caller's that holds segments of it may live on, and even be launched: it runs no
- * rows. What such a graph reads is kept until the process ends. FIG_LOST: this process is a child
- * forked from the one that opened it, where no call works, and nothing is freed. */
+ * rows; what it reads is kept until the process ends. FIG_LOST from any call: this process is a
+ * child forked from the one that opened the engine, and nothing is freed. */
 FIG_API fig_status fig_engine_close(fig_engine *engine);
-/* The same where the steps end in time; FIG_TIMEOUT: they run still, and the engine is as it was. A
- * timeout below 0 has no end. */
+/* The same if the steps end in time, as of wait; FIG_TIMEOUT: the engine is as it was. */
 FIG_API fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us);
 FIG_API fig_device fig_engine_device(const fig_engine *engine); /* what AUTO became */
 FIG_API fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits);
-/* Binds the calling thread to the cores beside the device, or beside the node that numa_node names,
- * for a loop that steps from one thread: to those that it may run on already or, if there is none,
- * to all of them. On a machine of one node all are, and nothing is done. FIG_UNSUPPORTED: this
+/* Binds the calling thread to the cores beside the device, or beside the node that numa_node names:
+ * to those that it may run on already or, if there is none, to all of them. FIG_UNSUPPORTED: this
  * system does not tell which those are, or forbids it; the host, which every core is beside. */
 FIG_API fig_status fig_engine_bind_thread(const fig_engine *engine);
 
@@ -529,8 +537,7 @@ FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
  * If you launched a graph of your own for it, wait for that graph before you call. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
-/* The engine's stream, a CUstream; host: NULL. Everything of an engine happens in its order: steps,
- * copies, pages set in bulk. */
+/* The engine's stream, a CUstream; host: NULL. All that an engine does happens in its order. */
 FIG_API void *fig_engine_stream(const fig_engine *engine);
 /* Orders a stream of the caller's, a CUstream by value, and the engine's; neither makes the host
  * wait. wait_for: what the engine launches later comes after all that is on `stream` now. signal:

@@ -15,6 +15,7 @@
 #include "engine/cuda/cuda_splice.h"
 #include "engine/cuda/cuda_stream.h"
 #include "engine/cuda/cuda_work.h"
+#include "engine/lender.h"
 #include "engine/machine/placement.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
@@ -23,6 +24,7 @@ struct fig_dev {
     fig_cuda_gpu gpu;
     fig_cuda_kernels kernels;
     fig_placement placement;
+    fig_lender lender;
     int has_callers; /* 1: the stream is the caller's */
     void *callers;   /* its handle */
     int64_t calls;   /* made so far, of those that can fail */
@@ -102,6 +104,7 @@ static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     if (dev->has_callers) dev->callers = *options->stream;
     dev->fail_at_call = test.fail_at_call;
     fig_status status = count_call(dev, FIG_DRIVER, "open");
+    if (status == FIG_OK) status = fig_lender_init(&dev->lender, options);
     if (status == FIG_OK) status = open_gpu(dev, options->numa_node);
     if (status == FIG_OK) {
         *out = dev;
@@ -187,25 +190,43 @@ static fig_status allocate_pinned(fig_dev *dev, fig_block *block, size_t bytes) 
     return FIG_OK;
 }
 
+static fig_status clear(fig_cuda_gpu *gpu, fig_cu_address address, size_t bytes) {
+    CU_TRY(gpu, MemsetD8Async, address, 0, bytes, gpu->aside);
+    CU_TRY(gpu, StreamSynchronize, gpu->aside);
+    return FIG_OK;
+}
+
 static fig_status allocate_device(fig_dev *dev, fig_block *block, size_t bytes) {
     fig_cuda_gpu *gpu = &dev->gpu;
     fig_cu_address address = 0;
     fig_cu_result result = gpu->cu->MemAlloc(&address, bytes);
     if (result != FIG_CU_SUCCESS) return fail_memory(dev, result, bytes);
-    result = gpu->cu->MemsetD8Async(address, 0, bytes, gpu->aside);
-    if (result == FIG_CU_SUCCESS) result = gpu->cu->StreamSynchronize(gpu->aside);
-    if (result != FIG_CU_SUCCESS) {
-        gpu->cu->MemFree(address);
-        return fig_cuda_gpu_refuse(gpu, result, "cuMemsetD8Async");
+    const fig_status status = clear(gpu, address, bytes);
+    if (status != FIG_OK) gpu->cu->MemFree(address);
+    if (status == FIG_OK) block->device = pointer_of(address);
+    return status;
+}
+
+static fig_status borrow(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
+    dev->is_calling = 1;
+    fig_status status = fig_lender_take(&dev->lender, block, kind, bytes);
+    dev->is_calling = 0;
+    FIG_TRY(status);
+    if (kind == FIG_MEMORY_PINNED) {
+        memset(block->host, 0, bytes);
+    } else {
+        status = clear(&dev->gpu, address_of(block->device), bytes);
     }
-    block->device = pointer_of(address);
-    return FIG_OK;
+    if (status != FIG_OK) fig_lender_give_back(&dev->lender, block);
+    return status;
 }
 
 static fig_status cuda_allocate(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
     const size_t least = bytes > 0 ? bytes : 1; /* the driver allocates no nothing */
     *block = (fig_block){0};
     FIG_TRY(enter(dev, FIG_NOMEM, "allocate"));
+    if (dev->lender.allocate != NULL)
+        return fig_cuda_gpu_leave(&dev->gpu, borrow(dev, block, kind, least));
     fig_status status = kind == FIG_MEMORY_PINNED ? allocate_pinned(dev, block, least)
                                                   : allocate_device(dev, block, least);
     if (status == FIG_OK) {
@@ -218,7 +239,9 @@ static fig_status cuda_allocate(fig_dev *dev, fig_block *block, fig_memory kind,
 static void cuda_release(fig_dev *dev, fig_block *block) {
     if (block->device != NULL) {
         fig_cuda_gpu_enter_to_free(&dev->gpu);
-        if (block->kind == FIG_MEMORY_PINNED) {
+        if (dev->lender.allocate != NULL) {
+            fig_lender_give_back(&dev->lender, block);
+        } else if (block->kind == FIG_MEMORY_PINNED) {
             unpin(dev, block->host, block->bytes);
         } else {
             dev->gpu.cu->MemFree(address_of(block->device));

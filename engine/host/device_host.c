@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/lender.h"
 #include "engine/machine/placement.h"
 #include "engine/clock.h"
 #include "include/figraph_unstable.h"
@@ -29,6 +30,8 @@ struct fig_dev {
     int64_t fail_at_call;
     uint64_t shuffle;
     fig_placement placement;
+    fig_lender lender;
+    int is_calling; /* 1: the lender is, on the caller's thread */
 };
 
 struct fig_dev_exec {
@@ -90,6 +93,7 @@ static fig_status host_open(fig_dev **dev, const fig_engine_options *options) {
     fig_status status = count_call(*dev, FIG_DRIVER, "open");
     if (status == FIG_OK && options->stream != NULL)
         status = fig_fail(FIG_INVALID, "host device: stream is given, and it has none but its own");
+    if (status == FIG_OK) status = fig_lender_init(&(*dev)->lender, options);
     if (status == FIG_OK) status = place(*dev, options->numa_node);
     if (status == FIG_OK) return FIG_OK;
     host_close(*dev);
@@ -113,10 +117,19 @@ static int is_placed(const fig_dev *dev, fig_memory kind) {
     return kind == FIG_MEMORY_PINNED && dev->placement.memory_node >= 0;
 }
 
+static fig_status borrow(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
+    dev->is_calling = 1;
+    const fig_status status = fig_lender_take(&dev->lender, block, kind, bytes);
+    dev->is_calling = 0;
+    if (status == FIG_OK && bytes > 0) memset(block->device, 0, bytes);
+    return status;
+}
+
 static fig_status host_allocate(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
     *block = (fig_block){0};
     FIG_TRY(count_call(dev, FIG_NOMEM, "allocate"));
     void *memory = NULL;
+    if (dev->lender.allocate != NULL) return borrow(dev, block, kind, bytes);
     if (is_placed(dev, kind)) {
         FIG_TRY(fig_placement_allocate(&dev->placement, bytes, &memory));
     } else {
@@ -129,7 +142,9 @@ static fig_status host_allocate(fig_dev *dev, fig_block *block, fig_memory kind,
 }
 
 static void host_release(fig_dev *dev, fig_block *block) {
-    if (is_placed(dev, block->kind)) {
+    if (dev->lender.allocate != NULL) {
+        fig_lender_give_back(&dev->lender, block);
+    } else if (is_placed(dev, block->kind)) {
         fig_placement_release(&dev->placement, block->device, block->bytes);
     } else {
         free(block->device);
@@ -306,10 +321,9 @@ static fig_status host_stream_pass(fig_dev *dev, fig_dev_stream *stream, uint32_
     return count_call(dev, FIG_DRIVER, "stream_pass");
 }
 
-/* Its callbacks are all that calls back into the library from that thread. */
+/* Its own thread asks first: whether the caller's is in a callback is the caller's to read. */
 static int host_is_calling(const fig_dev *dev, const fig_dev_stream *own) {
-    (void)dev;
-    return pthread_equal(pthread_self(), own->thread);
+    return pthread_equal(pthread_self(), own->thread) || dev->is_calling;
 }
 
 static void *host_stream_handle(const fig_dev_stream *own) {
