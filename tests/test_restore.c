@@ -224,8 +224,8 @@ static void damage_is_named(void **state) {
     REFUSE_DAMAGE("reserved[6] is 1");
     h.strings[1] = '/';
     REFUSE_DAMAGE("[A-Za-z0-9._-]");
-    h.nodes[3].op = 9;
-    REFUSE_DAMAGE("node 3 (?): op is 9");
+    h.nodes[3].op = FIG_OP_CALL - 1;
+    REFUSE_DAMAGE("node 3 (?): op is 63");
     h.nodes[1].op = FIG_OP_PLAN;
     REFUSE_DAMAGE("node 1 (plan): 10 operands, it must be 2");
     h.nodes[3].op = FIG_OP_FETCH;
