@@ -317,6 +317,29 @@ json "j['bytes'] == $(wc -c < "$fig")" 'j["traits"]["name"] == "host"' \
     'len(j["content_id"]) == 64' 'j["bucket_count"] > 1' 'j["node_count"] == 4'
 cmp -s "$fig" "$scratch/again.fig"
 verdict $? 'two captures are to be the same file'
+for form in "-o$scratch/form.fig" "-o=$scratch/form.fig"; do
+    rm -f "$scratch/form.fig"
+    run capture --preset=tutorial "$form"
+    ends 0
+    cmp -s "$fig" "$scratch/form.fig"
+    verdict $? 'it is to write the file that -o names'
+done
+run capture --preset tutorial -x3
+refused 'unknown option -x'
+# Told nothing, capture and plan cut steps for one machine, and say which and why.
+if [ "$(sed -n 's/.*"name": "\(.*\)".*/\1/p' "$scratch/out")" = host ]; then
+    why='host, since there is no GPU; --traits names one'
+    run capture --preset tutorial -o "$scratch/again.fig"
+    prints "machine   $why"
+    run plan --preset tutorial --kv 5
+    prints "machine   $why"
+fi
+run plan --preset tutorial --kv 5 --device host
+prints 'machine   host, the device; --traits names a GPU'
+run plan --preset tutorial --kv 5 --traits a100
+prints 'machine   a100, as --traits says'
+FIG_DEVICE=cuda run plan --preset tutorial --kv 5 --traits h200
+ends 0
 run capture --preset tutorial --traits h200 --layers 3 --batch-limit 2 --kv-limit 300 \
     --page-size 0 -o "$scratch/h200.fig" --json
 ends 0
@@ -359,6 +382,21 @@ run capture --config "$scratch/config.json" --batch-limit 8 --kv-limit 512 \
 ends 0
 cmp -s "$fig" "$scratch/config.fig"
 verdict $? 'the tutorial from a config.json is to be the same file as from its preset'
+# A config.json says how long a sequence may be; without an option no step is planned for more.
+sed 's/8192/1000/' "$scratch/config.json" > "$scratch/short.json"
+run plan --config "$scratch/short.json" --kv 1000
+ends 0
+run plan --config "$scratch/short.json" --kv 1001
+refused '1001' '1000'
+sed 's/8192/100000/' "$scratch/config.json" > "$scratch/long.json"
+run plan --config "$scratch/long.json" --kv 32769
+refused '32769' '32768'
+run plan --config "$scratch/long.json" --kv-limit 40000 --kv 32769
+ends 0
+sed 's/"llama"/"mistral"/; s/"num_key_value_heads": 4, //' "$scratch/config.json" \
+    > "$scratch/mha.json"
+run plan --config "$scratch/mha.json" --kv 5
+refused "$scratch/mha.json" 'num_key_value_heads is missing'
 sed 's/"llama"/"mamba"/' "$scratch/config.json" > "$scratch/mamba.json"
 run capture --config "$scratch/mamba.json" -o "$scratch/x.fig"
 refused "$scratch/mamba.json" 'model_type' 'mamba'
@@ -516,6 +554,49 @@ refused "$scratch/none.fig"
 run capture --config "$scratch/gemma.json" --kv-dtype e5m2 -o "$scratch/checked.fig"
 run memory "$scratch/checked.fig" --json
 json 'j["token_bytes"] == 2 * 2 * 4 * 80'
+
+# ---- One vocabulary ------------------------------------------------------------------------------
+words='(what several commands say as JSON)'
+code=0
+python3 - "$figraph" "$scratch" > "$scratch/out" 2> "$scratch/err" << 'END' || code=$?
+import json, subprocess, sys
+figraph, scratch = sys.argv[1:]
+def ask(*words):
+    return json.loads(subprocess.run([figraph, *words, "--json"], check=True,
+                                     stdout=subprocess.PIPE).stdout)
+presets = {p["name"]: p for p in ask("presets")}
+for name in ("tutorial", "gemma-2-9b", "qwen3-8b", "mistral-7b"):
+    path = scratch + "/words.fig"
+    captured = ask("capture", "--preset", name, "-o", path)
+    whole, sound = ask("inspect", path), ask("verify", path)
+    for key in presets[name].keys() - {"name"}:
+        assert whole["spec"][key] == presets[name][key], (name, key)
+    assert captured["layers"] == whole["spec"]["layers"]
+    for said in (captured, sound):
+        assert said["traits"] == whole["traits"] and said["content_id"] == whole["content_id"]
+        assert said["bucket_count"] == len(whole["buckets"])
+        assert said["tensor_count"] == len(whole["tensors"])
+        assert said["node_count"] == len(whole["nodes"])
+        assert said["relowered_count"] == whole["relowered_count"] == 0
+    memory = ask("memory", path)
+    assert memory["workspace_bytes"] == whole["workspace_bytes"]
+    one = ask("inspect", path, "--bucket", "3")
+    assert {key: one[key] for key in whole["buckets"][2]} == whole["buckets"][2]
+    planned = ask("plan", "--preset", name, "--kv", "100,3")
+    assert planned["traits"] == whole["traits"]
+    own = whole["buckets"][planned["bucket"]["number"] - 1]
+    assert set(planned["bucket"]) == {"number", "batch", "kv", "variant", "workers"}
+    assert {key: own[key] for key in planned["bucket"]} == planned["bucket"], name
+    assert {c["window"] for c in planned["classes"]} == {c["window"] for c in whole["classes"]}
+    if name != "tutorial":
+        continue
+    assert planned["plan_bytes_limit"] == own["plan_bytes_limit"]
+    for bucket in ask("replay", path, "--steps", "12")["buckets"]:
+        own = whole["buckets"][bucket["number"] - 1]
+        for key in ("batch", "kv", "variant", "workers"):
+            assert own[key] == bucket[key], (key, own, bucket)
+END
+ends 0
 
 # ---- replay, refused -----------------------------------------------------------------------------
 run replay "$scratch/h200.fig" --steps 6 --check --json
@@ -821,6 +902,35 @@ assert terminal(2) == b"", "work under a second is to show no progress"
 seen = terminal(300)
 assert b"step" in seen and b"of 300" in seen, seen[:200]
 assert seen.endswith(b"\r\x1b[K"), "the line is to be wiped"
+END
+ends 0
+
+# Told nothing, the program is as wide as the terminal; COLUMNS is heard where there is none.
+words='presets, help and inspect (on terminals of 60, 80, 130 and 300 columns)'
+code=0
+python3 - "$figraph" "$fig" > "$scratch/out" 2> "$scratch/err" << 'END' || code=$?
+import fcntl, os, pty, struct, subprocess, sys, termios
+figraph, fig = sys.argv[1:]
+def widest(columns, *words):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    work = subprocess.Popen([figraph, *words], stdout=slave)
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(master, 4096)
+        except OSError:
+            break
+        if not piece:
+            break
+        seen += piece
+    assert work.wait() == 0
+    return max(len(line) for line in seen.decode().splitlines())
+for columns, least, most in ((60, 50, 80), (80, 70, 80), (130, 110, 130), (300, 180, 200)):
+    assert least <= widest(columns, "serve", "--help") <= most, columns
+    assert widest(columns, "presets") <= max(most, 80), columns
+    assert widest(columns, "inspect", fig, "--bucket", "1") <= max(most, 80), columns
 END
 ends 0
 

@@ -22,7 +22,7 @@ ln -s "$build/figraph" "$scratch/bin/figraph"
 ln -s "$root/include" "$scratch/include"
 PATH=$scratch/bin:$PATH
 cd "$scratch"
-unset FIG_DEVICE LC_ALL LC_CTYPE
+unset FIG_DEVICE COLUMNS LC_ALL LC_CTYPE
 LANG=C.UTF-8
 export LANG
 

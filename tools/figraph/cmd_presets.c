@@ -24,14 +24,11 @@ static void emit_preset(fig_emit *emit, const char *name, const fig_spec *spec) 
     for (int32_t layer = 0; layer < spec->layers; layer++)
         if (fig_source_has_window(spec, layer)) fig_emit_integer(emit, NULL, layer);
     fig_emit_close(emit);
-    fig_emit_number(emit, "soft_cap", (double)spec->soft_cap);
-    fig_emit_number(emit, "qk_norm_epsilon", (double)spec->qk_norm_epsilon);
+    fig_emit_float(emit, "soft_cap", spec->soft_cap);
+    fig_emit_float(emit, "qk_norm_epsilon", spec->qk_norm_epsilon);
     fig_emit_integer(emit, "page_size", spec->page_size);
     fig_emit_integer(emit, "batch_limit", spec->batch_limit);
     fig_emit_integer(emit, "kv_limit", spec->kv_limit);
-    fig_emit_object(emit, "rope");
-    fig_emit_integer(emit, "theta", (int64_t)spec->rope.theta);
-    fig_emit_close(emit);
     fig_emit_close(emit);
 }
 

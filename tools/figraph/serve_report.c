@@ -39,19 +39,19 @@ static double tokens_per_second(const fig_serve_result *result) {
 
 /* ---- For people -------------------------------------------------------------------------- */
 
-/* So many digits and a unit, "4.2 ms", at the end of a column. */
-static void print_time(int64_t ns, int digits) {
+/* As many digits as a bin tells and a unit, "4.2 ms", at the end of a column. */
+static void print_time(int64_t ns) {
     static const char *const units[] = {"ns", "us", "ms", "s"};
     char text[32];
     int unit = 0;
-    snprintf(text, sizeof text, "%.*e", digits - 1, (double)ns);
+    snprintf(text, sizeof text, "%.*e", BIN_DIGITS - 1, (double)ns);
     double value = strtod(text, NULL);
     while (unit < 3 && value >= 1000) {
         value /= 1000;
         unit++;
     }
     const int whole = value >= 100 ? 3 : value >= 10 ? 2 : 1;
-    const int decimals = unit == 0 || whole > digits ? 0 : digits - whole;
+    const int decimals = unit == 0 || whole > BIN_DIGITS ? 0 : BIN_DIGITS - whole;
     const int wide = unit == 1 && fig_report_wide(); /* of two bytes in one column */
     snprintf(text, sizeof text, "%.*f %s", decimals, value, wide ? "µs" : units[unit]);
     printf("%*s", wide ? COLUMN + 1 : COLUMN, text);
@@ -67,8 +67,8 @@ static void print_times(const fig_serve_result *result) {
     for (const timing *t = timings; t < timings + TIMING_COUNT; t++) {
         printf("  %-27s", t->text);
         for (int i = 0; i < PERCENT_COUNT; i++)
-            print_time(fig_histogram_percentile(t->histogram, percents[i]), BIN_DIGITS);
-        print_time(t->histogram->most, 3);
+            print_time(fig_histogram_percentile(t->histogram, percents[i]));
+        print_time(t->histogram->most);
         printf("\n");
     }
 }
