@@ -4,6 +4,7 @@
 #include "graphs/print.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -40,14 +41,28 @@ static void pad_to(fig_print *print, uint32_t column) {
         emit_text(print, " ");
 }
 
+/* A column is kept for the comma that the next word may begin with: where it breaks, the comma
+ * stays. */
 void fig_print_word(fig_print *print, uint32_t indent, const char *word) {
-    const size_t length = strlen(word);
-    if (print->column > indent && print->column + length > print->columns) emit_text(print, "\n");
+    if (print->column > indent && print->column + strlen(word) >= print->columns) {
+        if (*word == ',') emit(print, word++, 1);
+        word += strspn(word, " ");
+        emit_text(print, "\n");
+    }
     pad_to(print, indent);
-    emit(print, word, length);
+    emit_text(print, word);
 }
 
-/* A column is kept for a comma that the next piece may begin with. */
+/* Up to the next space, those within a number left out: "131 072". */
+static size_t word_bytes(const char *word) {
+    size_t bytes = strcspn(word, " ");
+    while (bytes > 0 && word[bytes] == ' ' && isdigit((unsigned char)word[bytes - 1]) &&
+           isdigit((unsigned char)word[bytes + 1]))
+        bytes += 1 + strcspn(word + bytes + 1, " ");
+    return bytes;
+}
+
+/* Keeps a column as well. */
 void fig_print_words(fig_print *print, uint32_t indent, const char *format, ...) {
     char piece[PIECE_BYTES];
     va_list arguments;
@@ -58,7 +73,7 @@ void fig_print_words(fig_print *print, uint32_t indent, const char *format, ...)
     for (const char *word = piece; *word != '\0';) {
         const int parted = *word == ' ';
         word += parted;
-        const size_t bytes = strcspn(word, " ");
+        const size_t bytes = word_bytes(word);
         if (parted && print->column + 1 + bytes >= print->columns) {
             emit_text(print, "\n");
             pad_to(print, indent);

@@ -243,10 +243,26 @@ static void words_break_before_the_last_column(void **state) {
         fig_print print = print_to(&s);
         print.columns = columns;
         for (int i = 0; i < 100; i++)
-            fig_print_word(&print, 10, i == 0 ? "word" : ", another");
+            fig_print_word(&print, 10, i == 0 ? "word" : i % 9 == 0 ? " -> then" : ", another");
         fig_print_end_line(&print);
+        assert_null(strstr(s.text, "\n          ,"));
+        assert_null(strstr(s.text, "\n           "));
+        assert_non_null(strstr(s.text, ",\n"));
         assert_true(longest_line(&s) <= columns);
         assert_true(longest_line(&s) > columns - 10);
+    }
+}
+
+static void no_line_ends_within_a_number(void **state) {
+    (void)state;
+    for (uint32_t columns = 40; columns < 80; columns++) {
+        sink s;
+        fig_print print = print_to(&s);
+        print.columns = columns;
+        for (int i = 0; i < 30; i++)
+            fig_print_words(&print, 7, " 131 072 tokens");
+        assert_true(longest_line(&s) <= columns);
+        assert_null(strstr(s.text, "131\n"));
     }
 }
 
@@ -279,6 +295,7 @@ int main(void) {
         cmocka_unit_test(sizes_have_a_unit_and_one_decimal),
         cmocka_unit_test(cells_stand_side_by_side_as_many_as_fit),
         cmocka_unit_test(words_break_before_the_last_column),
+        cmocka_unit_test(no_line_ends_within_a_number),
         cmocka_unit_test(sentences_break_between_words_and_keep_their_commas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
  * Invariant: a line is wider than fig_columns() only where a single word is. */
 #include "tools/figraph/columns.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,12 +33,21 @@ int fig_columns_of(const char *text) {
     return columns_of(text, strlen(text));
 }
 
+/* Up to the next space, those within a number left out: "131 072". */
+static size_t word_bytes(const char *word) {
+    size_t bytes = strcspn(word, " \n");
+    while (bytes > 0 && word[bytes] == ' ' && isdigit((unsigned char)word[bytes - 1]) &&
+           isdigit((unsigned char)word[bytes + 1]))
+        bytes += 1 + strcspn(word + bytes + 1, " \n");
+    return bytes;
+}
+
 /* The words of [text, end). */
 static void print_words(int at, int indent, const char *text, const char *end) {
     const int most = fig_columns();
     int column = at;
     for (int first = 1; text < end; first = 0) {
-        const size_t bytes = strcspn(text, " \n");
+        const size_t bytes = word_bytes(text);
         const int columns = columns_of(text, bytes);
         if (!first && column + 1 + columns > most) {
             printf("\n%*s", indent, "");
