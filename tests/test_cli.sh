@@ -241,7 +241,7 @@ classes() {
         'all(len(k["worker_tiles"]) == j["bucket"]["workers"] for k in j["classes"])' \
         'all(max(k["worker_tiles"]) == k["tiles_most"] for k in j["classes"])' \
         'all(min(k["worker_tiles"]) == k["tiles_least"] for k in j["classes"])' \
-        'all(k["tiles_most"] - k["tiles_least"] <= 1 for k in j["classes"])' \
+        'all(k["tiles_most"] == -(-k["tiles"] // len(k["worker_tiles"])) for k in j["classes"])' \
         'all(k["partials"] <= k["partial_limit"] for k in j["classes"])'
 }
 classes
@@ -655,7 +655,7 @@ static void forge(fig_tensor_info *pages, const char *wrong) {
 /* The tutorial's step with one thing wrong in it. */
 int main(int count, char **words) {
     const char *wrong = count > 2 ? words[1] : "";
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     fig_program *p;
     fig_graphs *graphs;
     if (fig_spec_preset(&spec, "tutorial") != FIG_OK) return 1;

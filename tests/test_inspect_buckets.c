@@ -75,7 +75,7 @@ static void a_batch_tells_of_the_bucket_that_was_lowered_again(void **state) {
 }
 
 static fig_graphs *capture_gemma(int32_t layers) {
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     fig_program *program;
     fig_graphs *graphs;
     assert_int_equal(fig_spec_preset(&spec, "gemma-2-9b"), FIG_OK);

@@ -194,7 +194,8 @@ int fig_source_device_traits(const fig_arguments *arguments, fig_device device,
 int fig_source_read_machine(const fig_arguments *arguments, fig_source_machine *machine) {
     const char *name = fig_arguments_text(arguments, "--traits");
     fig_device device;
-    *machine = (fig_source_machine){.why = "as --traits says"};
+    *machine =
+        (fig_source_machine){.traits = {.size = sizeof machine->traits}, .why = "as --traits says"};
     int code = fig_source_read_device(arguments, &device);
     if (code != FIG_EXIT_FINE) return code;
     if (name != NULL) {
