@@ -35,6 +35,15 @@ static fig_status check_real(const char *field, float value) {
                     (double)value);
 }
 
+static const char *dtype_name(fig_dtype dtype) {
+    static const char *const names[] = {
+        [FIG_F32] = "FIG_F32",   [FIG_F16] = "FIG_F16",   [FIG_BF16] = "FIG_BF16",
+        [FIG_E4M3] = "FIG_E4M3", [FIG_E5M2] = "FIG_E5M2", [FIG_I32] = "FIG_I32",
+        [FIG_I64] = "FIG_I64"};
+    const char *name = dtype < sizeof names / sizeof names[0] ? names[dtype] : NULL;
+    return name != NULL ? name : "no dtype";
+}
+
 static int is_fp8(fig_dtype dtype) {
     return dtype == FIG_E4M3 || dtype == FIG_E5M2;
 }
@@ -46,10 +55,11 @@ static fig_status check_dtypes(const fig_spec *spec) {
                         "spec: dtype is %d, this library has FIG_F32, FIG_F16 and FIG_BF16",
                         (int)spec->dtype);
     if (spec->kv_dtype != 0 && spec->kv_dtype != spec->dtype && !(narrow && is_fp8(spec->kv_dtype)))
-        return fig_fail(FIG_INVALID,
-                        "spec: kv_dtype is %d, it must be 0 or dtype, %d; FIG_E4M3 and FIG_E5M2 go "
-                        "with FIG_F16 and FIG_BF16",
-                        (int)spec->kv_dtype, (int)spec->dtype);
+        return fig_fail(
+            FIG_INVALID,
+            "spec: kv_dtype is %s, but dtype is %s: a cache has that dtype, or FIG_E4M3 "
+            "or FIG_E5M2 beside FIG_F16 and FIG_BF16",
+            dtype_name(spec->kv_dtype), dtype_name(spec->dtype));
     FIG_TRY(check_range("kv_scales", spec->kv_scales, 0, 1));
     if (spec->kv_scales != 0 && !is_fp8(spec->kv_dtype))
         return fig_fail(FIG_INVALID,

@@ -45,6 +45,7 @@ for part in attention step ops replay; do
     run bench
 done
 run bench replay --help
+COLUMNS=200 run bench replay --help
 prints "a bare launch is the driver's alone, of the same graph"
 prints 'loop runs ahead of the device'
 prints 'fetched is over'

@@ -148,6 +148,19 @@ static void a_trace_is_read_as_it_stands(void **state) {
     fig_serve_trace_finish(&trace);
 }
 
+static void blank_lines_at_the_end_are_no_requests(void **state) {
+    (void)state;
+    static const char *const ends[] = {"", "\n", "\n\n", "\n  \n\r\n"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char bytes[128];
+        fig_serve_trace trace;
+        snprintf(bytes, sizeof bytes, HEADER "0,5,7%s", ends[i]);
+        assert_int_equal(read_bytes(&trace, bytes, &roomy), FIG_EXIT_FINE);
+        assert_int_equal(trace.count, 1);
+        fig_serve_trace_finish(&trace);
+    }
+}
+
 static void what_is_no_trace_is_refused(void **state) {
     (void)state;
     static const char *const wrong[] = {
@@ -156,7 +169,9 @@ static void what_is_no_trace_is_refused(void **state) {
         "0,5,7\n",
         "arrival_s,prompt_tokens\n0,5\n",
         "arrival,prompt,output\n0,5,7\n",
-        HEADER "0,5,7\n\n",
+        HEADER "\n",
+        HEADER "\n0,5,7\n",
+        HEADER "0,5,7\n\n0,5,7\n",
         HEADER "0,5\n",
         HEADER "0,5,7,9\n",
         HEADER "0,5,7 \n",
@@ -250,6 +265,7 @@ int main(void) {
         cmocka_unit_test(a_seed_gives_the_same_requests_and_another_gives_others),
         cmocka_unit_test(a_file_keeps_every_request),
         cmocka_unit_test(a_trace_is_read_as_it_stands),
+        cmocka_unit_test(blank_lines_at_the_end_are_no_requests),
         cmocka_unit_test(what_is_no_trace_is_refused),
         cmocka_unit_test(a_line_longer_than_any_request_is_refused),
         cmocka_unit_test(a_line_that_holds_a_nul_is_refused),

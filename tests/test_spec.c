@@ -237,14 +237,19 @@ static void without_a_llama3_factor_its_fields_are_zero(void **state) {
 /* The cache is of the activations' type or, under the narrow ones, fp8, which alone has scales. */
 static void each_pair_of_dtypes_is_taken_or_refused_by_name(void **state) {
     (void)state;
-    static const char refused[] = "spec: kv_dtype is %d, it must be 0 or dtype, %d; FIG_E4M3 and "
-                                  "FIG_E5M2 go with FIG_F16 and FIG_BF16";
+    static const char refused[] = "spec: kv_dtype is %s, but dtype is %s: a cache has that dtype, "
+                                  "or FIG_E4M3 or FIG_E5M2 beside FIG_F16 and FIG_BF16";
     static const fig_dtype dtypes[] = {FIG_F32, FIG_F16, FIG_BF16};
+    static const char *const names[] = {
+        [0] = "no dtype",        [FIG_F32] = "FIG_F32",   [FIG_F16] = "FIG_F16",
+        [FIG_BF16] = "FIG_BF16", [FIG_E4M3] = "FIG_E4M3", [FIG_E5M2] = "FIG_E5M2",
+        [FIG_I32] = "FIG_I32",   [FIG_I64] = "FIG_I64"};
+    const int name_count = sizeof names / sizeof names[0];
     for (int i = 0; i < 3; i++) {
         for (int kv = -1; kv <= 10; kv++) {
             for (int scales = 0; scales <= 1; scales++) {
                 fig_spec spec = sound, out;
-                char sentence[160];
+                char sentence[200];
                 spec.dtype = dtypes[i];
                 spec.kv_dtype = (fig_dtype)kv;
                 spec.kv_scales = scales;
@@ -263,7 +268,9 @@ static void each_pair_of_dtypes_is_taken_or_refused_by_name(void **state) {
                              "spec: kv_scales is 1, it must be 0 where kv_dtype is neither "
                              "FIG_E4M3 nor FIG_E5M2");
                 else
-                    snprintf(sentence, sizeof sentence, refused, kv, (int)dtypes[i]);
+                    snprintf(sentence, sizeof sentence, refused,
+                             names[kv > 0 && kv < name_count && names[kv] != NULL ? kv : 0],
+                             names[dtypes[i]]);
                 assert_string_equal(fig_message(), sentence);
             }
         }

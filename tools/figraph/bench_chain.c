@@ -115,7 +115,7 @@ static int is_quarter(const fig_bench_chain *chain) {
 static void record_attention(fig_bench_chain *chain, const fig_tensor x[2], fig_tensor aside,
                              fig_bench_between between) {
     fig_bench_rig *rig = &chain->rig;
-    fig_cache caches[COPIES_LIMIT] = {{{0}, {0}, {0}, {0}, {0}}};
+    fig_cache caches[COPIES_LIMIT] = {{.k = {0}}};
     fig_cache common = {.page_table = fig_bench_rig_table(rig, &chain->spec)};
     if (is_quarter(chain)) {
         common.k_scale = record_scale(rig, "k_scale");

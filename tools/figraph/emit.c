@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/figraph/text.h"
@@ -91,6 +92,16 @@ void fig_emit_number(fig_emit *emit, const char *key, double value) {
     } else {
         fputs("null", stdout);
     }
+}
+
+void fig_emit_float(fig_emit *emit, const char *key, float value) {
+    char text[32] = "null";
+    begin_value(emit, key, in_object(emit));
+    for (int digits = 6; isfinite(value) && digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value) break;
+    }
+    fputs(text, stdout);
 }
 
 void fig_emit_truth(fig_emit *emit, const char *key, int value) {

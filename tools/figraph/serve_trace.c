@@ -63,6 +63,18 @@ static int read_line(FILE *file, char line[LINE_BYTES]) {
     return 1;
 }
 
+static int is_blank(const char *line) {
+    return line[strspn(line, " ")] == '\0';
+}
+
+/* 1: nothing but blank lines follows. */
+static int is_at_end(FILE *file) {
+    char line[LINE_BYTES];
+    for (int got; (got = read_line(file, line)) != 0;)
+        if (got < 0 || !is_blank(line)) return 0;
+    return 1;
+}
+
 /* A time and the comma behind it; *at moves past both. */
 static int read_arrival(char **at, int64_t *ns) {
     char *end;
@@ -91,10 +103,10 @@ static const char *read_request(char *line, fig_serve_request *request) {
         return "arrival_s is to be a number of seconds, 0 to 1e9, and a comma behind it";
     }
     if (!read_tokens(&at, ',', &request->prompt)) {
-        return "prompt_tokens is to be a whole number from 1, and a comma behind it";
+        return "prompt_tokens is to be a whole number, 1 to 2147483647, and a comma behind it";
     }
     if (!read_tokens(&at, '\0', &request->output)) {
-        return "output_tokens is to be a whole number from 1, and the last of the line";
+        return "output_tokens is to be a whole number, 1 to 2147483647, and the last of the line";
     }
     return "";
 }
@@ -121,6 +133,11 @@ static int read_requests(fig_serve_trace *trace, const reader *from) {
             return fig_report_refuse("%s:%d: %d requests are the limit", from->path, number,
                                      FIG_SERVE_REQUEST_LIMIT);
         }
+        if (is_blank(line)) {
+            if (is_at_end(from->file)) break;
+            return fig_report_refuse("%s:%d: the line is blank, and it is not the last", from->path,
+                                     number);
+        }
         fig_serve_request *request = add(trace);
         if (request == NULL) return FIG_EXIT_BAD;
         const char *wrong = read_request(line, request);
@@ -133,8 +150,8 @@ static int read_requests(fig_serve_trace *trace, const reader *from) {
         }
         before_ns = request->arrival_ns;
         if ((int64_t)request->prompt + request->output > from->limit->tokens) {
-            return fig_report_refuse("%s:%d: %d and %d tokens, limit %d: %s", from->path, number,
-                                     request->prompt, request->output, from->limit->tokens,
+            return fig_report_refuse("%s:%d: %d and %d tokens are more than %d: %s", from->path,
+                                     number, request->prompt, request->output, from->limit->tokens,
                                      from->limit->why);
         }
     }
@@ -212,10 +229,15 @@ int fig_serve_trace_write(const fig_serve_trace *trace, const char *path) {
         fprintf(file, "%" PRId64 ".%06" PRId64 ",%d,%d\n", us / 1000000, us % 1000000,
                 request->prompt, request->output);
     }
+    struct stat status;
+    const int is_file = fstat(fileno(file), &status) == 0 && S_ISREG(status.st_mode);
     const int failed = ferror(file);
     errno = 0;
     if (fclose(file) == 0 && !failed) return FIG_EXIT_FINE;
-    return fig_report_refuse("%s: %s", path, errno != 0 ? strerror(errno) : "a write failed");
+    const int code =
+        fig_report_refuse("%s: %s", path, errno != 0 ? strerror(errno) : "a write failed");
+    if (is_file) unlink(path); /* a part of a trace would pass for a whole one */
+    return code;
 }
 
 void fig_serve_trace_finish(fig_serve_trace *trace) {
