@@ -523,10 +523,13 @@ typedef int32_t (*fig_callback)(void *user, const fig_call_args *args);
 FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                        void *user);
 
-/* Makes every bucket launchable with what is bound: FIG_UNBOUND names what is missing;
- * FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind still
- * waits for its launch. The first stage after a bind does it where the caller did not. */
-FIG_API fig_status fig_engine_prepare(fig_engine *engine);
+/* Makes a bucket launchable with what is bound, or with 0 every one: FIG_UNBOUND names what is
+ * missing; FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind
+ * still waits for its launch. Where the caller did not, stage does it for the bucket that it needs,
+ * which takes it milliseconds then. After the first prepare, stage or append behind a bind, one more
+ * thread may call this while the engine's own runs steps: neither waits for a bucket that it does
+ * not need itself. Meanwhile nothing is bound or registered, nor is the engine closed. */
+FIG_API fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket);
 
 /* stage chooses the bucket, plans, and writes a slot; every array is read before return. launch
  * replays the step that was staged longest ago. step does both; where it fails, it leaves nothing
@@ -590,13 +593,14 @@ FIG_API int64_t fig_histogram_percentile(const fig_histogram *histogram, double 
 typedef struct fig_engine_stats {
     uint32_t size;
     int64_t staged, launched, taken_back; /* steps; launches; steps of those staged */
-    int64_t busy, missed;   /* refused for want of a slot; launches that ran no rows */
-    int64_t reused_splits;  /* steps whose split the device had */
-    int64_t uploaded_bytes; /* in plans, pages that they carried included */
-    int64_t page_bytes;     /* of pages, ahead of plans */
-    int64_t prepares, patched_launches;
+    int64_t busy, missed;               /* refused for want of a slot; launches that ran no rows */
+    int64_t reused_splits;              /* steps whose split the device had */
+    int64_t uploaded_bytes;             /* in plans, pages that they carried included */
+    int64_t page_bytes;                 /* of pages, ahead of plans */
+    int64_t prepares, patched_launches; /* bindings taken up; launches that were patched */
+    int32_t exec_count;  /* made so far; buckets that need the same launches share one */
     int32_t last_bucket; /* of the step staged last; 0 before the first */
-    uint64_t workspace_bytes, owned_bytes, pinned_bytes;
+    uint64_t workspace_bytes, owned_bytes, pinned_bytes, exec_bytes; /* the last: estimated */
     fig_histogram host;   /* of each step: the time in stage and launch */
     fig_histogram period; /* from a launch to the next */
 } fig_engine_stats;
