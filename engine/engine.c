@@ -274,11 +274,6 @@ fig_status fig_engine_settle(fig_engine *engine) {
     return status;
 }
 
-<<<<<<< HEAD
-fig_status fig_engine_prepare(fig_engine *engine) {
-    FIG_TRY(fig_engine_enter(engine));
-    return fig_engine_leave(engine, fig_engine_prepare_own(engine));
-=======
 fig_status fig_engine_prepare_own(fig_engine *engine, uint32_t bucket) {
     const uint32_t exec = fig_engine_exec_of(engine, bucket);
     FIG_TRY(fig_engine_settle(engine));
@@ -287,13 +282,14 @@ fig_status fig_engine_prepare_own(fig_engine *engine, uint32_t bucket) {
 }
 
 static fig_status settle(fig_engine *engine) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, fig_engine_settle(engine));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, fig_engine_settle(engine));
 }
 
 /* Once bindings are taken up only execs are touched here, and those are any thread's. */
 fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket) {
     const fig_graphs *graphs = engine->graphs;
+    FIG_TRY(fig_engine_check_caller(engine));
     if (bucket < 0 || (uint32_t)bucket > graphs->bucket_count)
         return fig_fail(FIG_INVALID, "prepare: bucket is %" PRId32 ", limits 0 to %" PRIu32, bucket,
                         graphs->bucket_count);
@@ -303,7 +299,6 @@ fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket) {
     for (uint32_t exec = 0; exec < graphs->exec_count; exec++)
         FIG_TRY(fig_execs_prepare(&engine->execs, exec));
     return FIG_OK;
->>>>>>> 78eebcb (engine: an exec is made when it is first needed, or ahead)
 }
 
 static fig_status launch_info(fig_engine *engine, int32_t bucket, int32_t launch,

@@ -89,13 +89,19 @@ static inline fig_engine_plan *fig_engine_plan_of(fig_engine *engine, uint64_t n
     return &engine->plans[number % FIG_ENGINE_PLAN_LIMIT];
 }
 
-/* At the head of every call that works with the device; leave returns `status`. */
-static inline fig_status fig_engine_enter(fig_engine *engine) {
+/* What is refused on whatever thread: a child of the process that opened it, and a callback. */
+static inline fig_status fig_engine_check_caller(const fig_engine *engine) {
     if (fig_fork_check_is_child(&engine->fork))
         return fig_fail(FIG_LOST, "engine: this process was forked from the one that opened it, "
                                   "which alone may use it");
     if (engine->api->is_calling(engine->dev, engine->stream))
         return fig_fail(FIG_ORDER, "engine: a callback may not call the engine that called it");
+    return FIG_OK;
+}
+
+/* At the head of every call that works with the device; leave returns `status`. */
+static inline fig_status fig_engine_enter(fig_engine *engine) {
+    FIG_TRY(fig_engine_check_caller(engine));
     return fig_thread_check_enter(&engine->owner);
 }
 
@@ -127,8 +133,8 @@ static inline uint32_t fig_engine_next_bucket(fig_engine *engine) {
 
 /* Brings the counter of the engine's own bytes up to date. */
 void fig_engine_count_owned(fig_engine *engine);
-/* Takes up what was bound, where that has changed. A staged step belongs to the bindings that it was
- * staged with, so none may wait for its launch then (FIG_ORDER). */
+/* Takes up what was bound, where that has changed. A staged step belongs to the bindings that it
+ * was staged with, so none may wait for its launch then (FIG_ORDER). */
 fig_status fig_engine_settle(fig_engine *engine);
 /* The same, and makes a bucket's exec ready; index from 0. */
 fig_status fig_engine_prepare_own(fig_engine *engine, uint32_t bucket);

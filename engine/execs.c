@@ -1,7 +1,7 @@
 /* execs.c: lower each exec once, fill in addresses, and keep execs true to the bindings.
  *
- * Cold: runs where bindings have changed, or an exec is needed for the first time. Invariant: a
- * prepare that fails half-way can be called again, since each exec says for itself what it holds. */
+ * Cold: runs where bindings have changed, or where an exec is needed for the first time. Invariant:
+ * a prepare that fails half-way can be called again: each exec says for itself what it holds. */
 #include "engine/execs.h"
 
 #include <inttypes.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/stats.h"
 #include "planner/status.h"
 
 fig_status fig_execs_init(fig_execs *execs, fig_binding_table *bindings, fig_dev_stream *stream,
@@ -274,7 +275,7 @@ static fig_status rebuild(fig_execs *execs, uint32_t index) {
     FIG_TRY(make_exec(execs, index, &made));
     assert(exec->exec == NULL || exec->retired == NULL);
     if (exec->exec != NULL) exec->retired = exec->exec;
-    if (exec->exec == NULL) __atomic_fetch_add(&execs->made, 1, __ATOMIC_RELAXED);
+    if (exec->exec == NULL) fig_stats_count(&execs->made);
     exec->exec = made;
     exec->calls_version = execs->bindings->calls_version;
     exec->is_true = 1;
@@ -308,7 +309,7 @@ static fig_status patch(fig_execs *execs, fig_exec *exec) {
         FIG_TRY(api->exec_patch(execs->bindings->dev, exec->exec, i, params, launch->params_bytes));
         memcpy(held, params, launch->params_bytes);
         choose_family(execs, launch, params, &exec->choices[i]);
-        __atomic_fetch_add(&execs->patched_launches, 1, __ATOMIC_RELAXED);
+        fig_stats_count(&execs->patched_launches);
     }
     return FIG_OK;
 }

@@ -1,13 +1,13 @@
-/* execs.h: graphs that the device can launch, each for all buckets that need the same launches; parts
- * of them that a caller asks for, and their nodes alone.
+/* execs.h: graphs that the device can launch, each for all buckets that need the same launches;
+ * parts of them that a caller asks for, and their nodes alone.
  *
  * Owns the lowered launches, the filling in of addresses, the choice of families, and that between
  * patching a launch and making an exec anew; parts are always made anew. An exec also looks ahead
  * for the next plan, beside its later half; of a part the fetch itself tells the host what it did.
  *
- * New bindings are taken up by settle, once nothing is staged, and reach an exec when it is prepared
- * next, which is when a step first needs it or earlier. prepare alone may run on two threads: each
- * exec has a lock of its own, so neither waits for an exec that it has no use for. Invariant: an
+ * New bindings are taken up by settle, once nothing is staged, and reach an exec when it is next
+ * prepared: when a step first needs it, or earlier. prepare alone may run on two threads: each exec
+ * has a lock of its own, so neither waits for an exec that it has no use for. Invariant: an
  * exec that is ready holds exactly the params that stand in its lowered form, filled in from the
  * bindings in force. */
 #ifndef FIG_ENGINE_EXECS_H

@@ -237,7 +237,7 @@ fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *sta
         .owned_bytes = (uint64_t)fig_stats_get(&counters->owned_bytes),
         .pinned_bytes = engine->pinned.bytes,
     };
-    ours.exec_bytes = (uint64_t)ours.exec_count * fig_graphs_exec_bytes(engine->graphs);
+    ours.exec_bytes = (uint64_t)ours.exec_count * fig_memory_exec_bytes(engine->graphs);
     fig_stats_read(&counters->host, &ours.host);
     fig_stats_read(&counters->period, &ours.period);
     return fig_status_give(stats, &ours, sizeof ours, "fig_engine_stats");

@@ -504,9 +504,10 @@ typedef struct fig_pages {
 FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages);
 
 /* On the host a callback runs in every step, on the device's thread, and does the work itself: it
- * reads and writes rows [0, rows). On cuda it runs once per bucket when the engine is prepared and
- * enqueues work for all the bucket's rows on `stream`, which is capturing. Anything but 0 fails the
- * step, or the prepare. A callback may call any engine but its own, which answers FIG_ORDER. */
+ * reads and writes rows [0, rows). On cuda it runs once for all buckets that need the same launches,
+ * when the first of them is prepared, and enqueues work for all rows of `bucket`, the largest of
+ * them, on `stream`, which is capturing. Anything but 0 fails the step, or the prepare. A callback
+ * may call any engine but its own, which answers FIG_ORDER. */
 typedef struct fig_call_args {
     uint32_t size;
     fig_device device;
@@ -526,9 +527,9 @@ FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig
 /* Makes a bucket launchable with what is bound, or with 0 every one: FIG_UNBOUND names what is
  * missing; FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind
  * still waits for its launch. Where the caller did not, stage does it for the bucket that it needs,
- * which takes it milliseconds then. After the first prepare, stage or append behind a bind, one more
+ * which then takes it milliseconds. Once a prepare, stage or append has followed a bind, one more
  * thread may call this while the engine's own runs steps: neither waits for a bucket that it does
- * not need itself. Meanwhile nothing is bound or registered, nor is the engine closed. */
+ * not need, but for a callback. Nothing is bound, registered or closed meanwhile. */
 FIG_API fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket);
 
 /* stage chooses the bucket, plans, and writes a slot; every array is read before return. launch
