@@ -59,7 +59,7 @@ FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
 SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,truth*.c serve_[bpt]*.c \
-    report.c synthetic.c)) # of figraph what tests use, and what has a test of its own
+    report.c synthetic.c text.c)) # of figraph what tests use, and what has a test of its own
 GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
@@ -68,10 +68,11 @@ GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c)) # which need o
 THREADED := $(patsubst tests/%.c,%,$(shell grep -lE 'engine/|fig_engine_|pthread' tests/test_*.c))
 binaries = $(addprefix build/$(1)/tests/,$(filter $(if $(filter tsan,$(1)),$(THREADED),%),$(TESTS)))
 # What tests/support/fault.c can make fail; a name without its gate there does not link.
-GATES := malloc calloc realloc aligned_alloc posix_memalign strdup open read write pread pwrite \
-    lseek fstat fsync ftruncate close rename unlink mkstemp mmap fopen fdopen fread fwrite fflush \
-    fclose pthread_create pthread_mutex_init pthread_cond_init __read_chk __pread_chk __open_2 \
-    __fread_chk hwloc_alloc hwloc_bitmap_alloc $(addprefix hwloc_topology_,init load set_components)
+GATES := malloc calloc realloc aligned_alloc posix_memalign strdup open openat read write pread \
+    pwrite lseek fstat fsync fchmod ftruncate flock close linkat rename renameat unlink unlinkat \
+    getrandom mkstemp mmap fopen fdopen fread fwrite fflush fclose __read_chk __pread_chk __open_2 \
+    __openat_2 __fread_chk pthread_create pthread_mutex_init pthread_cond_init hwloc_alloc \
+    hwloc_bitmap_alloc $(addprefix hwloc_topology_,init load set_components)
 # Setting up comes before anything is looked for or built, hence a second make.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
@@ -108,6 +109,9 @@ $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(OUT)/libfigraph.a 
 	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
 $(BUILD)/tests/test_cuda_api.o: CPPFLAGS += $(NVCC:%/bin/nvcc=-isystem %/include) # for <cuda.h>
 $(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them, grid all
+# A test of families puts some of its own before those of the table.
+$(foreach test,test_families test_cuda_maps,$(BUILD)/tests/$(test)): LDFLAGS += \
+    -Wl,--wrap=fig_table_families
 binaries: $(call binaries,$(VARIANT))
 
 # ---- Targets -------------------------------------------------------------------------------------
@@ -136,9 +140,9 @@ tidy: ## check layering, lengths and names as STYLE has them
 format: ## lay out every source as .clang-format says
 	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
 	    engine engine/* tools tools/* tests tests/*))
-install: all ## header, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
+install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
-	install -m 644 include/figraph.h $(DESTDIR)$(PREFIX)/include/figraph.h
+	install -m 644 include/figraph.h include/figraph_unstable.h $(DESTDIR)$(PREFIX)/include
 	install -m 644 $(OUT)/libfigraph.a $(DESTDIR)$(LIBDIR)/libfigraph.a
 	install -m 755 $(OUT)/libfigraph.so $(DESTDIR)$(LIBDIR)/libfigraph.so.$(VERSION)
 	ln -sf libfigraph.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfigraph.so.0
@@ -147,7 +151,8 @@ install: all ## header, libraries, figraph.pc and program under $(DESTDIR)$(PREF
 	    tools/figraph.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/figraph.pc
 	install -m 755 $(OUT)/figraph $(DESTDIR)$(PREFIX)/bin/figraph
 uninstall: ## take away what install put there
-	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph $(PREFIX)/include/figraph.h \
+	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph \
+	    $(PREFIX)/include/figraph.h $(PREFIX)/include/figraph_unstable.h \
 	    $(LIBDIR)/pkgconfig/figraph.pc $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
 clean: ## remove build/
 	rm -rf build

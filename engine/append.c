@@ -5,8 +5,9 @@
  * call of ours but stage. Steps that a graph of the caller's has fetched count as launched as soon
  * as the ring shows it.
  *
- * What is enqueued on a stream other than the engine's own is the caller's to wait for, and to
- * order against what the engine's own runs: the memory behind both is one. Invariant: while a graph
+ * What is enqueued at once on a stream of the caller's comes behind all launched on the engine's
+ * own, and before all launched there later, so that who waits for the one waits for both. Only the
+ * caller knows where a graph of theirs is launched, and puts it in order. Invariant: while a graph
  * lives that was captured here, every tensor that its nodes name is marked in the bindings. */
 #include "engine/engine.h"
 
@@ -91,21 +92,21 @@ static fig_status check_order(fig_engine *engine, const append_request *request)
 
 /* ---- Appending ----------------------------------------------------------------------------- */
 
-/* A fetch at once was a launch; of one on another stream than the engine's own nobody tells when
- * its step has ended, but a later fetch. */
+/* A fetch at once was a launch. */
 static void note(fig_engine *engine, const append_request *request) {
     if (!request->part.fetches) return;
     note_fetch(engine, request);
     if (request->capture != 0) return;
     fig_engine_pass(engine, 1);
-    if (request->stream == NULL) engine->own_launched = engine->launched;
+    engine->own_launched = engine->launched;
 }
 
 /* The mark comes first: where appending fails half-way, the capture may hold the nodes. */
 static fig_status append(fig_engine *engine, const append_request *request) {
     fig_dev_graph *graph;
     if (!request->part.fetches && request->part.node_count == 0) return FIG_OK;
-    FIG_TRY(fig_execs_segment(&engine->execs, request->bucket, &request->part, &graph));
+    FIG_TRY(fig_execs_segment(&engine->execs, fig_engine_exec_of(engine, request->bucket),
+                              &request->part, &graph));
     if (request->capture != 0)
         fig_binding_mark(&engine->bindings, request->part.node, request->part.node_count);
     return engine->api->graph_append(engine->dev, graph, engine->stream, request->stream,
@@ -119,20 +120,20 @@ static fig_status append_segment(fig_engine *engine, const fig_append *given) {
     if (ours.bucket < 1 || (uint32_t)ours.bucket > bucket_count)
         return fig_fail(FIG_INVALID, "append: bucket is %" PRId32 ", limits 1 to %" PRIu32,
                         ours.bucket, bucket_count);
-    append_request request = {
-        .segment = ours.segment, .bucket = (uint32_t)ours.bucket - 1, .stream = ours.stream};
+    append_request request = {.segment = ours.segment,
+                              .bucket = (uint32_t)ours.bucket - 1,
+                              .stream =
+                                  ours.stream != NULL ? *ours.stream : fig_engine_stream(engine)};
     FIG_TRY(find_part(engine, &request));
-    FIG_TRY(
-        engine->api->stream_capture(engine->dev, engine->stream, ours.stream, &request.capture));
+    FIG_TRY(engine->api->stream_capture(engine->dev, request.stream, &request.capture));
     FIG_TRY(check_order(engine, &request));
-    FIG_TRY(fig_engine_prepare_own(engine));
-    engine->elsewhere |= request.stream != NULL;
+    FIG_TRY(fig_engine_prepare_own(engine, request.bucket));
     FIG_TRY(append(engine, &request));
     note(engine, &request);
     return FIG_OK;
 }
 
 fig_status fig_engine_append(fig_engine *engine, const fig_append *given) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, append_segment(engine, given));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, append_segment(engine, given));
 }

@@ -3,7 +3,8 @@
  * No slot is optional. Contract for all: outs are written on every path; on failure nothing is held
  * and fig_message() says why; FIG_LOST is sticky and leaves close callable. A handle is made and
  * freed by the same device; close, destroy and release take NULL or a zeroed block and never fail.
- * One thread at a time per device.
+ * One thread at a time per device; but two may make graphs and execs, patch them and destroy what
+ * they made, each its own, while one of them does all else.
  *
  * A stream runs its launches in order and apart from the caller; graphs hold work for it, execs are
  * graphs made launchable. */
@@ -19,12 +20,8 @@ typedef struct fig_dev_stream fig_dev_stream;
 typedef struct fig_dev_graph fig_dev_graph; /* being built */
 typedef struct fig_dev_exec fig_dev_exec;   /* launchable */
 
-typedef enum fig_memory {
-    FIG_MEMORY_DEVICE, /* workspace, plan: device address only */
-    FIG_MEMORY_PINNED  /* ring: one address for the host, one for the device; where the options'
-                          numa_node says */
-} fig_memory;
-
+/* FIG_MEMORY_DEVICE: workspace, plan. FIG_MEMORY_PINNED: the ring, where the options' numa_node
+ * says. */
 typedef struct fig_block {
     void *device;
     void *host; /* NULL unless pinned */
@@ -40,7 +37,7 @@ typedef struct fig_dev_launch {
     uint32_t grid[3], block[3], shared_bytes;
     const void *params;
     size_t params_bytes;
-    int aside; /* 1: no other node comes after it, and none is to wait for it */
+    int is_leaf; /* 1: no other node comes after it, and none is to wait for it */
 } fig_dev_launch;
 
 /* One call of a callback; args and what it points to are copied before return. args->rows and
@@ -66,6 +63,9 @@ typedef struct fig_device_api {
     const char *name; /* "host", "cuda" */
     fig_device kind;
 
+    /* 1: this machine has no such device at all, so that another will do for a caller who named
+     * none. 0: it has one, however unusable. */
+    int (*is_absent)(void);
     /* FIG_NO_DEVICE: there is none, or none that this library can use. FIG_INVALID: numa_node is no
      * node of this machine. */
     fig_status (*open)(fig_dev **dev, const fig_engine_options *options);
@@ -77,8 +77,8 @@ typedef struct fig_device_api {
     /* As fig_engine_bind_thread. Any thread may call. */
     fig_status (*bind_thread)(const fig_dev *dev);
 
-    /* Blocks come zeroed and 256-byte aligned. Releasing memory that launched work uses is the
-     * caller's fault: wait first. */
+    /* Blocks come zeroed and 256-byte aligned, lent by the caller where options say so. Releasing
+     * memory that launched work uses is the caller's fault: wait first. */
     fig_status (*allocate)(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes);
     void (*release)(fig_dev *dev, fig_block *block);
 
@@ -110,10 +110,24 @@ typedef struct fig_device_api {
      * both were set. The host sets one only when it is passed. */
     fig_status (*stream_mark)(fig_dev *dev, fig_dev_stream *stream, int32_t which);
     fig_status (*stream_between)(fig_dev *dev, fig_dev_stream *stream, double *ns);
-    /* The number of the capture that a stream of the caller's is in, which no other capture has; 0:
-     * none. stream: as in fig_append; NULL: `own`. FIG_INVALID: the device has no such stream. */
-    fig_status (*stream_capture)(fig_dev *dev, fig_dev_stream *own, void *stream,
-                                 uint64_t *capture);
+    /* Two fences, 0 and 1: the stream passes one once all launched before it has ended, and a fence
+     * that is set again moves. pass waits for that; a fence that was never set is passed. */
+    fig_status (*stream_fence)(fig_dev *dev, fig_dev_stream *stream, uint32_t which);
+    fig_status (*stream_pass)(fig_dev *dev, fig_dev_stream *stream, uint32_t which);
+
+    /* A stream of the caller's goes by its handle, which may be `own`'s. The host has no stream but
+     * its own, whose handle is NULL. FIG_INVALID: the device has no such stream. */
+    void *(*stream_handle)(const fig_dev_stream *own);
+    /* The number of the capture that a stream is in, which no other capture has; 0: none. */
+    fig_status (*stream_capture)(fig_dev *dev, void *stream, uint64_t *capture);
+    /* follow: what is launched on `own` later comes after all that the caller's stream holds now.
+     * lead: what the caller puts there later comes after all launched on `own`; on the host, where
+     * that is the calling thread, it waits. FIG_ORDER: one of the two captures. */
+    fig_status (*stream_follow)(fig_dev *dev, fig_dev_stream *own, void *stream);
+    fig_status (*stream_lead)(fig_dev *dev, fig_dev_stream *own, void *stream);
+
+    /* 1: the calling thread is inside of a callback that this device made. */
+    int (*is_calling)(const fig_dev *dev, const fig_dev_stream *own);
 
     /* Nodes are numbered from 0 as they are added. FIG_CALLBACK from graph_call: the callback
      * failed or broke its capture; the graph can then only be destroyed. */
@@ -124,8 +138,9 @@ typedef struct fig_device_api {
     fig_status (*graph_call)(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
                              fig_dev_after after);
 
-    /* Enqueues what a graph holds on a stream of the caller's, as stream_capture takes it: where it
-     * captures, as part of that, which from then on holds a reference; else once, at once. Any
+    /* Enqueues what a graph holds on a stream of the caller's: where that captures, as part of the
+     * capture, which from then on holds a reference; else once, at once, behind all launched on
+     * `own` and before all launched there later, so that who waits for `own` waits for it. Any
      * number of times; no node is added after the first, and it has ended on `own` before it is
      * destroyed. Where it fails in a capture, that is to be dropped. */
     fig_status (*graph_append)(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own,

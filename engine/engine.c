@@ -9,12 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "include/figraph_unstable.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
 /* ---- Open and close ------------------------------------------------------------------------ */
 
 static fig_status check_options(fig_engine_options *options) {
+    fig_test_options test;
+    FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
+    if (test.fail_at_call < 0)
+        return fig_fail(FIG_INVALID, "engine: fail_at_call is %" PRId64 ", it must not be negative",
+                        test.fail_at_call);
     if (options->slots == 0) options->slots = FIG_SLOT_DEFAULT;
     if (options->slots < FIG_SLOT_LEAST || options->slots > FIG_SLOT_LIMIT)
         return fig_fail(FIG_INVALID, "engine: slots is %" PRId32 ", limits %d to %d",
@@ -28,24 +34,20 @@ static fig_status check_options(fig_engine_options *options) {
     if (options->numa_node < -1 || options->numa_node > FIG_NUMA_NODE_LIMIT)
         return fig_fail(FIG_INVALID, "engine: numa_node is %" PRId32 ", limits -1 to %d",
                         options->numa_node, FIG_NUMA_NODE_LIMIT);
-    if (options->fail_at_call < 0)
-        return fig_fail(FIG_INVALID, "engine: fail_at_call is %" PRId64 ", it must not be negative",
-                        options->fail_at_call);
     return FIG_OK;
 }
 
-/* A caller who named cuda never gets the host; AUTO gets it where there is no GPU to be used, and
- * nowhere else: a GPU that is short of memory is an error, not another device. */
+/* AUTO becomes the host only where there is no driver or no GPU, and the caller named neither a GPU
+ * nor a stream. A GPU that cannot be used is an error and not another device: the caller may have
+ * bound memory of it, which the host would read as its own. */
 static fig_status choose_device(fig_engine *engine, const fig_engine_options *options) {
     const fig_device device = options->device;
     if (device != FIG_DEVICE_AUTO && device != FIG_DEVICE_HOST && device != FIG_DEVICE_CUDA)
         return fig_fail(FIG_INVALID, "engine: device is %d, which no fig_device is", (int)device);
-    if (device != FIG_DEVICE_HOST) {
-        engine->api = &fig_device_cuda;
-        fig_status status = engine->api->open(&engine->dev, options);
-        if (status != FIG_NO_DEVICE || device == FIG_DEVICE_CUDA) return status;
-    }
-    engine->api = &fig_device_host;
+    const int named = options->ordinal != 0 || options->stream != NULL;
+    const int takes_host = device == FIG_DEVICE_HOST ||
+                           (device == FIG_DEVICE_AUTO && !named && fig_device_cuda.is_absent());
+    engine->api = takes_host ? &fig_device_host : &fig_device_cuda;
     return engine->api->open(&engine->dev, options);
 }
 
@@ -109,35 +111,13 @@ static fig_status open_stamps(fig_engine *engine) {
 
 /* In order: device, stream, memory, references, stamps, bindings, execs, page tables. */
 static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
+    FIG_TRY(fig_fork_check_open(&engine->fork));
     FIG_TRY(choose_device(engine, options));
     FIG_TRY(engine->api->stream_open(engine->dev, &engine->stream));
     FIG_TRY(open_memory(engine, (uint32_t)options->slots));
     FIG_TRY(open_references(engine));
     FIG_TRY(open_stamps(engine));
     return open_execs(engine);
-}
-
-fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
-                           const fig_engine_options *options) {
-    fig_engine_options ours;
-    *out = NULL;
-    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_engine_options"));
-    FIG_TRY(check_options(&ours));
-    if (graphs == NULL) return fig_fail(FIG_INVALID, "engine: graphs is NULL");
-    fig_engine *engine = calloc(1, sizeof *engine);
-    if (engine == NULL) return fig_fail(FIG_NOMEM, "engine: %zu bytes", sizeof *engine);
-    engine->graphs = graphs;
-    engine->program = fig_program_view_of(graphs->program);
-    engine->busy_us = ours.busy_us;
-    engine->check_plans = ours.check_plans;
-    engine->running = 1;
-    fig_status status = open_parts(engine, &ours);
-    if (status != FIG_OK) {
-        fig_engine_close(engine);
-        return status;
-    }
-    *out = engine;
-    return FIG_OK;
 }
 
 static void close_memory(fig_engine *engine) {
@@ -162,9 +142,8 @@ static void take_all_back(fig_engine *engine) {
 /* A graph of the caller's that lives on may be launched, or be half captured at this very moment,
  * so what its nodes read stays where it is until the process ends: kernels, context, ring,
  * workspace and the engine's own tensors. It finds no plan, since nobody stages any more, and runs
- * no rows. */
-void fig_engine_close(fig_engine *engine) {
-    if (engine == NULL) return;
+ * no rows. Takes a half-made engine. */
+static void dismantle(fig_engine *engine) {
     const int outlived = engine->refs != NULL && fig_graph_refs_pieces(engine->refs) > 0;
     if (outlived) take_all_back(engine);
     if (engine->dev != NULL) {
@@ -175,9 +154,53 @@ void fig_engine_close(fig_engine *engine) {
     fig_graph_refs_drop(engine->refs);
     fig_plan_held_finish(&engine->held);
     fig_page_tables_finish(&engine->tables);
+    fig_fork_check_close(&engine->fork);
     free(engine->stamps.known);
     free(engine->stamps.of);
     free(engine);
+}
+
+fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
+                           const fig_engine_options *options) {
+    fig_engine_options ours;
+    *out = NULL;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_engine_options"));
+    FIG_TRY(check_options(&ours));
+    if (graphs == NULL) return fig_fail(FIG_INVALID, "engine: graphs is NULL");
+    fig_engine *engine = calloc(1, sizeof *engine);
+    if (engine == NULL) return fig_fail(FIG_NOMEM, "engine: %zu bytes", sizeof *engine);
+    engine->graphs = graphs;
+    engine->program = fig_program_view_of(graphs->program);
+    engine->busy_us = ours.busy_us;
+    engine->check_plans = ours.check_plans;
+    engine->running = 1;
+    fig_status status = open_parts(engine, &ours);
+    if (status != FIG_OK) {
+        dismantle(engine);
+        return status;
+    }
+    *out = engine;
+    return FIG_OK;
+}
+
+/* A lost device has ended all it ever will. */
+fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us) {
+    if (engine == NULL) return FIG_OK;
+    FIG_TRY(fig_engine_enter(engine));
+    const fig_status status =
+        fig_engine_leave(engine, engine->api->stream_wait(engine->dev, engine->stream, timeout_us));
+    if (status != FIG_OK && status != FIG_LOST) return status;
+    dismantle(engine);
+    return FIG_OK;
+}
+
+/* Closes as well where the engine's stream captures and cannot be waited for. */
+fig_status fig_engine_close(fig_engine *engine) {
+    if (engine == NULL) return FIG_OK;
+    FIG_TRY(fig_engine_enter(engine));
+    fig_engine_leave(engine, FIG_OK);
+    dismantle(engine);
+    return FIG_OK;
 }
 
 fig_device fig_engine_device(const fig_engine *engine) {
@@ -214,36 +237,90 @@ static fig_status bind(fig_engine *engine, const fig_binding *binding) {
 }
 
 fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding) {
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, bind(engine, binding));
+}
+
+static fig_status find_address(fig_engine *engine, const char *name, void **address) {
+    uint32_t tensor;
+    *address = NULL;
+    FIG_TRY(fig_binding_find(&engine->bindings, name, &tensor));
+    *address = engine->bindings.tensors[tensor - 1].place.address;
+    return FIG_OK;
+}
+
+fig_status fig_engine_address(fig_engine *engine, const char *name, void **address) {
     FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, bind(engine, binding));
+    return fig_thread_check_leave(&engine->owner, find_address(engine, name, address));
 }
 
 fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                void *user) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner,
-                                  fig_binding_register(&engine->bindings, call, callback, user));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, fig_binding_register(&engine->bindings, call, callback, user));
 }
 
-/* A staged step belongs to the execs that it was staged for, so those may not change under it. */
-fig_status fig_engine_prepare_own(fig_engine *engine) {
-    if (fig_execs_ready(&engine->execs)) return FIG_OK;
+fig_status fig_engine_settle(fig_engine *engine) {
+    if (fig_execs_settled(&engine->execs)) return FIG_OK;
     fig_engine_catch_up(engine);
     if (engine->staged != engine->launched)
         return fig_fail(FIG_ORDER,
                         "prepare: %" PRId64 " staged steps wait for their launch, with what was "
                         "bound before",
                         engine->staged - engine->launched);
-    const fig_status status = fig_execs_prepare(&engine->execs);
-    fig_stats_set(&engine->counters.prepares, engine->execs.prepares);
-    fig_stats_set(&engine->counters.patched_launches, engine->execs.patched_launches);
+    const fig_status status = fig_execs_settle(&engine->execs);
+    fig_stats_set(&engine->counters.prepares, engine->execs.settles);
     fig_engine_count_owned(engine);
     return status;
 }
 
-fig_status fig_engine_prepare(fig_engine *engine) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, fig_engine_prepare_own(engine));
+fig_status fig_engine_prepare_own(fig_engine *engine, uint32_t bucket) {
+    const uint32_t exec = fig_engine_exec_of(engine, bucket);
+    FIG_TRY(fig_engine_settle(engine));
+    if (fig_execs_ready(&engine->execs, exec)) return FIG_OK;
+    return fig_execs_prepare(&engine->execs, exec);
+}
+
+static fig_status settle(fig_engine *engine) {
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, fig_engine_settle(engine));
+}
+
+/* Once bindings are taken up only execs are touched here, and those are any thread's. */
+fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket) {
+    const fig_graphs *graphs = engine->graphs;
+    FIG_TRY(fig_engine_check_caller(engine));
+    if (bucket < 0 || (uint32_t)bucket > graphs->bucket_count)
+        return fig_fail(FIG_INVALID, "prepare: bucket is %" PRId32 ", limits 0 to %" PRIu32, bucket,
+                        graphs->bucket_count);
+    if (!fig_execs_settled(&engine->execs)) FIG_TRY(settle(engine));
+    if (bucket > 0)
+        return fig_execs_prepare(&engine->execs, fig_engine_exec_of(engine, (uint32_t)bucket - 1));
+    for (uint32_t exec = 0; exec < graphs->exec_count; exec++)
+        FIG_TRY(fig_execs_prepare(&engine->execs, exec));
+    return FIG_OK;
+}
+
+static fig_status launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
+                              fig_launch_info *info) {
+    const uint32_t bucket_count = engine->graphs->bucket_count;
+    if (bucket < 1 || (uint32_t)bucket > bucket_count)
+        return fig_fail(FIG_INVALID, "launch: bucket is %" PRId32 ", limits 1 to %" PRIu32, bucket,
+                        bucket_count);
+    const uint32_t exec = fig_engine_exec_of(engine, (uint32_t)bucket - 1);
+    if (!fig_execs_ready(&engine->execs, exec))
+        return fig_fail(FIG_ORDER, "launch: bucket %" PRId32 " is not prepared with what is bound",
+                        bucket);
+    return fig_execs_launch_info(&engine->execs, exec, launch, info);
+}
+
+fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
+                                  fig_launch_info *info) {
+    fig_launch_info ours = {.size = sizeof ours};
+    FIG_TRY(fig_engine_enter(engine));
+    const fig_status status = launch_info(engine, bucket, launch, &ours);
+    const fig_status given = fig_status_give(info, &ours, sizeof ours, "fig_launch_info");
+    return fig_engine_leave(engine, status != FIG_OK ? status : given);
 }
 
 /* ---- Bytes in and out ---------------------------------------------------------------------- */
@@ -283,13 +360,13 @@ static fig_status read_bytes(fig_engine *engine, const fig_span *span, void *to)
 }
 
 fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, write_bytes(engine, span, from));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, write_bytes(engine, span, from));
 }
 
 fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, read_bytes(engine, span, to));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, read_bytes(engine, span, to));
 }
 
 static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
@@ -297,16 +374,32 @@ static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
     uint64_t ahead_bytes;
     fig_engine_catch_up(engine);
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, pages, "fig_pages"));
-    const fig_page_order order = {(uint64_t)engine->launched, engine->running, engine->elsewhere};
-    FIG_TRY(fig_page_tables_set(&engine->tables, &ours, &order, &ahead_bytes));
+    FIG_TRY(fig_page_tables_set(&engine->tables, &ours, engine->running, &ahead_bytes));
     fig_stats_add(&engine->counters.page_bytes, (int64_t)ahead_bytes);
     fig_engine_count_owned(engine);
     return FIG_OK;
 }
 
 fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, set_pages(engine, pages));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, set_pages(engine, pages));
+}
+
+/* ---- The caller's streams ------------------------------------------------------------------ */
+
+void *fig_engine_stream(const fig_engine *engine) {
+    return engine->api->stream_handle(engine->stream);
+}
+
+fig_status fig_engine_wait_for(fig_engine *engine, void *stream) {
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine,
+                            engine->api->stream_follow(engine->dev, engine->stream, stream));
+}
+
+fig_status fig_engine_signal(fig_engine *engine, void *stream) {
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, engine->api->stream_lead(engine->dev, engine->stream, stream));
 }
 
 /* ---- Waiting ------------------------------------------------------------------------------- */
@@ -315,9 +408,16 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
     FIG_TRY(engine->api->stream_wait(engine->dev, engine->stream, timeout_us));
     fig_engine_catch_up(engine);
     FIG_TRY(engine->api->stream_take_fault(engine->dev, engine->stream));
-    uint64_t missed = fig_ring_missed(&engine->ring) - engine->missed;
+    const uint64_t torn = fig_ring_torn(&engine->ring) - engine->told_torn;
+    const uint64_t missed = fig_ring_missed(&engine->ring) - engine->missed;
     if (missed == 0) return FIG_OK;
     engine->missed += missed;
+    engine->told_torn += torn;
+    if (torn > 0)
+        return fig_fail(FIG_DRIVER,
+                        "%" PRIu64 " plans arrived damaged, and %" PRIu64 " steps ran no rows for "
+                        "it; what those plans carried for page tables goes with the next",
+                        torn, missed);
     if (fig_program_reads_lengths(engine->program))
         return fig_fail(fig_engine_miss_status(engine),
                         "%" PRIu64 " steps ran no rows: their lengths on the device are more than "
@@ -328,6 +428,6 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
 }
 
 fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, wait_and_judge(engine, timeout_us));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, wait_and_judge(engine, timeout_us));
 }

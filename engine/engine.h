@@ -10,11 +10,13 @@
 #include "engine/binding.h"
 #include "engine/device.h"
 #include "engine/execs.h"
+#include "engine/fork_check.h"
 #include "engine/thread_check.h"
 #include "engine/page_tables.h"
 #include "engine/ring.h"
 #include "engine/stats.h"
 #include "graphs/step.h"
+#include "planner/status.h"
 
 /* The last fetch appended in one capture, or at once. */
 typedef struct fig_engine_fetch {
@@ -31,6 +33,7 @@ enum { FIG_ENGINE_FETCH_LIMIT = 1 + 8 };
 /* A plan that was staged. */
 typedef struct fig_engine_plan {
     uint32_t bucket;
+    fig_dev_exec *exec; /* that its steps are launched by */
     int64_t first, end; /* launches that it is for, counted from 0 since open */
 } fig_engine_plan;
 
@@ -47,6 +50,7 @@ typedef struct fig_engine_counters {
 
 struct fig_engine {
     fig_thread_check owner;
+    fig_fork_check fork;
     const fig_graphs *graphs;        /* the caller's, shared */
     const fig_program_view *program; /* theirs */
     const fig_device_api *api;
@@ -64,17 +68,17 @@ struct fig_engine {
     fig_step_stamps stamps;
     int32_t busy_us, check_plans;
     int64_t staged, launched; /* steps */
-    int64_t own_launched;     /* the last of them that was launched on `stream` by a call of ours */
+    int64_t own_launched; /* the last of them that a call of ours launched: `stream` ends then */
     fig_engine_plan plans[FIG_ENGINE_PLAN_LIMIT]; /* number n at n % FIG_ENGINE_PLAN_LIMIT */
     uint64_t running;  /* number of the plan that the step launched next is of */
     uint32_t drop_due; /* FIG_FETCH_DROP, FIG_FETCH_FORGET: what the device may hold of a plan that
                           was taken back, or of the rest of one; 0: nothing */
-    int elsewhere;     /* 1: segments were appended to a stream other than ours */
     uint32_t plan_bytes; /* of the plan staged last */
     int64_t host_ns;     /* spent on the step that is being made */
     int64_t launch_ns;   /* when the last launch was made; 0: none was */
     uint64_t missed;     /* misses that were reported */
     uint64_t torn;       /* torn plans that are accounted for in `held` */
+    uint64_t told_torn;  /* torn plans that were reported */
     fig_engine_counters counters;
     fig_graph_refs *refs; /* to the pieces that callers' graphs hold */
     fig_engine_fetch fetches[FIG_ENGINE_FETCH_LIMIT];
@@ -83,6 +87,26 @@ struct fig_engine {
 
 static inline fig_engine_plan *fig_engine_plan_of(fig_engine *engine, uint64_t number) {
     return &engine->plans[number % FIG_ENGINE_PLAN_LIMIT];
+}
+
+/* What is refused on whatever thread: a child of the process that opened it, and a callback. */
+static inline fig_status fig_engine_check_caller(const fig_engine *engine) {
+    if (fig_fork_check_is_child(&engine->fork))
+        return fig_fail(FIG_LOST, "engine: this process was forked from the one that opened it, "
+                                  "which alone may use it");
+    if (engine->api->is_calling(engine->dev, engine->stream))
+        return fig_fail(FIG_ORDER, "engine: a callback may not call the engine that called it");
+    return FIG_OK;
+}
+
+/* At the head of every call that works with the device; leave returns `status`. */
+static inline fig_status fig_engine_enter(fig_engine *engine) {
+    FIG_TRY(fig_engine_check_caller(engine));
+    return fig_thread_check_enter(&engine->owner);
+}
+
+static inline fig_status fig_engine_leave(fig_engine *engine, fig_status status) {
+    return fig_thread_check_leave(&engine->owner, status);
 }
 
 /* Notes that `count` more steps were launched. */
@@ -109,8 +133,16 @@ static inline uint32_t fig_engine_next_bucket(fig_engine *engine) {
 
 /* Brings the counter of the engine's own bytes up to date. */
 void fig_engine_count_owned(fig_engine *engine);
-/* fig_engine_prepare from within. */
-fig_status fig_engine_prepare_own(fig_engine *engine);
+/* Takes up what was bound, where that has changed. A staged step belongs to the bindings that it
+ * was staged with, so none may wait for its launch then (FIG_ORDER). */
+fig_status fig_engine_settle(fig_engine *engine);
+/* The same, and makes a bucket's exec ready; index from 0. */
+fig_status fig_engine_prepare_own(fig_engine *engine, uint32_t bucket);
+
+/* The exec that a bucket's steps are launched by; index from 0. */
+static inline uint32_t fig_engine_exec_of(const fig_engine *engine, uint32_t bucket) {
+    return engine->graphs->buckets[bucket].plan.exec;
+}
 
 /* What stage does with a step that was checked and its bucket chosen: FIG_BUSY, or it is staged. */
 fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index);

@@ -13,7 +13,7 @@
 /* A call with more entries goes ahead: a joining sequence, not one that grew by a page. */
 enum { INLINE_LIMIT = 16, HALF_BYTES = FIG_GRAPHS_BULK_BYTES / 2 };
 
-/* Entries taken back wait beside those that came since. */
+/* What waits is new, and then as much as one slot takes, or was carried by a plan of the ring. */
 fig_status fig_page_tables_init(fig_page_tables *tables, fig_binding_table *bindings,
                                 fig_dev_stream *stream, const fig_ring *ring, uint8_t *bulk) {
     const uint32_t slot_limit = fig_graphs_page_limit(bindings->graphs);
@@ -24,13 +24,19 @@ fig_status fig_page_tables_init(fig_page_tables *tables, fig_binding_table *bind
                                 .waiting_limit = slot_limit * (ring->slot_count + 1),
                                 .bulk = bulk};
     tables->waiting = calloc(tables->waiting_limit, sizeof *tables->waiting);
+    tables->carried = calloc((size_t)ring->slot_count * slot_limit + 1, sizeof *tables->carried);
+    tables->carried_counts = calloc(ring->slot_count, sizeof *tables->carried_counts);
     tables->limits = calloc((size_t)bindings->program->tensor_count + 1, sizeof *tables->limits);
-    if (tables->waiting != NULL && tables->limits != NULL) return FIG_OK;
+    if (tables->waiting != NULL && tables->carried != NULL && tables->carried_counts != NULL &&
+        tables->limits != NULL)
+        return FIG_OK;
     return fig_fail(FIG_NOMEM, "engine: %" PRIu32 " entries of page tables", tables->waiting_limit);
 }
 
 void fig_page_tables_finish(fig_page_tables *tables) {
     free(tables->waiting);
+    free(tables->carried);
+    free(tables->carried_counts);
     free(tables->limits);
     *tables = (fig_page_tables){0};
 }
@@ -90,6 +96,55 @@ static fig_status find_table(fig_page_tables *tables, const fig_pages *pages, ui
     return check(tables, pages, t);
 }
 
+/* ---- What plans carry ---------------------------------------------------------------------- */
+
+/* The record of a plan that has a slot. */
+typedef struct page_record {
+    fig_plan_page *pages;
+    uint32_t *count;
+} page_record;
+
+static page_record record_of(const fig_page_tables *tables, uint64_t number) {
+    const uint64_t slot = (number - 1) % tables->ring->slot_count;
+    return (page_record){tables->carried + slot * tables->slot_limit,
+                         tables->carried_counts + slot};
+}
+
+/* `first`, or the oldest plan after it whose slot no later plan has. */
+static uint64_t first_record(const fig_page_tables *tables, uint64_t first) {
+    const fig_ring *ring = tables->ring;
+    const uint64_t oldest = ring->next > ring->slot_count ? ring->next - ring->slot_count : 1;
+    return first > oldest ? first : oldest;
+}
+
+/* 1: a plan from number `first` on carries the entry. */
+static int is_carried(const fig_page_tables *tables, uint64_t address, uint64_t first) {
+    for (uint64_t n = first_record(tables, first); n < tables->ring->next; n++) {
+        const page_record record = record_of(tables, n);
+        for (uint32_t i = 0; i < *record.count; i++)
+            if (record.pages[i].address == address) return 1;
+    }
+    return 0;
+}
+
+/* Where the entries among `pages` lie in the range from `address` on, they get its pages. */
+static void overwrite(fig_plan_page *pages, uint32_t page_count, uint64_t address,
+                      const int32_t *newest, int32_t count) {
+    for (uint32_t i = 0; i < page_count; i++) {
+        const uint64_t entry = (pages[i].address - address) / sizeof *newest;
+        if (pages[i].address >= address && entry < (uint64_t)count) pages[i].page = newest[entry];
+    }
+}
+
+/* A plan that arrives torn must not bring an older page back, so records have the newest. */
+static void overwrite_carried(fig_page_tables *tables, uint64_t address, const int32_t *pages,
+                              int32_t count) {
+    for (uint64_t n = first_record(tables, tables->sound + 1); n < tables->ring->next; n++) {
+        const page_record record = record_of(tables, n);
+        overwrite(record.pages, *record.count, address, pages, count);
+    }
+}
+
 /* ---- Waiting for a plan -------------------------------------------------------------------- */
 
 static fig_plan_page *find_waiting(const fig_page_tables *tables, uint64_t address) {
@@ -102,17 +157,10 @@ static void add_waiting(fig_page_tables *tables, uint64_t address, const int32_t
                         int32_t count) {
     for (int32_t i = 0; i < count; i++, address += sizeof(int32_t)) {
         fig_plan_page *page = find_waiting(tables, address);
+        assert(page != NULL || tables->waiting_count < tables->waiting_limit);
         if (page == NULL) page = &tables->waiting[tables->waiting_count++];
         *page = (fig_plan_page){.address = address, .page = pages[i]};
     }
-}
-
-uint32_t fig_page_tables_carry(fig_page_tables *tables, uint8_t *slot, uint32_t bytes) {
-    const uint32_t count = tables->waiting_count;
-    if (count == 0) return bytes;
-    assert(fig_page_tables_fit(tables));
-    tables->waiting_count = 0;
-    return fig_plan_add_pages(slot, tables->waiting, count);
 }
 
 /* 1: it lies in a table that is bound. */
@@ -126,43 +174,49 @@ static int is_entry(const fig_page_tables *tables, const fig_plan_page *page) {
     return 0;
 }
 
-void fig_page_tables_forget(fig_page_tables *tables) {
+static void drop_what_is_no_entry(const fig_page_tables *tables, fig_plan_page *pages,
+                                  uint32_t *count) {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < tables->waiting_count; i++)
-        if (is_entry(tables, &tables->waiting[i])) tables->waiting[kept++] = tables->waiting[i];
-    tables->waiting_count = kept;
+    for (uint32_t i = 0; i < *count; i++)
+        if (is_entry(tables, &pages[i])) pages[kept++] = pages[i];
+    *count = kept;
 }
 
-/* A newer value that waits already stays. */
-void fig_page_tables_restore(fig_page_tables *tables, const uint8_t *slot) {
-    const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
-    const size_t bytes = head->page_count * sizeof(fig_plan_page);
-    const fig_plan_page *pages = (const void *)(slot + head->bytes - bytes);
-    for (uint32_t i = 0; i < head->page_count; i++) {
-        if (find_waiting(tables, pages[i].address) != NULL || !is_entry(tables, &pages[i]))
-            continue;
-        assert(tables->waiting_count < tables->waiting_limit);
-        tables->waiting[tables->waiting_count++] = pages[i];
-    }
+void fig_page_tables_forget(fig_page_tables *tables) {
+    drop_what_is_no_entry(tables, tables->waiting, &tables->waiting_count);
+    for (uint32_t slot = 0; slot < tables->ring->slot_count; slot++)
+        drop_what_is_no_entry(tables, tables->carried + (size_t)slot * tables->slot_limit,
+                              &tables->carried_counts[slot]);
 }
 
-/* 1: a plan from number `first` on carries the entry. */
-static int is_carried(const fig_page_tables *tables, uint64_t address, uint64_t first) {
-    const fig_ring *ring = tables->ring;
-    for (uint64_t number = first; number < ring->next; number++) {
-        const uint8_t *slot = ring->slots + (number - 1) % ring->slot_count * ring->slot_bytes;
-        const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
-        const size_t bytes = head->page_count * sizeof(fig_plan_page);
-        const fig_plan_page *pages = (const void *)(slot + head->bytes - bytes);
-        for (uint32_t i = 0; i < head->page_count; i++)
-            if (pages[i].address == address) return 1;
-    }
-    return 0;
+static void requeue(fig_page_tables *tables, uint64_t number) {
+    const page_record record = record_of(tables, number);
+    for (uint32_t i = 0; i < *record.count; i++)
+        add_waiting(tables, record.pages[i].address, &record.pages[i].page, 1);
+}
+
+void fig_page_tables_restore(fig_page_tables *tables) {
+    const uint64_t number = tables->ring->next;
+    requeue(tables, number);
+    *record_of(tables, number).count = 0;
+}
+
+/* The device tells how many plans it found torn, not which: all that it may have been wait again.
+ * The plans up to `consumed` are told of in `torn`, which is read after it; see fetch.c. */
+static void requeue_torn(fig_page_tables *tables) {
+    const uint64_t consumed = fig_ring_consumed(tables->ring);
+    const uint64_t torn = fig_ring_torn(tables->ring);
+    if (torn != tables->torn)
+        for (uint64_t n = first_record(tables, tables->sound + 1); n < tables->ring->next; n++)
+            requeue(tables, n);
+    tables->torn = torn;
+    tables->sound = consumed;
 }
 
 fig_status fig_page_tables_flush(fig_page_tables *tables, uint64_t first) {
     const fig_binding_table *bindings = tables->bindings;
     uint32_t kept = 0;
+    requeue_torn(tables);
     for (uint32_t i = 0; i < tables->waiting_count; i++) {
         const fig_plan_page page = tables->waiting[i];
         FIG_TRY(bindings->api->copy_in(bindings->dev, tables->stream,
@@ -174,40 +228,51 @@ fig_status fig_page_tables_flush(fig_page_tables *tables, uint64_t first) {
     return FIG_OK;
 }
 
+/* The slot is claimed, so the plan that had it before is among those whose fate is told. */
+fig_status fig_page_tables_make_fit(fig_page_tables *tables, uint64_t first) {
+    requeue_torn(tables);
+    if (fig_page_tables_fit(tables)) return FIG_OK;
+    FIG_TRY(fig_page_tables_flush(tables, first));
+    if (fig_page_tables_fit(tables)) return FIG_OK;
+    return fig_fail(FIG_BUSY,
+                    "%" PRIu32 " entries of page tables have changed since plans were staged that "
+                    "carry them, a plan carries %" PRIu32 ": launch what is staged first",
+                    tables->waiting_count, tables->slot_limit);
+}
+
+uint32_t fig_page_tables_carry(fig_page_tables *tables, uint8_t *slot, uint32_t bytes) {
+    const uint32_t count = tables->waiting_count;
+    const page_record record = record_of(tables, tables->ring->next);
+    assert(fig_page_tables_fit(tables));
+    *record.count = count;
+    if (count == 0) return bytes;
+    memcpy(record.pages, tables->waiting, count * sizeof *record.pages);
+    tables->waiting_count = 0;
+    return fig_plan_add_pages(slot, record.pages, count);
+}
+
 /* ---- Ahead of plans ------------------------------------------------------------------------ */
 
-/* Memory for `bytes` that the stream has passed: a half is filled while the other may still be read
- * by copies that it has before it. */
-static fig_status take_bulk(fig_page_tables *tables, uint32_t bytes, uint64_t launched,
-                            uint8_t **out) {
+/* Memory for `bytes` that no copy reads any more: a half is filled while copies that the stream has
+ * before it may still read the other. */
+static fig_status take_bulk(fig_page_tables *tables, uint32_t bytes, uint8_t **out) {
     const fig_binding_table *bindings = tables->bindings;
     assert(bytes <= HALF_BYTES);
     if (tables->used + bytes > HALF_BYTES) {
-        tables->busy_until[tables->half] = launched + 1;
+        FIG_TRY(bindings->api->stream_fence(bindings->dev, tables->stream, tables->half));
+        FIG_TRY(bindings->api->stream_pass(bindings->dev, tables->stream, tables->half ^ 1));
         tables->half ^= 1;
         tables->used = 0;
-        /* A launch that ran began behind every copy before it. */
-        if (fig_ring_replays(tables->ring) < tables->busy_until[tables->half])
-            FIG_TRY(bindings->api->stream_wait(bindings->dev, tables->stream, -1));
     }
     *out = tables->bulk + tables->half * HALF_BYTES + tables->used;
     tables->used += (bytes + 15) / 16 * 16;
     return FIG_OK;
 }
 
-/* Entries that wait for a plan and lie in the range get the value that goes ahead. */
-static void outdo_waiting(fig_page_tables *tables, uint64_t address, const int32_t *pages,
-                          int32_t count) {
-    for (uint32_t i = 0; i < tables->waiting_count; i++) {
-        const uint64_t entry = (tables->waiting[i].address - address) / sizeof(int32_t);
-        if (tables->waiting[i].address >= address && entry < (uint64_t)count)
-            tables->waiting[i].page = pages[entry];
-    }
-}
-
-/* What plans carry that are still to be launched would undo it, so of that it also waits. */
-static void outdo_carried(fig_page_tables *tables, uint64_t address, const int32_t *pages,
-                          int32_t count, uint64_t first) {
+/* Of entries that a plan carries which is still to be launched, its older page would come last: the
+ * newest waits, too, and goes with a later plan. */
+static void requeue_carried(fig_page_tables *tables, uint64_t address, const int32_t *pages,
+                            int32_t count, uint64_t first) {
     for (int32_t i = 0; i < count && first < tables->ring->next; i++) {
         const uint64_t entry = address + (uint64_t)i * sizeof *pages;
         if (is_carried(tables, entry, first)) add_waiting(tables, entry, &pages[i], 1);
@@ -215,16 +280,16 @@ static void outdo_carried(fig_page_tables *tables, uint64_t address, const int32
 }
 
 static fig_status send_ahead(fig_page_tables *tables, uint64_t address, const int32_t *pages,
-                             int32_t count, const fig_page_order *order) {
+                             int32_t count, uint64_t first) {
     const fig_binding_table *bindings = tables->bindings;
-    outdo_waiting(tables, address, pages, count);
-    outdo_carried(tables, address, pages, count, order->first);
+    overwrite(tables->waiting, tables->waiting_count, address, pages, count);
+    requeue_carried(tables, address, pages, count, first);
     while (count > 0) {
         const int32_t most = HALF_BYTES / (int32_t)sizeof *pages;
         const int32_t part = count < most ? count : most;
         const size_t bytes = (size_t)part * sizeof *pages;
         uint8_t *from;
-        FIG_TRY(take_bulk(tables, (uint32_t)bytes, order->launched, &from));
+        FIG_TRY(take_bulk(tables, (uint32_t)bytes, &from));
         memcpy(from, pages, bytes);
         FIG_TRY(bindings->api->push(bindings->dev, tables->stream, (void *)(uintptr_t)address, from,
                                     bytes));
@@ -232,36 +297,36 @@ static fig_status send_ahead(fig_page_tables *tables, uint64_t address, const in
         pages += part;
         count -= part;
     }
-    if (order->elsewhere) FIG_TRY(bindings->api->stream_wait(bindings->dev, tables->stream, -1));
     return FIG_OK;
 }
 
 static fig_status set_table(fig_page_tables *tables, const fig_pages *pages, uint32_t t,
-                            const fig_page_order *order, uint64_t *ahead_bytes) {
+                            uint64_t first, uint64_t *ahead_bytes) {
     const fig_bound_place *place = &tables->bindings->tensors[t - 1].place;
     const int64_t entry = pages->sequence * place->strides[0] + pages->first;
     const uint64_t address =
         (uint64_t)(uintptr_t)place->address + (uint64_t)entry * sizeof(int32_t);
+    overwrite_carried(tables, address, pages->pages, pages->count);
     if (pages->count <= INLINE_LIMIT &&
         tables->waiting_count + (uint32_t)pages->count <= tables->slot_limit) {
         add_waiting(tables, address, pages->pages, pages->count);
         return FIG_OK;
     }
     *ahead_bytes += (uint64_t)pages->count * sizeof(int32_t);
-    return send_ahead(tables, address, pages->pages, pages->count, order);
+    return send_ahead(tables, address, pages->pages, pages->count, first);
 }
 
-fig_status fig_page_tables_set(fig_page_tables *tables, const fig_pages *pages,
-                               const fig_page_order *order, uint64_t *ahead_bytes) {
-    const uint32_t first = next_table(tables, pages, 0);
+fig_status fig_page_tables_set(fig_page_tables *tables, const fig_pages *pages, uint64_t first,
+                               uint64_t *ahead_bytes) {
+    const uint32_t table = next_table(tables, pages, 0);
     *ahead_bytes = 0;
-    if (first == 0)
+    if (table == 0)
         return fig_fail(FIG_INVALID, "pages: the program has no page table%s%s",
                         pages->table != NULL ? " called " : "",
                         pages->table != NULL ? pages->table : "");
-    for (uint32_t t = first; t != 0; t = next_table(tables, pages, t))
+    for (uint32_t t = table; t != 0; t = next_table(tables, pages, t))
         FIG_TRY(find_table(tables, pages, t));
-    for (uint32_t t = first; t != 0 && pages->count > 0; t = next_table(tables, pages, t))
-        FIG_TRY(set_table(tables, pages, t, order, ahead_bytes));
+    for (uint32_t t = table; t != 0 && pages->count > 0; t = next_table(tables, pages, t))
+        FIG_TRY(set_table(tables, pages, t, first, ahead_bytes));
     return FIG_OK;
 }

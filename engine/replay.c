@@ -12,28 +12,24 @@
 
 /* ---- Stage --------------------------------------------------------------------------------- */
 
-/* After all that was launched the device forgets what it took ahead and, where that was taken back,
- * the rest of a horizon. */
+/* Enqueues, behind everything launched, a kernel that drops the plan which the device took ahead
+ * and, where the rest of a horizon was taken back, that rest. */
 static fig_status drop(fig_engine *engine) {
     const fig_execs *execs = &engine->execs;
     fig_dev_exec *exec = engine->drop_due == FIG_FETCH_DROP ? execs->drop : execs->forget;
     FIG_TRY(engine->api->exec_launch(engine->dev, exec, engine->stream));
-    /* A graph of the caller's on another stream may fetch before that is done. */
-    if (engine->elsewhere) FIG_TRY(engine->api->stream_wait(engine->dev, engine->stream, -1));
     engine->drop_due = 0;
     return FIG_OK;
 }
 
-/* What is rare: bindings that changed, a plan that was taken back or torn, more pages than a slot
- * takes. */
+/* What is rare: bindings that changed, a plan that was taken back or torn. */
 static fig_status catch_up_on_rare(fig_engine *engine) {
     const uint64_t torn = fig_ring_torn(&engine->ring);
-    if (!fig_execs_ready(&engine->execs)) FIG_TRY(fig_engine_prepare_own(engine));
+    if (!fig_execs_settled(&engine->execs)) FIG_TRY(fig_engine_settle(engine));
     if (engine->drop_due != 0) FIG_TRY(drop(engine));
-    if (torn != engine->torn) engine->held.bucket = -1;
+    if (torn != engine->torn) engine->held.exec = -1;
     engine->torn = torn;
-    if (fig_page_tables_fit(&engine->tables)) return FIG_OK;
-    return fig_page_tables_flush(&engine->tables, engine->running);
+    return FIG_OK;
 }
 
 static void write_slot(fig_engine *engine, const fig_plan_shape *shape, const fig_plan_step *step,
@@ -53,14 +49,19 @@ static void write_slot(fig_engine *engine, const fig_plan_shape *shape, const fi
 }
 
 fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index) {
+    const fig_plan_shape *shape = &engine->graphs->buckets[index].plan;
     uint8_t *slot;
+    if (!fig_execs_ready(&engine->execs, shape->exec))
+        FIG_TRY(fig_execs_prepare(&engine->execs, shape->exec));
     fig_status status = fig_ring_claim(&engine->ring, engine->busy_us, &slot);
+    if (status == FIG_OK) status = fig_page_tables_make_fit(&engine->tables, engine->running);
     if (status == FIG_BUSY) fig_stats_add(&engine->counters.busy, 1);
     FIG_TRY(status);
 
     *fig_engine_plan_of(engine, engine->ring.next) =
-        (fig_engine_plan){(uint32_t)index, engine->staged, engine->staged + step->horizon};
-    write_slot(engine, &engine->graphs->buckets[index].plan, step, slot);
+        (fig_engine_plan){(uint32_t)index, engine->execs.of[shape->exec].exec, engine->staged,
+                          engine->staged + step->horizon};
+    write_slot(engine, shape, step, slot);
     engine->staged += step->horizon;
     fig_stats_set(&engine->counters.staged, engine->staged);
     fig_stats_set(&engine->counters.last_bucket, index + 1);
@@ -80,11 +81,11 @@ static fig_status stage(fig_engine *engine, const fig_step *step) {
 }
 
 fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    FIG_TRY(fig_engine_enter(engine));
     const int64_t begin_ns = fig_clock_ns();
     const fig_status status = stage(engine, step);
     engine->host_ns += fig_clock_ns() - begin_ns;
-    return fig_thread_check_leave(&engine->owner, status);
+    return fig_engine_leave(engine, status);
 }
 
 /* ---- Launch -------------------------------------------------------------------------------- */
@@ -92,7 +93,7 @@ fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
 static fig_status launch(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->launched == engine->staged) return fig_fail(FIG_ORDER, "launch: nothing is staged");
-    fig_dev_exec *exec = engine->execs.buckets[fig_engine_next_bucket(engine)].exec;
+    fig_dev_exec *exec = fig_engine_plan_of(engine, engine->running)->exec;
     FIG_TRY(engine->api->exec_launch(engine->dev, exec, engine->stream));
     fig_engine_pass(engine, 1);
     engine->own_launched = engine->launched;
@@ -110,21 +111,20 @@ static void note_times(fig_engine *engine, int64_t begin_ns) {
 }
 
 fig_status fig_engine_launch(fig_engine *engine) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    FIG_TRY(fig_engine_enter(engine));
     const int64_t begin_ns = fig_clock_ns();
     const fig_status status = launch(engine);
     if (status == FIG_OK) note_times(engine, begin_ns);
-    return fig_thread_check_leave(&engine->owner, status);
+    return fig_engine_leave(engine, status);
 }
 
 /* ---- Take back ----------------------------------------------------------------------------- */
 
-static void unpublish(fig_engine *engine) {
-    const uint8_t *slot = fig_ring_take_back(&engine->ring);
+static void note_unpublished(fig_engine *engine, const uint8_t *slot) {
     const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
     const uint64_t before = engine->ring.next - 1;
     const int64_t last = before > 0 ? (int64_t)fig_engine_plan_of(engine, before)->bucket + 1 : 0;
-    fig_page_tables_restore(&engine->tables, slot);
+    fig_page_tables_restore(&engine->tables);
     fig_stats_add(&engine->counters.uploaded_bytes, -(int64_t)head->bytes);
     fig_stats_set(&engine->counters.last_bucket, last);
 }
@@ -136,27 +136,31 @@ static fig_status take_back(fig_engine *engine) {
         return fig_fail(FIG_ORDER, "take back: nothing is staged");
     fig_engine_plan *plan = fig_engine_plan_of(engine, engine->ring.next - 1);
     const int64_t left = plan->first > engine->launched ? plan->first : engine->launched;
+    const uint8_t *slot = NULL;
+    if (plan->first == left && (slot = fig_ring_take_back(&engine->ring)) == NULL)
+        return fig_fail(FIG_ORDER, "take back: a graph of the caller's has fetched the plan");
     fig_stats_add(&engine->counters.taken_back, engine->staged - left);
     engine->staged = left;
     fig_stats_set(&engine->counters.staged, left);
     plan->end = left;
-    if (plan->first == left) {
-        unpublish(engine);
+    if (slot != NULL) {
+        note_unpublished(engine, slot);
         if (engine->drop_due == 0) engine->drop_due = FIG_FETCH_FORGET;
     } else {
         fig_engine_pass(engine, 0);
         engine->drop_due = FIG_FETCH_DROP;
     }
-    engine->held.bucket = -1;
+    engine->held.exec = -1;
     return FIG_OK;
 }
 
 fig_status fig_engine_take_back(fig_engine *engine) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    fig_status status = take_back(engine);
-    if (status == FIG_OK) status = drop(engine);
-    /* It is taken back all the same, and a device that is full is told before the next stage. */
-    return fig_thread_check_leave(&engine->owner, status == FIG_BUSY ? FIG_OK : status);
+    FIG_TRY(fig_engine_enter(engine));
+    const fig_status status = take_back(engine);
+    /* Where the device refuses the drop the plan is taken back all the same: `drop_due` stays, and
+     * the next stage drops it first or says what is wrong. */
+    if (status == FIG_OK) drop(engine);
+    return fig_engine_leave(engine, status);
 }
 
 /* Where the launch fails nothing is staged by it either, so that a caller who tries again is not a
@@ -173,7 +177,7 @@ static fig_status step_once(fig_engine *engine, const fig_step *step) {
 }
 
 fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
+    FIG_TRY(fig_engine_enter(engine));
     const int64_t begin_ns = fig_clock_ns();
     const fig_status status = step_once(engine, step);
     if (status == FIG_OK) {
@@ -181,7 +185,7 @@ fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
     } else {
         engine->host_ns += fig_clock_ns() - begin_ns;
     }
-    return fig_thread_check_leave(&engine->owner, status);
+    return fig_engine_leave(engine, status);
 }
 
 /* ---- Looking ------------------------------------------------------------------------------- */
@@ -210,11 +214,11 @@ static fig_status poll(fig_engine *engine, fig_progress *progress) {
 }
 
 fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, poll(engine, progress));
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, poll(engine, progress));
 }
 
-void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {
+fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {
     const fig_engine_counters *counters = &engine->counters;
     fig_engine_stats ours = {
         .staged = fig_stats_get(&counters->staged),
@@ -226,13 +230,15 @@ void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats) {
         .uploaded_bytes = fig_stats_get(&counters->uploaded_bytes),
         .page_bytes = fig_stats_get(&counters->page_bytes),
         .prepares = fig_stats_get(&counters->prepares),
-        .patched_launches = fig_stats_get(&counters->patched_launches),
+        .patched_launches = fig_stats_get(&engine->execs.patched_launches),
+        .exec_count = (int32_t)fig_stats_get(&engine->execs.made),
         .last_bucket = (int32_t)fig_stats_get(&counters->last_bucket),
         .workspace_bytes = engine->workspace.bytes,
         .owned_bytes = (uint64_t)fig_stats_get(&counters->owned_bytes),
         .pinned_bytes = engine->pinned.bytes,
     };
+    ours.exec_bytes = (uint64_t)ours.exec_count * fig_memory_exec_bytes(engine->graphs);
     fig_stats_read(&counters->host, &ours.host);
     fig_stats_read(&counters->period, &ours.period);
-    fig_status_give(stats, &ours, sizeof ours, "fig_engine_stats");
+    return fig_status_give(stats, &ours, sizeof ours, "fig_engine_stats");
 }

@@ -61,9 +61,10 @@ static inline void fig_ring_publish(fig_ring *ring, uint8_t *slot, uint32_t byte
 
 /* Unpublishes the newest plan, for which nothing was or will be launched: its slot is claimed next,
  * and no launch finds it there. One that looked ahead may have taken it, which is why the device is
- * to be told too. Returns the slot. Partner: the acquire in kernels/fetch.c. */
+ * to be told too. Returns the slot; NULL: a launch has fetched the plan, or there is none. Partner:
+ * the acquire in kernels/fetch.c. */
 static inline uint8_t *fig_ring_take_back(fig_ring *ring) {
-    assert(ring->next > fig_ring_consumed(ring) + 1);
+    if (ring->next <= fig_ring_consumed(ring) + 1) return NULL;
     ring->next--;
     uint8_t *slot = ring->slots + (ring->next - 1) % ring->slot_count * ring->slot_bytes;
     fig_plan_head *head = (fig_plan_head *)(void *)slot;

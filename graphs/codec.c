@@ -1,8 +1,8 @@
-/* codec.c: graphs to bytes and back.
+/* codec.c: what graphs are made of, to bytes and back.
  *
- * Owns what each section of a file means; leaves their place and hashes to sections.c and the check
- * of a program to fig_program_restore(). Invariant: what is read back is built by the calls that
- * recording and lowering use, so a file cannot hold what they refuse. */
+ * Owns what each section of a file means; leaves their place and hashes to sections.c, the check of
+ * a program to fig_program_restore() and that of buckets to graphs.c. Invariant: what is read back
+ * is built by the calls that recording uses, so a file cannot hold what they refuse. */
 #include "graphs/codec.h"
 
 #include <inttypes.h>
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "graphs/hash.h"
+#include "graphs/sections.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
@@ -61,12 +62,12 @@ static uint32_t used_kernels(const fig_program_view *view) {
     return used;
 }
 
-fig_graphs_maker fig_codec_maker(const fig_program_view *view) {
-    fig_graphs_maker maker;
+fig_codec_maker fig_codec_maker_of(const fig_program_view *view) {
+    fig_codec_maker maker;
     const uint32_t used = used_kernels(view);
     memset(&maker, 0, sizeof maker);
     maker.version = FIG_VERSION;
-    maker.spec_bytes = sizeof(fig_spec);
+    maker.spec_bytes = FIG_FILE_SPEC_BYTES;
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         if (!(used >> op & 1)) continue;
         maker.kernels[op].params_bytes = fig_kernel_table[op].params_bytes;
@@ -76,7 +77,7 @@ fig_graphs_maker fig_codec_maker(const fig_program_view *view) {
 }
 
 /* The program's kernels by op, as the maker had them. Returns how many. */
-static uint32_t list_kernels(const fig_program_view *view, const fig_graphs_maker *maker,
+static uint32_t list_kernels(const fig_program_view *view, const fig_codec_maker *maker,
                              fig_file_kernel kernels[FIG_OP_KERNEL_COUNT]) {
     const uint32_t used = used_kernels(view);
     uint32_t count = 0;
@@ -128,35 +129,35 @@ static void put_spec(contents *c, const fig_spec *spec, uint32_t bytes) {
     put(c, FIG_SECTION_SPEC, c->spec, bytes);
 }
 
-static void put_buckets(contents *c, const fig_graphs *graphs) {
-    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
-        const fig_bucket_shape *shape = &graphs->buckets[i];
+static void put_buckets(contents *c, const fig_codec_parts *parts) {
+    for (uint32_t i = 0; i < parts->bucket_count; i++) {
+        const fig_bucket_shape *shape = &parts->buckets[i];
         c->buckets[i] = (fig_file_bucket){
             .batch = shape->caps.batch,
             .kv = shape->caps.kv,
             .variant = (uint32_t)shape->variant,
         };
     }
-    put(c, FIG_SECTION_BUCK, c->buckets, graphs->bucket_count);
+    put(c, FIG_SECTION_BUCK, c->buckets, parts->bucket_count);
 }
 
-static fig_status contents_init(contents *c, const fig_graphs *graphs) {
-    const fig_program_view *view = fig_program_view_of(graphs->program);
+static fig_status contents_init(contents *c, const fig_codec_parts *parts) {
+    const fig_program_view *view = fig_program_view_of(parts->program);
     memset(c, 0, sizeof *c);
-    c->buckets = calloc(graphs->bucket_count, sizeof *c->buckets);
+    c->buckets = calloc(parts->bucket_count, sizeof *c->buckets);
     if (c->buckets == NULL)
-        return fig_fail(FIG_NOMEM, "codec: %" PRIu32 " buckets", graphs->bucket_count);
-    c->sections.maker = graphs->maker.version;
-    put_machine(c, &graphs->target);
-    put_spec(c, &view->spec, graphs->maker.spec_bytes);
+        return fig_fail(FIG_NOMEM, "codec: %" PRIu32 " buckets", parts->bucket_count);
+    c->sections.maker = parts->maker.version;
+    put_machine(c, &parts->target);
+    put_spec(c, &view->spec, parts->maker.spec_bytes);
     put(c, FIG_SECTION_STRS, view->strings, view->string_bytes);
     put(c, FIG_SECTION_TENS, view->tensors, view->tensor_count);
     put(c, FIG_SECTION_NODE, view->nodes, view->node_count);
     put(c, FIG_SECTION_OPND, view->operands, view->operand_count);
     put(c, FIG_SECTION_ATTR, view->attributes, view->attribute_bytes);
-    put_buckets(c, graphs);
-    put(c, FIG_SECTION_KERN, c->kernels, list_kernels(view, &graphs->maker, c->kernels));
-    put(c, FIG_SECTION_DIGS, graphs->made_digests, graphs->bucket_count);
+    put_buckets(c, parts);
+    put(c, FIG_SECTION_KERN, c->kernels, list_kernels(view, &parts->maker, c->kernels));
+    put(c, FIG_SECTION_DIGS, parts->made_digests, parts->bucket_count);
     put(c, FIG_SECTION_SEGM, view->segments, view->segment_count);
     return FIG_OK;
 }
@@ -165,20 +166,20 @@ static void contents_finish(contents *c) {
     free(c->buckets);
 }
 
-fig_status fig_codec_write(const fig_graphs *graphs, uint8_t **bytes, size_t *count) {
+fig_status fig_codec_write(const fig_codec_parts *parts, uint8_t **bytes, size_t *count) {
     contents c;
     *bytes = NULL;
     *count = 0;
-    FIG_TRY(contents_init(&c, graphs));
+    FIG_TRY(contents_init(&c, parts));
     fig_status status = fig_sections_write(&c.sections, bytes, count);
     contents_finish(&c);
     return status;
 }
 
-fig_status fig_codec_content_id(const fig_graphs *graphs, uint8_t content_id[32]) {
+fig_status fig_codec_content_id(const fig_codec_parts *parts, uint8_t content_id[32]) {
     contents c;
     memset(content_id, 0, 32);
-    FIG_TRY(contents_init(&c, graphs));
+    FIG_TRY(contents_init(&c, parts));
     fig_sections_hash(&c.sections, content_id);
     contents_finish(&c);
     return FIG_OK;
@@ -186,22 +187,21 @@ fig_status fig_codec_content_id(const fig_graphs *graphs, uint8_t content_id[32]
 
 /* ---- Reading */
 
-/* What the sections become on the way to graphs. */
-typedef struct parts {
-    fig_lower_target target;
-    fig_spec spec;
-    fig_program *program;
-    fig_bucket_shape *buckets; /* [item_count of BUCK] */
-    fig_graphs_maker maker;
-    uint32_t changed_kernels; /* bit op: its row in the maker's table was another */
-} parts;
+/* A refusal, with where it arose before its sentence. */
+static fig_status within(const char *where, fig_status status) {
+    return status == FIG_OK ? FIG_OK : fig_fail(status, "%s%s", where, fig_message());
+}
 
-/* What another room refused is a damaged file, or one of a library that knows more; the sentence
- * stays that room's. */
-static fig_status refused(const char *where, fig_status status) {
-    if (status == FIG_OK || status == FIG_NOMEM) return status;
-    return fig_fail(status == FIG_UNSUPPORTED ? FIG_STALE : FIG_FORMAT, "%s%s", where,
-                    fig_message());
+static fig_status refuse_age(uint32_t maker) {
+    return fig_fail(FIG_STALE, "%s" FIG_SECTIONS_STALE, fig_message(), maker, FIG_VERSION);
+}
+
+/* The file's hashes agree, so what is refused is not damage by accident: it is age where the maker
+ * is newer, and else what no recorder could have made. */
+fig_status fig_codec_judge(uint32_t maker, fig_status status) {
+    if (status == FIG_OK || status == FIG_NOMEM || status == FIG_STALE) return status;
+    if (status == FIG_UNSUPPORTED || maker > FIG_VERSION) return refuse_age(maker);
+    return fig_fail(FIG_FORMAT, "%s", fig_message());
 }
 
 /* A name is followed by zeros, so that one machine has one form. */
@@ -225,7 +225,7 @@ static fig_status read_machine(const fig_sections *sections, fig_lower_target *t
                            .sm_count = machine->sm_count,
                            .shared_bytes = machine->shared_bytes};
     memcpy(traits->name, machine->name, sizeof traits->name);
-    FIG_TRY(refused("section ENVR: ", fig_traits_check(traits)));
+    FIG_TRY(within("section ENVR: ", fig_traits_check(traits)));
     return check_name_end(machine);
 }
 
@@ -240,14 +240,14 @@ static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
         return fig_fail(FIG_FORMAT,
                         "section SPEC: size is %" PRIu32 ", the section has %" PRIu32 " bytes",
                         size, raw_bytes);
-    for (size_t i = sizeof *spec; i < raw_bytes; i++) {
+    for (size_t i = FIG_FILE_SPEC_BYTES; i < raw_bytes; i++) {
         if (raw[i] != 0)
             return fig_fail(FIG_STALE,
-                            "section SPEC: byte %zu is set, this library knows %zu bytes; the file "
-                            "was made by version %" PRIu32 ", this library is %d",
-                            i, sizeof *spec, sections->maker, FIG_VERSION);
+                            "section SPEC: byte %zu is set, this library knows %d "
+                            "bytes" FIG_SECTIONS_STALE,
+                            i, FIG_FILE_SPEC_BYTES, sections->maker, FIG_VERSION);
     }
-    FIG_TRY(refused("section SPEC: ", fig_spec_resolve(sections->raw[FIG_SECTION_SPEC], spec)));
+    FIG_TRY(within("section SPEC: ", fig_spec_resolve(sections->raw[FIG_SECTION_SPEC], spec)));
     for (size_t i = sizeof size; i < sizeof *spec && i < raw_bytes; i++) {
         if (raw[i] != resolved[i])
             return fig_fail(FIG_FORMAT,
@@ -257,51 +257,65 @@ static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
 }
 
 /* Caps and order are for fig_graphs_assemble() to check; a variant of a later library is not. */
-static fig_status check_bucket(const fig_file_bucket *bucket, uint32_t i) {
-    if (bucket->variant >= FIG_VARIANT_COUNT)
+static fig_status check_bucket(const fig_file_bucket *bucket, uint32_t i, const fig_traits *traits,
+                               uint32_t maker) {
+    int32_t count;
+    fig_traits_variants(traits, &count);
+    if (bucket->variant >= (uint32_t)count)
         return fig_fail(FIG_STALE,
                         "section BUCK: bucket %" PRIu32 ": variant is %" PRIu32
-                        ", this library has %d",
-                        i, bucket->variant, FIG_VARIANT_COUNT);
+                        ", this library has %" PRId32 FIG_SECTIONS_STALE,
+                        i, bucket->variant, count, maker, FIG_VERSION);
     return FIG_OK;
 }
 
-static fig_status read_buckets(const fig_sections *sections, parts *p) {
+static fig_status read_buckets(const fig_sections *sections, fig_codec_parts *parts) {
     const fig_file_bucket *buckets = sections->raw[FIG_SECTION_BUCK];
     const uint32_t count = sections->item_count[FIG_SECTION_BUCK];
-    p->buckets = calloc(count, sizeof *p->buckets);
-    if (p->buckets == NULL) return fig_fail(FIG_NOMEM, "section BUCK: %" PRIu32 " buckets", count);
     if (sections->item_count[FIG_SECTION_DIGS] != count)
         return fig_fail(FIG_FORMAT, "section DIGS: %" PRIu32 " digests for %" PRIu32 " buckets",
                         sections->item_count[FIG_SECTION_DIGS], count);
+    parts->buckets = calloc(count, sizeof *parts->buckets);
+    parts->made_digests = calloc(count, sizeof *parts->made_digests);
+    if (parts->buckets == NULL || parts->made_digests == NULL)
+        return fig_fail(FIG_NOMEM, "section BUCK: %" PRIu32 " buckets", count);
+    parts->bucket_count = count;
+    memcpy(parts->made_digests, sections->raw[FIG_SECTION_DIGS],
+           count * sizeof *parts->made_digests);
     for (uint32_t i = 0; i < count; i++) {
-        FIG_TRY(check_bucket(&buckets[i], i));
-        p->buckets[i].caps = (fig_bucket){buckets[i].batch, buckets[i].kv};
-        p->buckets[i].variant = (int32_t)buckets[i].variant;
+        FIG_TRY(check_bucket(&buckets[i], i, &parts->target.traits, sections->maker));
+        parts->buckets[i].caps = (fig_bucket){buckets[i].batch, buckets[i].kv};
+        parts->buckets[i].variant = (int32_t)buckets[i].variant;
     }
     return FIG_OK;
 }
 
-/* Before the program is read: an operation that this library lacks is age, not damage. */
-static fig_status check_operations(const fig_sections *sections) {
+/* Before all else: an operation that this library lacks, or has otherwise, is age and no damage. */
+static fig_status read_operations(const fig_sections *sections, fig_codec_parts *parts) {
     const fig_file_kernel *kernels = sections->raw[FIG_SECTION_KERN];
     for (uint32_t i = 0; i < sections->item_count[FIG_SECTION_KERN]; i++) {
         const fig_file_kernel *kernel = &kernels[i];
-        const char *known = NULL;
-        if (kernel->op < FIG_OP_KERNEL_COUNT) known = fig_kernel_table[kernel->op].name;
-        if (known == NULL || strncmp(kernel->name, known, sizeof kernel->name) != 0)
+        const fig_kernel *known = NULL;
+        uint8_t abi[32];
+        if (kernel->op < FIG_OP_KERNEL_COUNT) known = &fig_kernel_table[kernel->op];
+        if (known == NULL || strncmp(kernel->name, known->name, sizeof kernel->name) != 0)
             return fig_fail(FIG_STALE,
-                            "section KERN: operation %" PRIu32 " is \"%.*s\", which this library "
-                            "lacks; the file was made by version %" PRIu32 ", this library is %d",
+                            "section KERN: operation %" PRIu32
+                            " is \"%.*s\", which this library lacks" FIG_SECTIONS_STALE,
                             kernel->op, (int)sizeof kernel->name, kernel->name, sections->maker,
                             FIG_VERSION);
+        hash_kernel(known, abi);
+        if (kernel->params_bytes != known->params_bytes ||
+            memcmp(kernel->abi, abi, sizeof abi) != 0)
+            parts->changed_kernels |= UINT32_C(1) << kernel->op;
     }
     return FIG_OK;
 }
 
-static fig_status read_program(const fig_sections *sections, parts *p) {
+static fig_status read_program(const fig_sections *sections, const fig_spec *spec,
+                               fig_codec_parts *parts) {
     const fig_program_view view = {
-        .spec = p->spec,
+        .spec = *spec,
         .tensors = sections->raw[FIG_SECTION_TENS],
         .nodes = sections->raw[FIG_SECTION_NODE],
         .operands = sections->raw[FIG_SECTION_OPND],
@@ -315,70 +329,61 @@ static fig_status read_program(const fig_sections *sections, parts *p) {
         .string_bytes = sections->item_count[FIG_SECTION_STRS],
         .segment_count = sections->item_count[FIG_SECTION_SEGM],
     };
-    return refused("", fig_program_restore(&p->program, &view));
+    const fig_status status = fig_program_restore(&parts->program, &view);
+    /* Its maker had other operations, and may have demanded other things of them. */
+    if (status == FIG_FORMAT && parts->changed_kernels != 0) return refuse_age(sections->maker);
+    return status;
 }
 
-/* The list must be what the program uses; a row of the table that has changed since is noted. */
-static fig_status read_kernels(const fig_sections *sections, parts *p) {
+/* The list must be what the program uses. */
+static fig_status read_kernels(const fig_sections *sections, fig_codec_parts *parts) {
     fig_file_kernel ours[FIG_OP_KERNEL_COUNT];
     const fig_file_kernel *theirs = sections->raw[FIG_SECTION_KERN];
     const uint32_t their_count = sections->item_count[FIG_SECTION_KERN];
-    const fig_program_view *view = fig_program_view_of(p->program);
-    const fig_graphs_maker maker = fig_codec_maker(view);
+    const fig_program_view *view = fig_program_view_of(parts->program);
+    const fig_codec_maker maker = fig_codec_maker_of(view);
     const uint32_t count = list_kernels(view, &maker, ours);
-    p->maker.version = sections->maker;
-    p->maker.spec_bytes = sections->item_count[FIG_SECTION_SPEC];
     if (their_count != count)
         return fig_fail(FIG_FORMAT, "section KERN: %" PRIu32 " kernels, the program uses %" PRIu32,
                         their_count, count);
     for (uint32_t i = 0; i < count; i++) {
-        /* The name is that of the op, or check_operations() would have refused it. */
+        /* The name is that of the op, or read_operations() would have refused it. */
         if (memcmp(theirs[i].name, ours[i].name, sizeof ours[i].name) != 0)
             return fig_fail(FIG_FORMAT,
                             "section KERN: kernel %" PRIu32 " is operation %" PRIu32
                             ", the program uses %" PRIu32 " there",
                             i, theirs[i].op, ours[i].op);
-        if (theirs[i].params_bytes != ours[i].params_bytes ||
-            memcmp(theirs[i].abi, ours[i].abi, sizeof ours[i].abi) != 0)
-            p->changed_kernels |= UINT32_C(1) << ours[i].op;
-        p->maker.kernels[ours[i].op].params_bytes = theirs[i].params_bytes;
-        memcpy(p->maker.kernels[ours[i].op].abi, theirs[i].abi, sizeof theirs[i].abi);
+        parts->maker.kernels[ours[i].op].params_bytes = theirs[i].params_bytes;
+        memcpy(parts->maker.kernels[ours[i].op].abi, theirs[i].abi, sizeof theirs[i].abi);
     }
     return FIG_OK;
 }
 
-static fig_status read_parts(const fig_sections *sections, parts *p) {
-    FIG_TRY(read_machine(sections, &p->target));
-    FIG_TRY(read_spec(sections, &p->spec));
-    FIG_TRY(read_buckets(sections, p));
-    FIG_TRY(check_operations(sections));
-    FIG_TRY(read_program(sections, p));
-    return read_kernels(sections, p);
+static fig_status read_parts(const fig_sections *sections, fig_codec_parts *parts) {
+    fig_spec spec;
+    FIG_TRY(read_operations(sections, parts));
+    FIG_TRY(read_machine(sections, &parts->target));
+    FIG_TRY(read_spec(sections, &spec));
+    FIG_TRY(read_buckets(sections, parts));
+    FIG_TRY(read_program(sections, &spec, parts));
+    return read_kernels(sections, parts);
 }
 
-static fig_status assemble(const fig_sections *sections, const parts *p, fig_graphs **graphs) {
-    const fig_graphs_parts made = {
-        .program = p->program,
-        .target = &p->target,
-        .buckets = p->buckets,
-        .bucket_count = sections->item_count[FIG_SECTION_BUCK],
-        .maker = &p->maker,
-        .made_digests = sections->raw[FIG_SECTION_DIGS],
-    };
-    FIG_TRY(refused("", fig_graphs_assemble(graphs, &made)));
-    (*graphs)->changed_kernels = p->changed_kernels;
-    return FIG_OK;
-}
-
-fig_status fig_codec_read(fig_graphs **graphs, const uint8_t *bytes, size_t count) {
+fig_status fig_codec_read(fig_codec_parts *parts, const uint8_t *bytes, size_t count) {
     fig_sections sections;
-    parts p = {0};
-    *graphs = NULL;
+    memset(parts, 0, sizeof *parts);
     FIG_TRY(fig_sections_read(&sections, bytes, count));
-    fig_status status = read_parts(&sections, &p);
-    if (status == FIG_OK) status = assemble(&sections, &p, graphs);
-    fig_program_destroy(p.program);
-    free(p.buckets);
+    parts->maker.version = sections.maker;
+    parts->maker.spec_bytes = sections.item_count[FIG_SECTION_SPEC];
+    const fig_status status = fig_codec_judge(sections.maker, read_parts(&sections, parts));
+    if (status != FIG_OK) fig_codec_finish(parts);
     fig_sections_finish(&sections);
     return status;
+}
+
+void fig_codec_finish(fig_codec_parts *parts) {
+    fig_program_destroy(parts->program);
+    free(parts->buckets);
+    free(parts->made_digests);
+    memset(parts, 0, sizeof *parts);
 }

@@ -30,29 +30,32 @@ typedef struct family {
     int logits;   /* 1: has query_pre_attn_scalar and attn_logit_softcapping */
     int qk_norm;  /* 1: norms each head of q and k, with rms_norm_eps */
     int head_dim; /* 1: must be given; else it may follow from hidden_size */
+    int kv_heads; /* 1: must be given: absent it would be a number of the family's code */
     float theta;  /* where the file says none; 0: it must */
 } family;
 
 /* The first llamas were published before rope_theta was a field. */
 static const family families[] = {
     {.model_type = "llama", .activation = "hidden_act", .sliding = NO_LAYERS, .theta = 10000.0f},
-    {.model_type = "mistral", .activation = "hidden_act", .sliding = ALL_LAYERS},
-    {.model_type = "qwen2", .activation = "hidden_act", .sliding = UPPER_LAYERS},
+    {.model_type = "mistral", .activation = "hidden_act", .sliding = ALL_LAYERS, .kv_heads = 1},
+    {.model_type = "qwen2", .activation = "hidden_act", .sliding = UPPER_LAYERS, .kv_heads = 1},
     {.model_type = "qwen3",
      .activation = "hidden_act",
      .sliding = UPPER_LAYERS,
      .qk_norm = 1,
-     .head_dim = 1},
+     .head_dim = 1,
+     .kv_heads = 1},
     {.model_type = "gemma2",
      .activation = "hidden_activation",
      .sliding = EVEN_LAYERS,
      .logits = 1,
-     .head_dim = 1},
+     .head_dim = 1,
+     .kv_heads = 1},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 
-/* What a config may ask of the step that this library does not do. null, false and, for a factor, 1
- * ask for nothing. Biases, other norms, embeddings and the last logits are the caller's work. */
+/* What a config may ask of the step that this library does not do. null, false and 0 ask for
+ * nothing. Biases, other norms, embeddings and the last logits are the caller's work. */
 static const char *const lacking[] = {
     "attention_chunk_size",
     "no_rope_layers",
@@ -65,6 +68,17 @@ static const char *const lacking[] = {
     "alibi",
     "attention_sinks",
     "v_head_dim",
+    "clip_qkv",
+    "num_kv_shared_layers",
+    "attn_output_gate",
+    "is_encoder_decoder",
+    "add_cross_attention",
+    "cross_attention_layers",
+    "scale_attn_by_inverse_layer_idx",
+    "attn_temperature_tuning",
+    "sliding_window_pattern",
+    "no_rope_layer_interval",
+    "kv_lora_rank",
 };
 static const char *const logit_fields[] = {"query_pre_attn_scalar", "attn_logit_softcapping"};
 enum {
@@ -79,13 +93,15 @@ static const fig_document_range width_range = {1, FIG_WIDTH_LIMIT}, any_count = 
 static fig_status refuse_asked(const fig_document *config, const char *field) {
     const json_t *value = fig_document_find(config, field);
     if (value == NULL || json_is_false(value)) return FIG_OK;
+    if (json_is_number(value) && json_number_value(value) == 0.0) return FIG_OK;
     return fig_document_refuse(config, field, FIG_UNSUPPORTED, "which this library does not do");
 }
 
 static fig_status refuse_of_family(const fig_document *config, const family *model,
                                    const char *field) {
     char wrong[FIG_DOCUMENT_TEXT];
-    snprintf(wrong, sizeof wrong, "which model_type %s does not have here", model->model_type);
+    snprintf(wrong, sizeof wrong, "which this library does not do for model_type %s",
+             model->model_type);
     return fig_document_refuse(config, field, FIG_UNSUPPORTED, wrong);
 }
 
@@ -171,7 +187,8 @@ static fig_status read_rope_object(const fig_document *from, rope_fields *read) 
         if (json_is_null(value) || is_listed(shared_parameters, name) ||
             is_listed(type->parameters, name))
             continue;
-        snprintf(wrong, sizeof wrong, "which rope type %s does not have here", type->name);
+        snprintf(wrong, sizeof wrong, "which this library does not do for rope type %s",
+                 type->name);
         return fig_document_refuse(from, name, FIG_UNSUPPORTED, wrong);
     }
     FIG_TRY(fig_document_read_real(from, "rope_theta", &rope->theta));
@@ -312,7 +329,8 @@ static fig_status read_window_layers(const fig_document *config, const family *m
 static fig_status read_heads(const fig_document *config, const family *model, fig_spec *spec) {
     int32_t hidden_size = 0;
     FIG_TRY(fig_document_need_integer(config, "num_attention_heads", head_range, &spec->q_heads));
-    spec->kv_heads = spec->q_heads;
+    spec->kv_heads = spec->q_heads; /* null says so, too */
+    if (model->kv_heads) FIG_TRY(fig_document_need(config, "num_key_value_heads"));
     FIG_TRY(fig_document_read_integer(config, "num_key_value_heads", head_range, &spec->kv_heads));
     if (model->head_dim || fig_document_find(config, "head_dim") != NULL)
         return fig_document_need_integer(config, "head_dim", width_range, &spec->head_dim);

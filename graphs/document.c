@@ -4,52 +4,24 @@
  * told from one of the text. Invariant: an out is set only where FIG_OK is returned. */
 #include "graphs/document.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "graphs/file.h"
 #include "planner/status.h"
 
 /* ---- The file */
 
-static fig_status read_bytes(const char *path, char **bytes, size_t *count) {
-    *bytes = NULL;
-    *count = 0;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) return fig_fail(FIG_IO, "%s: open: %s", path, strerror(errno));
-    char *held = malloc(FIG_DOCUMENT_BYTES_LIMIT + 1);
-    if (held == NULL) {
-        fclose(file);
-        return fig_fail(FIG_NOMEM, "%s: %d bytes", path, FIG_DOCUMENT_BYTES_LIMIT + 1);
-    }
-    const size_t length = fread(held, 1, FIG_DOCUMENT_BYTES_LIMIT + 1, file);
-    fig_status status = FIG_OK;
-    if (ferror(file)) {
-        status = fig_fail(FIG_IO, "%s: read: %s", path, strerror(errno));
-    } else if (length > FIG_DOCUMENT_BYTES_LIMIT) {
-        status = fig_fail(FIG_TOO_LARGE, "%s: the file has more than %d bytes", path,
-                          FIG_DOCUMENT_BYTES_LIMIT);
-    }
-    fclose(file);
-    if (status != FIG_OK) {
-        free(held);
-        return status;
-    }
-    *bytes = held;
-    *count = length;
-    return FIG_OK;
-}
-
 fig_status fig_document_open(fig_document *document, const char *path) {
-    char *bytes;
+    uint8_t *bytes;
     size_t count;
     json_error_t error;
     *document = (fig_document){.path = path};
-    FIG_TRY(read_bytes(path, &bytes, &count));
-    json_t *value = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &error);
+    FIG_TRY(fig_file_read(path, FIG_DOCUMENT_BYTES_LIMIT, &bytes, &count));
+    json_t *value = json_loadb((const char *)bytes, count, JSON_REJECT_DUPLICATES, &error);
     free(bytes);
     if (value == NULL && json_error_code(&error) == json_error_out_of_memory)
         return fig_fail(FIG_NOMEM, "%s: its JSON", path);

@@ -1,9 +1,8 @@
 /* graphs.c: a program lowered for each bucket, and what may be asked of it.
  *
- * Leaves bytes to codec.c, files to file.c, printing to inspect.c, and what a step would do to
- * plan_report.c. Invariant: graphs made here
- * and graphs read from a file come from one function, so a file holds nothing that lowering would
- * not make. */
+ * Leaves bytes to codec.c, files to file.c, printing to inspect_print.c, and what a step would do
+ * to plan_report.c. Invariant: graphs made here and graphs read from a file come from one function,
+ * so a file holds nothing that lowering would not make. */
 #include "graphs/graphs.h"
 
 #include <assert.h>
@@ -11,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/codec.h"
 #include "graphs/file.h"
+#include "graphs/sections.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
@@ -24,7 +23,7 @@ static int order_shapes(const fig_bucket_shape *a, const fig_bucket_shape *b) {
     return (a->variant > b->variant) - (a->variant < b->variant);
 }
 
-static fig_status check_parts(const fig_graphs_parts *parts) {
+static fig_status check_parts(const fig_codec_parts *parts) {
     const uint32_t count = parts->bucket_count;
     if (count < 1 || count > FIG_BUCKET_LIMIT)
         return fig_fail(FIG_INVALID, "graphs: %u buckets, limits 1 to %d", count, FIG_BUCKET_LIMIT);
@@ -36,43 +35,80 @@ static fig_status check_parts(const fig_graphs_parts *parts) {
                             " does not come after the one before",
                             i, shape->caps.batch, shape->caps.kv, shape->variant);
     }
-    if (parts->target->deterministic != 0 && parts->target->deterministic != 1)
+    if (parts->target.deterministic != 0 && parts->target.deterministic != 1)
         return fig_fail(FIG_INVALID, "graphs: deterministic is %" PRId32 ", it must be 0 or 1",
-                        parts->target->deterministic);
-    return fig_traits_check(&parts->target->traits);
+                        parts->target.deterministic);
+    return fig_traits_check(&parts->target.traits);
 }
 
-static fig_status make_shapes(fig_graphs *graphs, const fig_bucket_shape *given) {
+fig_lower_source fig_graphs_source(const fig_graphs *graphs) {
+    return (fig_lower_source){.view = fig_program_view_of(graphs->program),
+                              .order = &graphs->order,
+                              .workspace = &graphs->workspace};
+}
+
+/* The exec whose buckets need the same launches as bucket `index`; exec_count: none so far. Buckets
+ * are sorted by batch, and those of different batches never share one. */
+static uint32_t find_alike(const fig_graphs *graphs, uint32_t index) {
+    const fig_bucket_shape *own = &graphs->buckets[index];
+    for (uint32_t exec = graphs->exec_count; exec > 0; exec--) {
+        const fig_bucket_shape *other = &graphs->buckets[graphs->exec_buckets[exec - 1]];
+        if (other->caps.batch != own->caps.batch) break;
+        if (fig_lower_alike(other, own)) return exec - 1;
+    }
+    return graphs->exec_count;
+}
+
+/* Numbers the execs by their first buckets. */
+static fig_status share_execs(fig_graphs *graphs) {
+    graphs->exec_buckets = calloc(graphs->bucket_count, sizeof *graphs->exec_buckets);
+    if (graphs->exec_buckets == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: %u execs", graphs->bucket_count);
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        const uint32_t exec = find_alike(graphs, i);
+        if (exec == graphs->exec_count) graphs->exec_count++;
+        graphs->exec_buckets[exec] = i;
+        graphs->buckets[i].plan.exec = exec;
+    }
+    return FIG_OK;
+}
+
+static fig_status make_shapes(fig_graphs *graphs) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     const uint64_t launches = (uint64_t)graphs->bucket_count * (view->node_count + 1);
     if (launches > FIG_LAUNCH_LIMIT)
         return fig_fail(FIG_TOO_LARGE, "graphs: %u buckets of %u launches, limit %d in all",
                         graphs->bucket_count, view->node_count + 1, FIG_LAUNCH_LIMIT);
-    graphs->buckets = calloc(graphs->bucket_count, sizeof *graphs->buckets);
-    graphs->digests = calloc(graphs->bucket_count, sizeof *graphs->digests);
-    graphs->made_digests = calloc(graphs->bucket_count, sizeof *graphs->made_digests);
-    if (graphs->buckets == NULL || graphs->digests == NULL || graphs->made_digests == NULL)
-        return fig_fail(FIG_NOMEM, "graphs: %u buckets of %zu bytes", graphs->bucket_count,
-                        sizeof *graphs->buckets);
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         fig_bucket_shape *shape = &graphs->buckets[i];
-        *shape = given[i];
-        FIG_TRY(fig_lower_shape(view, &graphs->target, i, shape));
+        FIG_TRY(fig_lower_shape(view, &graphs->target, 0, shape));
         if (shape->plan.layout.bytes > graphs->plan_bytes)
             graphs->plan_bytes = shape->plan.layout.bytes;
     }
+    FIG_TRY(share_execs(graphs));
+    FIG_TRY(fig_lower_order_init(&graphs->order, view));
     return fig_workspace_init(&graphs->workspace, view, graphs->buckets, graphs->bucket_count);
 }
 
-static fig_status make_digests(fig_graphs *graphs, const uint64_t *made_digests) {
-    const fig_program_view *view = fig_program_view_of(graphs->program);
+static fig_status make_digests(fig_graphs *graphs) {
+    const size_t bytes = graphs->bucket_count * sizeof *graphs->digests;
+    const fig_lower_source source = fig_graphs_source(graphs);
     fig_lowered lowered;
-    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
-        FIG_TRY(fig_lower_bucket(view, &graphs->workspace, &graphs->buckets[i], &lowered));
-        graphs->digests[i] = fig_lower_digest(&lowered);
-        graphs->made_digests[i] = made_digests == NULL ? graphs->digests[i] : made_digests[i];
+    graphs->digests = malloc(bytes);
+    if (graphs->digests == NULL) return fig_fail(FIG_NOMEM, "graphs: %zu bytes of digests", bytes);
+    for (uint32_t exec = 0; exec < graphs->exec_count; exec++) {
+        const uint32_t last = graphs->exec_buckets[exec];
+        FIG_TRY(fig_lower_bucket(&source, &graphs->buckets[last], &lowered));
+        graphs->digests[last] = fig_lower_digest(&lowered);
         fig_lower_finish(&lowered);
     }
+    for (uint32_t i = 0; i < graphs->bucket_count; i++)
+        graphs->digests[i] = graphs->digests[graphs->exec_buckets[graphs->buckets[i].plan.exec]];
+    if (graphs->made_digests != NULL) return FIG_OK;
+    graphs->made_digests = malloc(bytes);
+    if (graphs->made_digests == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: %zu bytes of digests", bytes);
+    memcpy(graphs->made_digests, graphs->digests, bytes);
     return FIG_OK;
 }
 
@@ -86,25 +122,46 @@ static fig_traits copy_traits(const fig_traits *given) {
     return traits;
 }
 
-fig_status fig_graphs_assemble(fig_graphs **out, const fig_graphs_parts *parts) {
-    fig_status status;
+static fig_codec_parts parts_of(const fig_graphs *graphs) {
+    return (fig_codec_parts){.program = graphs->program,
+                             .target = graphs->target,
+                             .buckets = graphs->buckets,
+                             .made_digests = graphs->made_digests,
+                             .bucket_count = graphs->bucket_count,
+                             .maker = graphs->maker,
+                             .changed_kernels = graphs->changed_kernels};
+}
+
+static fig_status derive(fig_graphs *graphs) {
+    FIG_TRY(make_shapes(graphs));
+    FIG_TRY(make_digests(graphs));
+    const fig_codec_parts parts = parts_of(graphs);
+    return fig_codec_content_id(&parts, graphs->content_id);
+}
+
+fig_status fig_graphs_assemble(fig_graphs **out, fig_codec_parts *parts) {
+    fig_status status = check_parts(parts);
+    fig_graphs *graphs = status == FIG_OK ? calloc(1, sizeof *graphs) : NULL;
     *out = NULL;
-    FIG_TRY(check_parts(parts));
-    fig_graphs *graphs = calloc(1, sizeof *graphs);
-    if (graphs == NULL) return fig_fail(FIG_NOMEM, "graphs: %zu bytes", sizeof *graphs);
-    graphs->target.traits = copy_traits(&parts->target->traits);
-    graphs->target.deterministic = parts->target->deterministic;
+    if (graphs == NULL) {
+        fig_codec_finish(parts);
+        return status != FIG_OK ? status : fig_fail(FIG_NOMEM, "graphs: %zu bytes", sizeof *graphs);
+    }
+    graphs->program = parts->program;
+    graphs->target = (fig_lower_target){.traits = copy_traits(&parts->target.traits),
+                                        .deterministic = parts->target.deterministic};
+    graphs->buckets = parts->buckets;
+    graphs->made_digests = parts->made_digests;
     graphs->bucket_count = parts->bucket_count;
-    if ((status = fig_program_clone(&graphs->program, parts->program)) != FIG_OK) goto fail;
-    graphs->maker = parts->maker != NULL ? *parts->maker
-                                         : fig_codec_maker(fig_program_view_of(graphs->program));
-    if ((status = make_shapes(graphs, parts->buckets)) != FIG_OK) goto fail;
-    if ((status = make_digests(graphs, parts->made_digests)) != FIG_OK) goto fail;
-    if ((status = fig_codec_content_id(graphs, graphs->content_id)) != FIG_OK) goto fail;
-    *out = graphs;
-    return FIG_OK;
-fail:
-    fig_graphs_destroy(graphs);
+    graphs->maker = parts->maker;
+    graphs->changed_kernels = parts->changed_kernels;
+    memset(parts, 0, sizeof *parts);
+    status = derive(graphs);
+    if (status == FIG_OK) {
+        *out = graphs;
+    } else {
+        fig_graphs_destroy(graphs);
+    }
     return status;
 }
 
@@ -138,8 +195,9 @@ static fig_status take_buckets(const fig_spec *spec, const fig_lower_options *op
 static fig_status multiply_buckets(const fig_program_view *view, const fig_lower_target *target,
                                    const fig_bucket *buckets, int32_t count,
                                    fig_bucket_shape **shapes, uint32_t *shape_count) {
-    int32_t variants[FIG_VARIANT_COUNT], variant_count = 0;
-    for (int32_t variant = 0; variant < FIG_VARIANT_COUNT; variant++) {
+    int32_t variants[FIG_VARIANT_LIMIT], variant_count = 0, candidate_count;
+    fig_traits_variants(&target->traits, &candidate_count);
+    for (int32_t variant = 0; variant < candidate_count; variant++) {
         if (fig_lower_variant_serves(view, target, variant)) variants[variant_count++] = variant;
     }
     const uint32_t limit = (uint32_t)count * (uint32_t)variant_count;
@@ -158,32 +216,39 @@ static fig_status multiply_buckets(const fig_program_view *view, const fig_lower
 }
 
 static fig_status take_traits(const fig_traits *given, fig_traits *traits) {
+    traits->size = sizeof *traits;
     if (given == NULL) return fig_traits_named(traits, "host");
     return fig_status_take_options(traits, sizeof *traits, given, "fig_traits");
+}
+
+/* What graphs of a finished program are made of; ended by the caller, of a failure too. */
+static fig_status make_parts(const fig_program *program, const fig_lower_options *options,
+                             fig_codec_parts *parts) {
+    const fig_program_view *view = fig_program_view_of(program);
+    fig_bucket *buckets = NULL;
+    int32_t count = 0;
+    FIG_TRY(take_traits(options->traits, &parts->target.traits));
+    parts->target.deterministic = options->deterministic;
+    parts->maker = fig_codec_maker_of(view);
+    fig_status status = take_buckets(&view->spec, options, &buckets, &count);
+    if (status == FIG_OK)
+        status = multiply_buckets(view, &parts->target, buckets, count, &parts->buckets,
+                                  &parts->bucket_count);
+    free(buckets);
+    FIG_TRY(status);
+    return fig_program_clone(&parts->program, program);
 }
 
 fig_status fig_graphs_lower(fig_graphs **graphs, const fig_program *program,
                             const fig_lower_options *options) {
     fig_lower_options ours;
-    fig_lower_target target;
-    fig_bucket *buckets = NULL;
-    fig_bucket_shape *shapes = NULL;
-    uint32_t shape_count = 0;
-    int32_t count = 0;
+    fig_codec_parts parts = {0};
     *graphs = NULL;
     FIG_TRY(fig_program_ready(program));
-    const fig_program_view *view = fig_program_view_of(program);
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_lower_options"));
-    FIG_TRY(take_traits(ours.traits, &target.traits));
-    target.deterministic = ours.deterministic;
-    fig_status status = take_buckets(&view->spec, &ours, &buckets, &count);
-    if (status == FIG_OK)
-        status = multiply_buckets(view, &target, buckets, count, &shapes, &shape_count);
-    const fig_graphs_parts parts = {
-        .program = program, .target = &target, .buckets = shapes, .bucket_count = shape_count};
-    if (status == FIG_OK) status = fig_graphs_assemble(graphs, &parts);
-    free(buckets);
-    free(shapes);
+    const fig_status status = make_parts(program, &ours, &parts);
+    if (status == FIG_OK) return fig_graphs_assemble(graphs, &parts);
+    fig_codec_finish(&parts);
     return status;
 }
 
@@ -191,6 +256,8 @@ void fig_graphs_destroy(fig_graphs *graphs) {
     if (graphs == NULL) return;
     fig_program_destroy(graphs->program);
     fig_workspace_finish(&graphs->workspace);
+    fig_lower_order_finish(&graphs->order);
+    free(graphs->exec_buckets);
     free(graphs->buckets);
     free(graphs->digests);
     free(graphs->made_digests);
@@ -208,12 +275,17 @@ uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs) {
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
+fig_status fig_graphs_write(const fig_graphs *graphs, uint8_t **bytes, size_t *count) {
+    const fig_codec_parts parts = parts_of(graphs);
+    return fig_codec_write(&parts, bytes, count);
+}
+
 fig_status fig_graphs_save(const fig_graphs *graphs, const char *path) {
     uint8_t *bytes;
     size_t count;
     if (graphs == NULL || path == NULL)
         return fig_fail(FIG_INVALID, "save: %s is NULL", graphs == NULL ? "graphs" : "path");
-    FIG_TRY(fig_codec_write(graphs, &bytes, &count));
+    FIG_TRY(fig_graphs_write(graphs, &bytes, &count));
     const fig_status status = fig_file_write(path, bytes, count);
     free(bytes);
     return status;
@@ -224,21 +296,26 @@ fig_status fig_graphs_load(fig_graphs **graphs, const char *path) {
     size_t count;
     *graphs = NULL;
     if (path == NULL) return fig_fail(FIG_INVALID, "load: path is NULL");
-    FIG_TRY(fig_file_read(path, FIG_FILE_BYTES_LIMIT, &bytes, &count));
-    const fig_status status = fig_graphs_parse(graphs, bytes, count);
+    fig_status status = fig_file_read(path, FIG_FILE_BYTES_LIMIT, &bytes, &count);
+    if (status == FIG_TOO_LARGE) return fig_status_relay(FIG_FORMAT, fig_message());
+    FIG_TRY(status);
+    status = fig_graphs_parse(graphs, bytes, count);
     free(bytes);
     return status == FIG_OK ? FIG_OK : fig_fail(status, "%s: %s", path, fig_message());
 }
 
 fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count) {
+    fig_codec_parts parts;
     *graphs = NULL;
     if (bytes == NULL && count > 0) return fig_fail(FIG_INVALID, "parse: bytes is NULL");
-    return fig_codec_read(graphs, bytes, count);
+    FIG_TRY(fig_codec_read(&parts, bytes, count));
+    const uint32_t maker = parts.maker.version;
+    return fig_codec_judge(maker, fig_graphs_assemble(graphs, &parts));
 }
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
+fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     fig_graphs_info ours = {.spec = &view->spec,
                             .traits = &graphs->target.traits,
@@ -252,7 +329,7 @@ void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info) {
         const uint8_t byte = graphs->content_id[i / 2];
         ours.content_id[i] = "0123456789abcdef"[i % 2 == 0 ? byte >> 4 : byte & 15];
     }
-    fig_status_give(info, &ours, sizeof ours, "fig_graphs_info");
+    return fig_status_give(info, &ours, sizeof ours, "fig_graphs_info");
 }
 
 static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_bucket_info *info) {
@@ -271,7 +348,7 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_buck
     info->plan_bytes = shape->plan.layout.bytes;
     info->workspace_bytes = workspace.bytes;
     if (classes.count > 0) {
-        info->heads = fig_split_classes_heads(&classes.of[0], shape->variant);
+        info->heads = shape->variants[0].heads;
         info->tile_tokens = shape->plan.splits[0].tile_tokens;
         info->workers = shape->plan.splits[0].workers;
     }

@@ -1,14 +1,10 @@
-/* inspect.c: the public call that prints graphs, and the vocabulary of both its formats.
+/* inspect.c: what text and JSON have in common when graphs are shown: names for numbers, where a
+ * param comes from, and what is shown once.
  *
- * Leaves words and layout to inspect_text.c and inspect_json.c. Invariant: nothing is written
- * before all that could fail has been done. */
+ * Invariant: nothing here writes; it is read by inspect_text.c and inspect_json.c alike. */
 #include "graphs/inspect.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "planner/status.h"
 
 enum { PERIOD_LIMIT = 8 }; /* layers that take turns: gemma-3's do in sixes */
 
@@ -76,6 +72,13 @@ const char *fig_inspect_activation(uint32_t activation) {
 
 const char *fig_inspect_layout(uint32_t layout) {
     return layout == FIG_HND ? "hnd" : "nhd";
+}
+
+const char *fig_inspect_value_name(const fig_field *field, const uint8_t *bytes) {
+    if (field->type != FIG_TYPE_I32) return NULL;
+    const uint32_t value = (uint32_t)fig_inspect_i32(bytes);
+    if (field->kind == FIG_FIELD_DTYPE) return fig_inspect_dtype(value);
+    return strcmp(field->name, "activation") == 0 ? fig_inspect_activation(value) : NULL;
 }
 
 const char *fig_inspect_symbol(const fig_tensor_record *record) {
@@ -176,66 +179,4 @@ fig_inspect_stretch fig_inspect_stretch_at(const fig_program_view *view,
         if (s.times > 1) return s;
     }
     return (fig_inspect_stretch){node, fig_layer_fold_block(view, node), 1, 1};
-}
-
-static fig_status prepare_summary(fig_inspect_summary *summary) {
-    const fig_graphs *graphs = summary->graphs;
-    FIG_TRY(fig_split_classes_find(summary->view, &summary->classes));
-    summary->infos = calloc(graphs->bucket_count, sizeof *summary->infos);
-    if (summary->infos == NULL)
-        return fig_fail(FIG_NOMEM, "print: %" PRIu32 " buckets", graphs->bucket_count);
-    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
-        summary->infos[i].size = sizeof summary->infos[i];
-        FIG_TRY(fig_graphs_bucket(graphs, (int32_t)i + 1, &summary->infos[i]));
-        summary->relowered_count += graphs->digests[i] != graphs->made_digests[i];
-    }
-    return fig_layer_fold_group(summary->view, &summary->groups, &summary->group_count);
-}
-
-static fig_status print_summary(fig_print *print, const fig_graphs *graphs,
-                                fig_print_format format) {
-    fig_inspect_summary summary = {.graphs = graphs, .view = fig_program_view_of(graphs->program)};
-    fig_status status = prepare_summary(&summary);
-    if (status == FIG_OK && format == FIG_PRINT_JSON) fig_inspect_json_summary(print, &summary);
-    if (status == FIG_OK && format == FIG_PRINT_TEXT) fig_inspect_text_summary(print, &summary);
-    free(summary.infos);
-    free(summary.groups);
-    return status;
-}
-
-static fig_status print_bucket(fig_print *print, const fig_graphs *graphs, uint32_t index,
-                               fig_print_format format) {
-    fig_inspect_bucket bucket = {.graphs = graphs,
-                                 .view = fig_program_view_of(graphs->program),
-                                 .index = index,
-                                 .info.size = sizeof bucket.info};
-    FIG_TRY(fig_graphs_bucket(graphs, (int32_t)index + 1, &bucket.info));
-    FIG_TRY(fig_lower_bucket(bucket.view, &graphs->workspace, &graphs->buckets[index],
-                             &bucket.lowered));
-    if (format == FIG_PRINT_JSON) {
-        fig_inspect_json_bucket(print, &bucket);
-    } else {
-        fig_inspect_text_bucket(print, &bucket);
-    }
-    fig_lower_finish(&bucket.lowered);
-    return FIG_OK;
-}
-
-fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
-                            fig_write_callback write, void *user) {
-    fig_print_options ours;
-    fig_print print = {.write = write, .user = user};
-    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_print_options"));
-    if (graphs == NULL) return fig_fail(FIG_INVALID, "print: graphs is NULL");
-    if (write == NULL) return fig_fail(FIG_INVALID, "print: write is NULL");
-    if (ours.format != FIG_PRINT_TEXT && ours.format != FIG_PRINT_JSON)
-        return fig_fail(FIG_INVALID, "print: format is %d, limits %d to %d", (int)ours.format,
-                        FIG_PRINT_TEXT, FIG_PRINT_JSON);
-    /* A negative one is larger than any count. */
-    if ((uint32_t)ours.bucket > graphs->bucket_count)
-        return fig_fail(FIG_INVALID, "print: bucket is %" PRId32 ", there are %" PRIu32,
-                        ours.bucket, graphs->bucket_count);
-    if (ours.bucket > 0)
-        return print_bucket(&print, graphs, (uint32_t)ours.bucket - 1, ours.format);
-    return print_summary(&print, graphs, ours.format);
 }

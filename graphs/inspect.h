@@ -1,8 +1,8 @@
 /* inspect.h: what text and JSON have in common: names for numbers, where a param comes from, and
  * what is shown once.
  *
- * inspect.c is the public call and this vocabulary; inspect_text.c and inspect_json.c say the same
- * things in two ways. Invariant: neither knows a kernel by name; all comes from the table. */
+ * inspect_text.c and inspect_json.c say the same things in two ways with it, and inspect_print.c is
+ * the public call. Invariant: none of them knows a kernel by name; all comes from the table. */
 #ifndef FIG_GRAPHS_INSPECT_H
 #define FIG_GRAPHS_INSPECT_H
 
@@ -20,6 +20,7 @@ typedef struct fig_inspect_summary {
     fig_layer_fold_tensors *groups; /* [group_count] */
     uint32_t group_count;
     uint32_t relowered_count;
+    int all_buckets; /* 1: text has a line for each bucket, else one for each batch */
 } fig_inspect_summary;
 
 /* A bucket lowered, beside what it was lowered from. */
@@ -49,6 +50,8 @@ const char *fig_inspect_dtype(uint32_t dtype);           /* "bf16"; "none" for 0
 const char *fig_inspect_role(uint32_t role);             /* "bound" */
 const char *fig_inspect_activation(uint32_t activation); /* "gelu_tanh" */
 const char *fig_inspect_layout(uint32_t layout);         /* "hnd" */
+/* The name of what an i32 of params or attributes stands for, a dtype say; NULL: it is a number. */
+const char *fig_inspect_value_name(const fig_field *field, const uint8_t *bytes);
 /* "batch" or "pages"; NULL where dims[0] is a number. */
 const char *fig_inspect_symbol(const fig_tensor_record *record);
 
@@ -72,10 +75,5 @@ typedef struct fig_inspect_stretch {
 /* bucket: NULL, or its launches repeat as well. */
 fig_inspect_stretch fig_inspect_stretch_at(const fig_program_view *view,
                                            const fig_inspect_bucket *bucket, uint32_t node);
-
-void fig_inspect_text_summary(fig_print *print, const fig_inspect_summary *summary);
-void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket);
-void fig_inspect_json_summary(fig_print *print, const fig_inspect_summary *summary);
-void fig_inspect_json_bucket(fig_print *print, const fig_inspect_bucket *bucket);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Says what inspect_text.c says and leaves nothing out. Invariant: numbers that a reader might
  * round (hashes, tags) are strings of hex. */
-#include "graphs/inspect.h"
+#include "graphs/inspect_json.h"
 
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ static void print_version(fig_print *print) {
 
 static void print_rope(fig_print *print, const fig_rope_spec *rope) {
     fig_print_open(print, "rope", '{');
-    fig_print_integer(print, "interleaved", rope->interleaved);
+    fig_print_truth(print, "interleaved", rope->interleaved);
     fig_print_integer(print, "rotary_dim", rope->rotary_dim);
     fig_print_real(print, "theta", rope->theta);
     fig_print_real(print, "scale", rope->scale);
@@ -144,8 +144,11 @@ static void print_attributes(fig_print *print, const fig_program_view *view, con
         const fig_field *field = &kernel->fields[i];
         if (field->kind != FIG_FIELD_ATTRIBUTE) continue;
         const uint8_t *bytes = view->attributes + node->attribute + field->item;
+        const char *name = fig_inspect_value_name(field, bytes);
         if (field->type == FIG_TYPE_F32) {
             fig_print_real(print, field->name, fig_inspect_f32(bytes));
+        } else if (name != NULL) {
+            fig_print_string(print, field->name, name);
         } else {
             fig_print_integer(print, field->name, fig_inspect_i32(bytes));
         }
@@ -221,15 +224,16 @@ static void print_class(fig_print *print, const fig_inspect_summary *summary, in
 
 static void print_bucket_fields(fig_print *print, const fig_graphs *graphs, uint32_t index,
                                 const fig_bucket_info *info) {
-    fig_print_integer(print, "bucket", (int64_t)index + 1);
+    fig_print_integer(print, "number", (int64_t)index + 1);
     fig_print_integer(print, "batch", info->bucket.batch);
     fig_print_integer(print, "kv", info->bucket.kv);
-    fig_print_string(print, "variant", fig_variant_table[info->variant].name);
+    fig_print_open(print, "variant", '{');
     fig_print_integer(print, "heads", info->heads);
     fig_print_integer(print, "tile_tokens", info->tile_tokens);
+    fig_print_close(print, '}');
     fig_print_integer(print, "workers", info->workers);
     fig_print_integer(print, "launch_count", info->launch_count);
-    fig_print_integer(print, "plan_bytes", (int64_t)info->plan_bytes);
+    fig_print_integer(print, "plan_bytes_limit", (int64_t)info->plan_bytes);
     fig_print_integer(print, "workspace_bytes", (int64_t)info->workspace_bytes);
     fig_print_word64(print, "digest", graphs->digests[index]);
     fig_print_word64(print, "made_digest", graphs->made_digests[index]);
@@ -243,9 +247,9 @@ void fig_inspect_json_summary(fig_print *print, const fig_inspect_summary *summa
     print_spec(print, &summary->view->spec);
     print_traits(print, &graphs->target.traits);
     print_changes(print, summary);
-    fig_print_integer(print, "deterministic", graphs->target.deterministic);
+    fig_print_truth(print, "deterministic", graphs->target.deterministic);
     fig_print_integer(print, "workspace_bytes", (int64_t)graphs->workspace.bytes);
-    fig_print_integer(print, "plan_bytes", (int64_t)graphs->plan_bytes);
+    fig_print_integer(print, "plan_bytes_limit", (int64_t)graphs->plan_bytes);
     print_tensors(print, summary->view);
     print_nodes(print, summary->view);
     print_segments(print, summary->view);
@@ -298,14 +302,13 @@ static void print_split(fig_print *print, const char *key, const fig_split_shape
     fig_print_integer(print, "window", split->window);
     fig_print_integer(print, "row_tokens", split->row_tokens);
     fig_print_integer(print, "fixed", split->fixed);
-    fig_print_integer(print, "tile_limit", split->tile_limit);
     fig_print_close(print, '}');
 }
 
 static void print_plan_shape(fig_print *print, const char *key, const fig_plan_shape *plan) {
     const fig_plan_layout *layout = &plan->layout;
     fig_print_open(print, key, '{');
-    fig_print_integer(print, "bucket", (int64_t)plan->bucket + 1);
+    fig_print_integer(print, "exec", plan->exec);
     fig_print_integer(print, "row_limit", plan->row_limit);
     fig_print_integer(print, "lengths_offset", layout->lengths);
     fig_print_integer(print, "positions_offset", layout->positions);
@@ -328,9 +331,9 @@ static void print_param(fig_print *print, const fig_field *field, const fig_insp
         print_reloc(print, field->name, value);
         return;
     }
-    if (field->kind == FIG_FIELD_DTYPE) {
-        fig_print_string(print, field->name,
-                         fig_inspect_dtype((uint32_t)fig_inspect_i32(value->bytes)));
+    const char *name = fig_inspect_value_name(field, value->bytes);
+    if (name != NULL) {
+        fig_print_string(print, field->name, name);
         return;
     }
     switch ((fig_field_type)field->type) {

@@ -1,13 +1,16 @@
 /* inspect_text.c: graphs as text for people.
  *
  * Layers that say the same are shown once: a program's as layer N, a bucket's by the first of them.
- * Invariant: lines keep to FIG_PRINT_COLUMNS unless one word alone is longer. */
-#include "graphs/inspect.h"
+ * Counts have their thousands apart; params and dims are numbers as a kernel sees them. Invariant:
+ * lines keep to the columns asked for unless one word alone is longer. */
+#include "graphs/inspect_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "graphs/inspect_buckets.h"
+#include "graphs/inspect_classes.h"
 #include "graphs/segment.h"
 
 enum {
@@ -30,15 +33,16 @@ static void print_rope(fig_print *print, const fig_spec *spec) {
     begin_row(print, "rope");
     fig_print_text(print, "%s", rope->interleaved ? "interleaved" : "NeoX");
     if (rope->rotary_dim != spec->head_dim)
-        fig_print_text(print, ", %" PRId32 " of head_dim", rope->rotary_dim);
-    fig_print_text(print, ", theta %s", fig_print_float(text, rope->theta));
+        fig_print_words(print, LABEL, ", %" PRId32 " of head_dim", rope->rotary_dim);
+    fig_print_words(print, LABEL, ", theta %s", fig_print_float(text, rope->theta));
     if (rope->scale != 1.0f)
-        fig_print_text(print, ", scale %s", fig_print_float(text, rope->scale));
+        fig_print_words(print, LABEL, ", scale %s", fig_print_float(text, rope->scale));
     if (rope->llama3_factor <= 0.0f) return;
-    fig_print_text(print, ", llama3 factor %s", fig_print_float(text, rope->llama3_factor));
-    fig_print_text(print, ", low %s", fig_print_float(text, rope->llama3_low));
-    fig_print_text(print, ", high %s", fig_print_float(text, rope->llama3_high));
-    fig_print_text(print, ", context %" PRId32, rope->llama3_context);
+    fig_print_words(print, LABEL, ", llama3 factor %s", fig_print_float(text, rope->llama3_factor));
+    fig_print_words(print, LABEL, ", low %s", fig_print_float(text, rope->llama3_low));
+    fig_print_words(print, LABEL, ", high %s", fig_print_float(text, rope->llama3_high));
+    fig_print_words(print, LABEL, ", context %s",
+                    fig_print_count(text, (uint64_t)rope->llama3_context));
 }
 
 /* What a standard step may do and most do not. */
@@ -48,25 +52,29 @@ static void print_logits(fig_print *print, const fig_spec *spec) {
     begin_row(print, "logits");
     const char *before = "";
     if (spec->window > 0) {
-        fig_print_text(print, "window %" PRId32, spec->window);
+        fig_print_text(print, "window %s", fig_print_count(text, (uint64_t)spec->window));
         before = ", ";
     }
     if (spec->soft_cap > 0.0f) {
-        fig_print_text(print, "%ssoft cap %s", before, fig_print_float(text, spec->soft_cap));
+        fig_print_words(print, LABEL, "%ssoft cap %s", before,
+                        fig_print_float(text, spec->soft_cap));
         before = ", ";
     }
     if (spec->qk_norm_epsilon > 0.0f)
-        fig_print_text(print, "%sq and k normalised, epsilon %s", before,
-                       fig_print_float(text, spec->qk_norm_epsilon));
+        fig_print_words(print, LABEL, "%sq and k normalised, epsilon %s", before,
+                        fig_print_float(text, spec->qk_norm_epsilon));
 }
 
 static void print_cache(fig_print *print, const fig_spec *spec) {
+    char text[FIG_PRINT_NUMBER];
     begin_row(print, "cache");
     if (spec->page_size > 0)
         fig_print_text(print, "pages of %" PRId32 " tokens, ", spec->page_size);
     if (spec->page_size == 0) fig_print_text(print, "dense, ");
-    fig_print_text(print, "%" PRId32 " sequences of at most %" PRId32 " tokens",
-                   spec->sequence_limit, spec->kv_limit);
+    fig_print_words(print, LABEL, "%s sequence%s of at most ",
+                    fig_print_count(text, (uint64_t)spec->sequence_limit),
+                    spec->sequence_limit == 1 ? "" : "s");
+    fig_print_words(print, LABEL, "%s tokens", fig_print_count(text, (uint64_t)spec->kv_limit));
     if (spec->kv_dtype == spec->dtype && spec->kv_layout == FIG_NHD) return;
     begin_row(print, "stored");
     fig_print_text(print, "%s, %s", fig_inspect_dtype(spec->kv_dtype),
@@ -78,8 +86,9 @@ static void print_cache(fig_print *print, const fig_spec *spec) {
 static void print_spec(fig_print *print, const fig_spec *spec) {
     char text[FIG_PRINT_NUMBER];
     begin_row(print, "step");
-    fig_print_text(print, "%" PRId32 " layer%s, %s, at most %" PRId32 " rows", spec->layers,
-                   spec->layers == 1 ? "" : "s", fig_inspect_dtype(spec->dtype), spec->batch_limit);
+    fig_print_text(print, "%" PRId32 " layer%s, %s, at most %" PRId32 " row%s", spec->layers,
+                   spec->layers == 1 ? "" : "s", fig_inspect_dtype(spec->dtype), spec->batch_limit,
+                   spec->batch_limit == 1 ? "" : "s");
     if (spec->row_tokens > 1)
         fig_print_text(print, " of %" PRId32 " query tokens", spec->row_tokens);
     begin_row(print, "attention");
@@ -88,43 +97,56 @@ static void print_spec(fig_print *print, const fig_spec *spec) {
     fig_print_text(print, ", sm_scale %s", fig_print_float(text, spec->sm_scale));
     begin_row(print, "activation");
     if (spec->ffn_width > 0)
-        fig_print_text(print, "%s, width %" PRId32, fig_inspect_activation(spec->activation),
-                       spec->ffn_width);
+        fig_print_text(print, "%s, width %s", fig_inspect_activation(spec->activation),
+                       fig_print_count(text, (uint64_t)spec->ffn_width));
     if (spec->ffn_width == 0) fig_print_text(print, "none");
     print_rope(print, spec);
     print_logits(print, spec);
     print_cache(print, spec);
 }
 
+/* The host has no SMs: it is given as many blocks at once as if it had. */
+static void print_machine(fig_print *print, const fig_traits *traits) {
+    char text[FIG_PRINT_NUMBER];
+    begin_row(print, "machine");
+    if (traits->compute_capability == 0) {
+        fig_print_words(print, LABEL, "%s: steps are cut for %" PRId32 " blocks at once",
+                        traits->name, traits->sm_count);
+        return;
+    }
+    fig_print_words(print, LABEL,
+                    "%s: compute capability %" PRId32 ".%" PRId32 ", %" PRId32 " SMs,",
+                    traits->name, traits->compute_capability / 10, traits->compute_capability % 10,
+                    traits->sm_count);
+    fig_print_words(print, LABEL, " %s shared bytes",
+                    fig_print_count(text, (uint64_t)traits->shared_bytes));
+}
+
 static void print_made_for(fig_print *print, const fig_inspect_summary *summary) {
     const fig_graphs *graphs = summary->graphs;
     const fig_traits *traits = &graphs->target.traits;
     char workspace[FIG_PRINT_NUMBER], plan[FIG_PRINT_NUMBER];
-    begin_row(print, "machine");
-    fig_print_text(print, "%s: ", traits->name);
-    if (traits->compute_capability > 0)
-        fig_print_text(print, "compute capability %" PRId32 ", ", traits->compute_capability);
-    fig_print_text(print, "%" PRId32 " SMs, %" PRId32 " shared bytes of a block", traits->sm_count,
-                   traits->shared_bytes);
+    print_machine(print, traits);
     if (graphs->target.deterministic) {
         begin_row(print, "split");
-        fig_print_text(print, "deterministic: a row's bits depend on its own length alone");
+        fig_print_words(print, LABEL, "deterministic: a row's bits depend on its own length alone");
     }
     begin_row(print, "memory");
-    fig_print_text(print, "workspace %s, plan %s",
+    fig_print_text(print, "workspace %s, plan %s at most",
                    fig_print_bytes(workspace, graphs->workspace.bytes),
                    fig_print_bytes(plan, graphs->plan_bytes));
     if (summary->relowered_count > 0) {
         begin_row(print, "relowered");
-        fig_print_text(print, "%" PRIu32 " of %" PRIu32 " buckets, marked *: the file's maker ",
-                       summary->relowered_count, graphs->bucket_count);
-        fig_print_text(print, "lowered them otherwise");
+        fig_print_words(print, LABEL,
+                        "%" PRIu32 " of %" PRIu32 " buckets, marked *: the file's maker "
+                        "lowered them otherwise",
+                        summary->relowered_count, graphs->bucket_count);
     }
     if (graphs->changed_kernels == 0) return;
     begin_row(print, "changed");
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         if (graphs->changed_kernels >> op & 1)
-            fig_print_text(print, "%s ", fig_kernel_table[op].name);
+            fig_print_words(print, LABEL, "%s ", fig_kernel_table[op].name);
     }
     fig_print_text(print, "since the file was made");
 }
@@ -157,6 +179,7 @@ static void print_group(fig_print *print, const fig_program_view *view,
 
 static void print_tensors(fig_print *print, const fig_inspect_summary *summary) {
     const fig_program_view *view = summary->view;
+    char count[FIG_PRINT_NUMBER];
     int width = LABEL - INDENT;
     for (uint32_t i = 0; i < summary->group_count; i++) {
         const fig_layer_fold_tensors *group = &summary->groups[i];
@@ -164,7 +187,7 @@ static void print_tensors(fig_print *print, const fig_inspect_summary *summary) 
         if (group->count > 1) length += 6; /* "..9999" */
         if (length > width) width = length;
     }
-    fig_print_text(print, "\ntensors: %" PRIu32 "\n", view->tensor_count);
+    fig_print_text(print, "\ntensors: %s\n", fig_print_count(count, view->tensor_count));
     for (uint32_t i = 0; i < summary->group_count; i++)
         print_group(print, view, &summary->groups[i], width);
 }
@@ -232,11 +255,13 @@ static void print_layer(fig_print *print, const fig_inspect_stretch *s, int laye
     } else if (s->times == 1) {
         fig_print_text(print, "  layer %d\n", layer);
     } else if (s->period == 1) {
-        fig_print_text(print, "  layer N = %d..%" PRIu32 ", x %" PRIu32 "\n", layer, last,
+        fig_print_text(print, "  layer N = %d..%" PRIu32 ", %" PRIu32 " times\n", layer, last,
                        s->times);
+    } else if (s->times == 2) {
+        fig_print_text(print, "  layer N = %d, %" PRIu32 "\n", layer, last);
     } else {
-        fig_print_text(print, "  layer N = %d, %" PRIu32 " .. %" PRIu32 ", x %" PRIu32 "\n", layer,
-                       first + s->period, last, s->times);
+        fig_print_text(print, "  layer N = %d, %" PRIu32 ", ..., %" PRIu32 ", %" PRIu32 " times\n",
+                       layer, first + s->period, last, s->times);
     }
 }
 
@@ -253,7 +278,8 @@ static void print_segment(fig_print *print, const node_words *words, int in_laye
 }
 
 static void print_program(fig_print *print, const fig_program_view *view) {
-    fig_print_text(print, "\nnodes: %" PRIu32 "\n", view->node_count);
+    char count[FIG_PRINT_NUMBER];
+    fig_print_text(print, "\nnodes: %s\n", fig_print_count(count, view->node_count));
     for (uint32_t n = 0; n < view->node_count;) {
         const fig_inspect_stretch s = fig_inspect_stretch_at(view, NULL, n);
         for (uint32_t i = n; i < n + s.count; i++) {
@@ -266,86 +292,6 @@ static void print_program(fig_print *print, const fig_program_view *view) {
     }
 }
 
-/* ---- Classes */
-
-/* Layers that follow each other at an even distance. */
-typedef struct layer_run {
-    int32_t first, last, step; /* step 0: there is one */
-} layer_run;
-
-static int joins(layer_run *run, int32_t layer) {
-    if (layer == run->last) return 1;
-    if (run->step != 0 && layer != run->last + run->step) return 0;
-    run->step = layer - run->last;
-    run->last = layer;
-    return run->step > 0;
-}
-
-/* "3..5", or "0, 2 .. 40". */
-static void print_run(fig_print *print, const char *before, const layer_run *run) {
-    char text[3 * FIG_PRINT_NUMBER];
-    int used = snprintf(text, sizeof text, "%s%" PRId32, before, run->first);
-    if (run->step == 1) snprintf(text + used, sizeof text - (size_t)used, "..%" PRId32, run->last);
-    if (run->step > 1)
-        snprintf(text + used, sizeof text - (size_t)used, ", %" PRId32 " .. %" PRId32,
-                 run->first + run->step, run->last);
-    fig_print_word(print, LABEL, text);
-}
-
-/* Those of the class's nodes, as far as they have one. */
-static void print_layers(fig_print *print, const fig_inspect_summary *summary, uint32_t index) {
-    const fig_program_view *view = summary->view;
-    layer_run run = {-1, -1, 0};
-    const char *before = " layers ";
-    for (uint32_t n = 0; n < view->node_count; n++) {
-        const int32_t layer = view->nodes[n].layer;
-        if (fig_split_classes_index(&summary->classes, view, &view->nodes[n]) != index) continue;
-        if (layer < 0 || (run.first >= 0 && joins(&run, layer))) continue;
-        if (run.first >= 0) {
-            print_run(print, before, &run);
-            before = ", ";
-        }
-        run = (layer_run){layer, layer, 0};
-    }
-    if (run.first >= 0) print_run(print, before, &run);
-}
-
-static void print_classes(fig_print *print, const fig_inspect_summary *summary) {
-    fig_print_text(print, "\nattention classes: %" PRId32 "\n", summary->classes.count);
-    for (int32_t i = 0; i < summary->classes.count; i++) {
-        const fig_split_class *own = &summary->classes.of[i];
-        fig_print_text(print, "  %" PRId32 " kv heads for %" PRId32 " q heads of %" PRId32,
-                       own->kv_heads, own->q_heads, own->head_dim);
-        if (own->window > 0) fig_print_text(print, ", window %" PRId32, own->window);
-        if (own->window == 0) fig_print_text(print, ", all tokens");
-        if (own->row_tokens > 1)
-            fig_print_text(print, ", %" PRId32 " queries a row", own->row_tokens);
-        fig_print_text(print, ":");
-        print_layers(print, summary, (uint32_t)i);
-        fig_print_end_line(print);
-    }
-}
-
-/* ---- Buckets */
-
-static void print_buckets(fig_print *print, const fig_inspect_summary *summary) {
-    const fig_graphs *graphs = summary->graphs;
-    fig_print_text(print, "\nbuckets: %" PRIu32 "\n", graphs->bucket_count);
-    fig_print_text(print, "  %5s %6s %8s  %-8s %6s %5s %8s %9s %11s %11s\n", "", "batch", "kv",
-                   "variant", "heads", "tile", "workers", "launches", "plan", "workspace");
-    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
-        const fig_bucket_info *info = &summary->infos[i];
-        char plan[FIG_PRINT_NUMBER], workspace[FIG_PRINT_NUMBER];
-        fig_print_text(print, "%c %5" PRIu32 " %6" PRId32 " %8" PRId32 "  %-8s",
-                       graphs->digests[i] != graphs->made_digests[i] ? '*' : ' ', i + 1,
-                       info->bucket.batch, info->bucket.kv, fig_variant_table[info->variant].name);
-        fig_print_text(print, " %6" PRId32 " %5" PRId32 " %8" PRId32 " %9" PRId32 " %11s %11s\n",
-                       info->heads, info->tile_tokens, info->workers, info->launch_count,
-                       fig_print_bytes(plan, info->plan_bytes),
-                       fig_print_bytes(workspace, info->workspace_bytes));
-    }
-}
-
 void fig_inspect_text_summary(fig_print *print, const fig_inspect_summary *summary) {
     fig_print_text(print, "graphs ");
     for (size_t i = 0; i < sizeof summary->graphs->content_id; i++)
@@ -355,8 +301,8 @@ void fig_inspect_text_summary(fig_print *print, const fig_inspect_summary *summa
     fig_print_end_line(print);
     print_tensors(print, summary);
     print_program(print, summary->view);
-    print_classes(print, summary);
-    print_buckets(print, summary);
+    fig_inspect_classes_print(print, summary);
+    fig_inspect_buckets_print(print, summary);
 }
 
 /* ---- Launches of one bucket */
@@ -392,16 +338,15 @@ static void describe_value(char text[VALUE_BYTES], const fig_field *field,
         describe_reloc(text, value);
         return;
     }
+    const char *name = fig_inspect_value_name(field, bytes);
+    if (name != NULL) {
+        snprintf(text, VALUE_BYTES, "%s", name);
+        return;
+    }
     switch ((fig_field_type)field->type) {
     case FIG_TYPE_ADDRESS: snprintf(text, VALUE_BYTES, "none"); break;
     case FIG_TYPE_I64: snprintf(text, VALUE_BYTES, "%" PRId64, fig_inspect_i64(bytes)); break;
-    case FIG_TYPE_I32:
-        if (field->kind == FIG_FIELD_DTYPE) {
-            snprintf(text, VALUE_BYTES, "%s", fig_inspect_dtype((uint32_t)fig_inspect_i32(bytes)));
-        } else {
-            snprintf(text, VALUE_BYTES, "%" PRId32, fig_inspect_i32(bytes));
-        }
-        break;
+    case FIG_TYPE_I32: snprintf(text, VALUE_BYTES, "%" PRId32, fig_inspect_i32(bytes)); break;
     case FIG_TYPE_U32:
         snprintf(text, VALUE_BYTES, "%" PRIu32, (uint32_t)fig_inspect_i32(bytes));
         break;
@@ -412,8 +357,9 @@ static void describe_value(char text[VALUE_BYTES], const fig_field *field,
     case FIG_TYPE_TENSOR_MAP: snprintf(text, VALUE_BYTES, "made at prepare"); break;
     case FIG_TYPE_PLAN_SHAPE: {
         const fig_plan_shape plan = fig_inspect_plan(bytes);
-        snprintf(text, VALUE_BYTES, "%" PRId32 " rows, %" PRId32 " classes, %" PRIu32 " bytes",
-                 plan.row_limit, plan.class_count, plan.layout.bytes);
+        snprintf(text, VALUE_BYTES, "%" PRId32 " row%s, %" PRId32 " class%s, %" PRIu32 " bytes",
+                 plan.row_limit, plan.row_limit == 1 ? "" : "s", plan.class_count,
+                 plan.class_count == 1 ? "" : "es", plan.layout.bytes);
         break;
     }
     }
@@ -449,8 +395,7 @@ static void print_split(fig_print *print, uint32_t columns, const char *name,
                    {"workers", split->workers},
                    {"window", split->window},
                    {"row_tokens", split->row_tokens},
-                   {"fixed", split->fixed},
-                   {"tile_limit", split->tile_limit}};
+                   {"fixed", split->fixed}};
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
         char full_name[VALUE_BYTES], value[FIG_PRINT_NUMBER];
         snprintf(full_name, sizeof full_name, "%s.%s", name, members[i].name);
@@ -550,16 +495,16 @@ void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket)
     char plan[FIG_PRINT_NUMBER], workspace[FIG_PRINT_NUMBER];
     fig_print_text(print, "bucket %" PRIu32 " of %" PRIu32 ", lowered for %s\n", bucket->index + 1,
                    bucket->graphs->bucket_count, bucket->graphs->target.traits.name);
-    fig_print_text(
-        print, "  serves      batch %" PRId32 ", kv %" PRId32 ": %" PRId64 " tokens in all\n",
-        info->bucket.batch, info->bucket.kv, (int64_t)info->bucket.batch * info->bucket.kv);
-    fig_print_text(print, "  variant     %s", fig_variant_table[info->variant].name);
+    fig_print_text(print, "  serves      batch %" PRId32 ", kv %s: ", info->bucket.batch,
+                   fig_print_count(plan, (uint64_t)info->bucket.kv));
+    fig_print_text(print, "%s tokens in all\n",
+                   fig_print_count(plan, (uint64_t)info->bucket.batch * (uint64_t)info->bucket.kv));
     if (info->workers > 0)
         fig_print_text(print,
-                       ": %" PRId32 " workers, kv heads %" PRId32 " at once, tiles of %" PRId32
-                       " tokens",
-                       info->workers, info->heads, info->tile_tokens);
-    fig_print_text(print, "\n  memory      plan %s, workspace %s\n",
+                       "  variant     %" PRId32 " of %" PRId32
+                       " kv heads at once, tiles of %" PRId32 " tokens, %" PRId32 " workers\n",
+                       info->heads, view->spec.kv_heads, info->tile_tokens, info->workers);
+    fig_print_text(print, "  memory      plan %s at most, workspace %s\n",
                    fig_print_bytes(plan, info->plan_bytes),
                    fig_print_bytes(workspace, info->workspace_bytes));
     fig_print_text(print, "\n");

@@ -110,17 +110,27 @@ static void put_workspace(filling *f, const fig_field *field) {
 }
 
 static void put_split(filling *f, const fig_field *field) {
-    const fig_split_shape *split = &f->source->shape->plan.splits[f->launch->split_class];
-    put_bytes(f, field, split, sizeof *split);
+    fig_split_shape split = f->source->shape->plan.splits[f->launch->split_class];
+    split.tile_limit = 0;
+    put_bytes(f, field, &split, sizeof split);
+}
+
+static void put_plan_shape(filling *f, const fig_field *field) {
+    fig_plan_shape plan = f->source->shape->plan;
+    for (int32_t i = 0; i < plan.class_count; i++)
+        plan.splits[i].tile_limit = 0;
+    put_bytes(f, field, &plan, sizeof plan);
 }
 
 static void put_heads(filling *f, const fig_field *field) {
-    const fig_split_class *split_class = &f->source->classes->of[f->launch->split_class];
-    put_number(f, field, fig_split_classes_heads(split_class, f->source->shape->variant));
+    put_number(f, field, f->source->shape->variants[f->launch->split_class].heads);
+}
+
+static void put_stages(filling *f, const fig_field *field) {
+    put_number(f, field, f->source->shape->variants[f->launch->split_class].stages);
 }
 
 static void put_field(filling *f, const fig_field *field) {
-    const fig_bucket_shape *shape = f->source->shape;
     switch ((fig_field_kind)field->kind) {
     case FIG_FIELD_ZERO:
     case FIG_FIELD_HASTE: /* lowering knows it once there are edges */
@@ -135,10 +145,11 @@ static void put_field(filling *f, const fig_field *field) {
     case FIG_FIELD_MULTIPLE: put_multiple(f, field); return;
     case FIG_FIELD_KV_LIMIT: put_number(f, field, f->source->view->spec.kv_limit); return;
     case FIG_FIELD_PLAN: put_symbol(f, field, FIG_RELOC_PLAN); return;
-    case FIG_FIELD_PLAN_SHAPE: put_bytes(f, field, &shape->plan, sizeof shape->plan); return;
+    case FIG_FIELD_PLAN_SHAPE: put_plan_shape(f, field); return;
     case FIG_FIELD_PLAN_SECTION: put_plan_section(f, field); return;
     case FIG_FIELD_SPLIT: put_split(f, field); return;
     case FIG_FIELD_HEADS: put_heads(f, field); return;
+    case FIG_FIELD_STAGES: put_stages(f, field); return;
     case FIG_FIELD_WORKSPACE: put_workspace(f, field); return;
     case FIG_FIELD_RING: put_symbol(f, field, FIG_RELOC_RING); return;
     case FIG_FIELD_RING_STATE: put_symbol(f, field, FIG_RELOC_RING_STATE); return;

@@ -28,9 +28,6 @@ static fig_status check_caps(const fig_spec *spec, const fig_lower_target *targe
     if (caps->kv < 1 || caps->kv > spec->kv_limit)
         return fig_fail(FIG_INVALID, "bucket: kv is %" PRId32 ", limits 1 to %" PRId32, caps->kv,
                         spec->kv_limit);
-    if (shape->variant < 0 || shape->variant >= FIG_VARIANT_COUNT)
-        return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %d",
-                        shape->variant, FIG_VARIANT_COUNT - 1);
     if (target->deterministic && shape->variant != 0)
         return fig_fail(FIG_INVALID,
                         "bucket: variant is %" PRId32 ", it must be 0 where splits are fixed",
@@ -38,22 +35,57 @@ static fig_status check_caps(const fig_spec *spec, const fig_lower_target *targe
     return FIG_OK;
 }
 
-/* What a variant decides: the heads of a worker and the tiles. */
+/* What a machine's candidate is for a class. */
+static fig_variant resolve(const fig_variant *candidate, const fig_split_class *split_class,
+                           const fig_lower_target *target) {
+    fig_variant variant = *candidate;
+    variant.heads = fig_split_classes_heads(split_class, candidate->heads);
+    if (target->deterministic) variant.tile_tokens = FIG_FIXED_TILE_TOKENS;
+    return variant;
+}
+
+/* Those of the machine's row that the bucket names. */
+static fig_status take_variants(const fig_split_classes *classes, const fig_lower_target *target,
+                                fig_bucket_shape *shape) {
+    int32_t count;
+    const fig_variant *candidates = fig_traits_variants(&target->traits, &count);
+    if (shape->variant < 0 || shape->variant >= count)
+        return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %" PRId32,
+                        shape->variant, count - 1);
+    for (int32_t i = 0; i < classes->count; i++)
+        shape->variants[i] = resolve(&candidates[shape->variant], &classes->of[i], target);
+    return FIG_OK;
+}
+
+/* Those that were given must be what resolving could have made. */
+static fig_status check_variants(const fig_split_classes *classes, const fig_lower_target *target,
+                                 const fig_bucket_shape *shape) {
+    for (int32_t i = 0; i < classes->count; i++) {
+        const fig_variant *given = &shape->variants[i];
+        FIG_TRY(fig_traits_check_variant(given));
+        const fig_variant resolved = resolve(given, &classes->of[i], target);
+        if (memcmp(&resolved, given, sizeof resolved) != 0)
+            return fig_fail(FIG_INVALID,
+                            "bucket: variant %s reads %" PRId32 " of %" PRId32
+                            " kv heads and tiles of %" PRId32 " tokens",
+                            given->name, given->heads, classes->of[i].kv_heads, given->tile_tokens);
+    }
+    return FIG_OK;
+}
+
 static void shape_tiles(const fig_split_class *split_class, const fig_lower_target *target,
-                        const fig_bucket_shape *bucket, fig_split_shape *split) {
-    split->row_limit = bucket->caps.batch;
-    split->groups = split_class->kv_heads / fig_split_classes_heads(split_class, bucket->variant);
-    split->tile_tokens = fig_variant_table[bucket->variant].tile_tokens;
+                        const fig_variant *variant, fig_split_shape *split) {
+    split->groups = split_class->kv_heads / variant->heads;
+    split->tile_tokens = variant->tile_tokens;
     split->window = split_class->window;
     split->row_tokens = split_class->row_tokens;
     split->fixed = target->deterministic;
-    if (split->fixed) split->tile_tokens = FIG_FIXED_TILE_TOKENS;
 }
 
 /* One worker for each place of the machine, but no more than the fullest step has tiles. */
 static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit,
-                                const fig_bucket_shape *bucket, fig_split_shape *split) {
-    const fig_bucket *caps = &bucket->caps;
+                                const fig_bucket *caps, int32_t workers_per_sm,
+                                fig_split_shape *split) {
     const int64_t tokens = (int64_t)caps->batch * caps->kv;
     const int64_t tiles = fig_bounds_tiles(split, tokens, kv_limit) * split->groups;
     if (tiles > INT32_MAX)
@@ -61,8 +93,7 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
                         "bucket %" PRId32 " x %" PRId32 ": %" PRId64 " tiles in %" PRId32
                         " head groups, limit %" PRId32,
                         caps->batch, caps->kv, tiles, split->groups, INT32_MAX);
-    int64_t workers =
-        (int64_t)target->traits.sm_count * fig_variant_table[bucket->variant].workers_per_sm;
+    int64_t workers = (int64_t)target->traits.sm_count * workers_per_sm;
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
     if (workers > tiles) workers = tiles;
     /* A bucket too small for one row of row_tokens has no tile, but its grid has a block. */
@@ -71,48 +102,70 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
     return FIG_OK;
 }
 
-fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
-                           uint32_t index, fig_bucket_shape *shape) {
+static fig_status shape_classes(const fig_program_view *view, const fig_lower_target *target,
+                                const fig_split_classes *classes, fig_bucket_shape *shape) {
+    for (int32_t i = 0; i < classes->count; i++) {
+        const fig_split_class *own = &classes->of[i];
+        fig_split_shape *split = &shape->plan.splits[i];
+        split->row_limit = shape->caps.batch;
+        shape_tiles(own, target, &shape->variants[i], split);
+        shape->token_bytes[i] =
+            2 * own->kv_heads / split->groups * own->head_dim * own->value_bytes;
+        FIG_TRY(shape_workers(target, view->spec.kv_limit, &shape->caps,
+                              shape->variants[i].workers_per_sm, split));
+    }
+    shape->plan.row_limit = shape->caps.batch;
+    shape->plan.class_count = classes->count;
+    fig_plan_lay_out(&shape->plan);
+    return FIG_OK;
+}
+
+fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_target *target,
+                              uint32_t exec, const fig_variant *variants, fig_bucket_shape *shape) {
     fig_split_classes classes;
     const fig_bucket_shape given = *shape;
     memset(shape, 0, sizeof *shape);
     shape->caps = given.caps;
     shape->variant = given.variant;
+    shape->plan.exec = exec;
     FIG_TRY(check_caps(&view->spec, target, shape));
     FIG_TRY(fig_split_classes_find(view, &classes));
-    for (int32_t i = 0; i < classes.count; i++) {
-        const fig_split_class *own = &classes.of[i];
-        fig_split_shape *split = &shape->plan.splits[i];
-        shape_tiles(own, target, shape, split);
-        shape->token_bytes[i] =
-            2 * own->kv_heads / split->groups * own->head_dim * own->value_bytes;
-        FIG_TRY(shape_workers(target, view->spec.kv_limit, shape, split));
+    if (variants == NULL) {
+        FIG_TRY(take_variants(&classes, target, shape));
+    } else {
+        for (int32_t i = 0; i < classes.count; i++)
+            shape->variants[i] = variants[i];
+        FIG_TRY(check_variants(&classes, target, shape));
     }
-    shape->plan.bucket = index;
-    shape->plan.row_limit = shape->caps.batch;
-    shape->plan.class_count = classes.count;
-    fig_plan_lay_out(&shape->plan);
-    return FIG_OK;
+    return shape_classes(view, target, &classes, shape);
 }
 
-static int reads_alike(const fig_split_classes *classes, int32_t a, int32_t b) {
-    const fig_variant *x = &fig_variant_table[a], *y = &fig_variant_table[b];
-    for (int32_t i = 0; i < classes->count; i++) {
-        const fig_split_class *own = &classes->of[i];
-        if (fig_split_classes_heads(own, a) != fig_split_classes_heads(own, b)) return 0;
-        if (x->tile_tokens != y->tile_tokens || x->workers_per_sm != y->workers_per_sm) return 0;
-    }
-    return 1;
+fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
+                           uint32_t exec, fig_bucket_shape *shape) {
+    return fig_lower_shape_of(view, target, exec, NULL, shape);
+}
+
+static int reads_alike(const fig_variant *a, const fig_variant *b) {
+    return a->heads == b->heads && a->tile_tokens == b->tile_tokens &&
+           a->workers_per_sm == b->workers_per_sm && a->stages == b->stages;
 }
 
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant) {
     fig_split_classes classes;
-    assert(variant >= 0 && variant < FIG_VARIANT_COUNT);
+    int32_t count;
+    const fig_variant *candidates = fig_traits_variants(&target->traits, &count);
+    assert(variant >= 0 && variant < count);
     if (target->deterministic) return variant == 0;
     if (fig_split_classes_find(view, &classes) != FIG_OK) return 1;
     for (int32_t smaller = 0; smaller < variant; smaller++) {
-        if (reads_alike(&classes, variant, smaller)) return 0;
+        int alike = 1;
+        for (int32_t i = 0; i < classes.count; i++) {
+            const fig_variant own = resolve(&candidates[variant], &classes.of[i], target);
+            const fig_variant other = resolve(&candidates[smaller], &classes.of[i], target);
+            alike &= reads_alike(&own, &other);
+        }
+        if (alike) return 0;
     }
     return 1;
 }
@@ -170,6 +223,14 @@ static fig_status make_launches(const fig_launch_source *source, fig_lowered *lo
     return FIG_OK;
 }
 
+void fig_lower_finish(fig_lowered *lowered) {
+    free(lowered->launches);
+    free(lowered->node_launches);
+    free(lowered->relocs);
+    free(lowered->params);
+    memset(lowered, 0, sizeof *lowered);
+}
+
 static void fill_launches(const fig_launch_source *source, fig_lowered *lowered) {
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         fig_launch *launch = &lowered->launches[i];
@@ -181,30 +242,68 @@ static void fill_launches(const fig_launch_source *source, fig_lowered *lowered)
     }
 }
 
-/* The nodes' edges; what fetches and what makes the plan before all, since all read it; and,
- * because the launches of a split class share partials and counters, each of them after the one
- * before. */
-static fig_status make_edges(const fig_program_view *view, fig_lowered *lowered) {
+/* The nodes' edges, from the last launch of a node to the first of another; what fetches and what
+ * makes the plan before all, since all read it; and, because the launches of a split class share
+ * partials and counters, each of them after the one before. */
+static fig_status make_edges(const fig_program_view *view, const fig_lowered *lowered,
+                             fig_lower_order *order) {
     uint32_t last[FIG_CLASS_LIMIT] = {0}, count = 0;
-    const int makes_plan = fig_program_reads_lengths(view);
-    const size_t limit = (size_t)view->edge_count + 3 * (size_t)view->node_count;
+    const fig_launch_range *ranges = lowered->node_launches;
+    const uint32_t planned = fig_program_reads_lengths(view) ? ranges[0].first : 0;
+    const size_t limit = (size_t)view->edge_count + 3 * (size_t)lowered->launch_count;
     fig_edge *edges = calloc(limit, sizeof *edges);
-    if (edges == NULL)
-        return fig_fail(FIG_NOMEM, "bucket: %zu edges of %zu bytes", limit, sizeof *edges);
-    lowered->edges = edges;
-    for (uint32_t i = 0; i < view->edge_count; i++)
-        edges[count++] = (fig_edge){view->edges[i].from + 1, view->edges[i].to + 1};
+    if (edges == NULL) return fig_fail(FIG_NOMEM, "edges: %zu of %zu bytes", limit, sizeof *edges);
+    order->edges = edges;
+    for (uint32_t i = 0; i < view->edge_count; i++) {
+        const fig_launch_range *from = &ranges[view->edges[i].from];
+        const uint32_t to = ranges[view->edges[i].to].first;
+        edges[count++] = (fig_edge){from->first + from->count - 1, to};
+    }
     for (uint32_t to = 1; to < lowered->launch_count; to++) {
         const uint32_t split_class = lowered->launches[to].split_class;
         edges[count++] = (fig_edge){0, to};
-        if (makes_plan && to > 1) edges[count++] = (fig_edge){1, to};
+        if (planned != 0 && to > planned) edges[count++] = (fig_edge){planned, to};
         if (split_class == UINT32_MAX) continue;
         if (last[split_class] != 0) edges[count++] = (fig_edge){last[split_class], to};
         last[split_class] = to;
     }
-    lowered->edge_count = count;
-    return fig_edges_reduce(edges, &lowered->edge_count);
+    order->edge_count = count;
+    return fig_edges_reduce(edges, &order->edge_count);
 }
+
+void fig_lower_order_finish(fig_lower_order *order) {
+    free(order->edges);
+    memset(order, 0, sizeof *order);
+}
+
+fig_status fig_lower_order_init(fig_lower_order *order, const fig_program_view *view) {
+    fig_split_classes classes;
+    fig_lowered lowered = {0};
+    memset(order, 0, sizeof *order);
+    FIG_TRY(fig_split_classes_find(view, &classes));
+    const fig_launch_source source = {.view = view, .classes = &classes};
+    fig_status status = make_launches(&source, &lowered);
+    if (status == FIG_OK) status = make_edges(view, &lowered, order);
+    fig_lower_finish(&lowered);
+    if (status != FIG_OK) fig_lower_order_finish(order);
+    return status;
+}
+
+/* Params hold of a bucket where the sections of its plan lie, its rows, its splits but for their
+ * limits, and what its variants say to a kernel. */
+int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b) {
+    const fig_plan_shape *x = &a->plan, *y = &b->plan;
+    if (x->row_limit != y->row_limit || x->class_count != y->class_count) return 0;
+    for (int32_t i = 0; i < x->class_count; i++) {
+        if (memcmp(&x->splits[i], &y->splits[i], offsetof(fig_split_shape, tile_limit)) != 0)
+            return 0;
+        if (a->variants[i].heads != b->variants[i].heads) return 0;
+        if (a->variants[i].stages != b->variants[i].stages) return 0;
+    }
+    return memcmp(&x->layout, &y->layout, sizeof x->layout) == 0;
+}
+static_assert(offsetof(fig_split_shape, tile_limit) + sizeof(int32_t) == sizeof(fig_split_shape),
+              "all before it is compared");
 
 /* It follows from the edges, and so comes last. */
 static void fill_haste(const fig_program_view *view, fig_lowered *lowered) {
@@ -221,31 +320,23 @@ static void fill_haste(const fig_program_view *view, fig_lowered *lowered) {
     }
 }
 
-fig_status fig_lower_bucket(const fig_program_view *view, const fig_workspace *workspace,
-                            const fig_bucket_shape *shape, fig_lowered *lowered) {
+fig_status fig_lower_bucket(const fig_lower_source *from, const fig_bucket_shape *shape,
+                            fig_lowered *lowered) {
     fig_split_classes classes;
-    const fig_launch_source source = {view, &classes, workspace, shape};
-    fig_status status;
+    const fig_launch_source source = {from->view, &classes, from->workspace, shape};
     memset(lowered, 0, sizeof *lowered);
-    FIG_TRY(fig_split_classes_find(view, &classes));
+    FIG_TRY(fig_split_classes_find(from->view, &classes));
     assert(classes.count == shape->plan.class_count);
-    if ((status = make_launches(&source, lowered)) != FIG_OK) goto fail;
+    fig_status status = make_launches(&source, lowered);
+    if (status != FIG_OK) {
+        fig_lower_finish(lowered);
+        return status;
+    }
     fill_launches(&source, lowered);
-    if ((status = make_edges(view, lowered)) != FIG_OK) goto fail;
-    fill_haste(view, lowered);
+    lowered->edges = from->order->edges;
+    lowered->edge_count = from->order->edge_count;
+    fill_haste(from->view, lowered);
     return FIG_OK;
-fail:
-    fig_lower_finish(lowered);
-    return status;
-}
-
-void fig_lower_finish(fig_lowered *lowered) {
-    free(lowered->launches);
-    free(lowered->node_launches);
-    free(lowered->edges);
-    free(lowered->relocs);
-    free(lowered->params);
-    memset(lowered, 0, sizeof *lowered);
 }
 
 uint64_t fig_lower_digest(const fig_lowered *lowered) {

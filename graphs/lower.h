@@ -9,6 +9,12 @@
 
 #include "graphs/launch.h"
 
+/* Edges between the launches of a program, which are the same in every bucket. */
+typedef struct fig_lower_order {
+    fig_edge *edges; /* [edge_count] reduced, sorted by (to, from) */
+    uint32_t edge_count;
+} fig_lower_order;
+
 typedef struct fig_lowered {
     fig_launch *launches;
     fig_launch_range *node_launches; /* [node_count] that serve the node */
@@ -24,17 +30,33 @@ typedef struct fig_lower_target {
     int32_t deterministic; /* 1: splits are fixed, see planner/split.h; variant 0 alone */
 } fig_lower_target;
 
-/* Fills all of a bucket whose caps and variant are given. FIG_TOO_LARGE: its line would have more
- * tiles than an int32 counts. */
+/* Fills all of a bucket whose caps and variant are given; what that variant is says the row of that
+ * number of the machine. FIG_TOO_LARGE: its line would have more tiles than an int32 counts. */
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
-                           uint32_t index, fig_bucket_shape *shape);
+                           uint32_t exec, fig_bucket_shape *shape);
+/* The same with records in place of that row, as tuning finds them: [classes of the program]. */
+fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_target *target,
+                              uint32_t exec, const fig_variant *variants, fig_bucket_shape *shape);
 /* 1: the variant is worth a bucket: it reads what no smaller-numbered one does of this program. */
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant);
 
-/* shape: filled; workspace: of a set of buckets that holds it. */
-fig_status fig_lower_bucket(const fig_program_view *view, const fig_workspace *workspace,
-                            const fig_bucket_shape *shape, fig_lowered *lowered);
+/* finish takes a zeroed one. */
+fig_status fig_lower_order_init(fig_lower_order *order, const fig_program_view *view);
+void fig_lower_order_finish(fig_lower_order *order);
+
+/* 1: two buckets of one program lower to the same launches. */
+int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b);
+
+/* What all buckets are lowered from. */
+typedef struct fig_lower_source {
+    const fig_program_view *view;
+    const fig_lower_order *order;   /* the program's; outlives what was lowered */
+    const fig_workspace *workspace; /* of all buckets */
+} fig_lower_source;
+/* shape: filled. */
+fig_status fig_lower_bucket(const fig_lower_source *source, const fig_bucket_shape *shape,
+                            fig_lowered *lowered);
 void fig_lower_finish(fig_lowered *lowered);
 /* Changes with every byte of what was lowered; for noticing change, not for security. */
 uint64_t fig_lower_digest(const fig_lowered *lowered);

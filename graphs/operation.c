@@ -287,7 +287,7 @@ static fig_status check_head_norms(const fig_operand_node *o, int64_t head_dim, 
 
 static fig_status check_rope(const fig_operand_node *o) {
     fig_rope_attributes attributes;
-    fig_rope_spec resolved;
+    fig_rope_spec rope = {0}, resolved;
     FIG_TRY(fig_operand_check_heads(o, FIG_ROPE_Q));
     FIG_TRY(fig_operand_check_heads(o, FIG_ROPE_K));
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_ROPE_Q);
@@ -305,9 +305,10 @@ static fig_status check_rope(const fig_operand_node *o) {
     FIG_TRY(check_like(o, FIG_ROPE_K_OUT, &k_form, q->dtype));
     FIG_TRY(check_positions(o, q->dims[0]));
     read_attributes(o, &attributes);
-    fig_status status = fig_spec_resolve_rope(&attributes.rope, (int32_t)head_dim, &resolved);
+    memcpy(&rope, &attributes.rope, sizeof attributes.rope);
+    const fig_status status = fig_spec_resolve_rope(&rope, (int32_t)head_dim, &resolved);
     if (status != FIG_OK) return fig_operand_refuse(o, status, "%s", fig_message());
-    if (memcmp(&attributes.rope, &resolved, sizeof resolved) != 0)
+    if (memcmp(&rope, &resolved, sizeof resolved) != 0)
         return fig_operand_refuse(o, FIG_INVALID, "rope holds a default that is not filled in");
     FIG_TRY(check_cos_sin(o, attributes.rope.rotary_dim));
     return check_head_norms(o, head_dim, q->dtype, attributes.norm_epsilon);
@@ -446,7 +447,7 @@ static fig_status check_kernel(const fig_operand_node *o) {
 
 /* What an engine puts into its graphs of itself, and no program records. */
 static int is_engine_s(uint16_t op) {
-    return op == FIG_OP_FETCH || op == FIG_OP_LOOK_AHEAD;
+    return op == FIG_OP_FETCH || op == FIG_OP_LOOK_AHEAD || op == FIG_OP_CEILING;
 }
 
 fig_status fig_operation_check(const fig_program_view *view, uint32_t node) {

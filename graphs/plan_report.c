@@ -74,7 +74,7 @@ static fig_status report_plan(const fig_graphs *graphs, const fig_plan_step *ste
     FIG_TRY(fig_plan_held_init(&held, shape->plan.row_limit));
     report->bucket = index + 1;
     report->plan_bytes_limit = shape->plan.layout.bytes;
-    if (classes.count > 0) report->heads = fig_split_classes_heads(&classes.of[0], shape->variant);
+    if (classes.count > 0) report->heads = shape->variants[0].heads;
     fig_status status = report_whole(shape, step, &held, report);
     fig_plan_held_finish(&held);
     return status;

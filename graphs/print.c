@@ -4,6 +4,7 @@
 #include "graphs/print.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -40,22 +41,60 @@ static void pad_to(fig_print *print, uint32_t column) {
         emit_text(print, " ");
 }
 
+/* A column is kept for the comma that the next word may begin with: where it breaks, the comma
+ * stays. */
 void fig_print_word(fig_print *print, uint32_t indent, const char *word) {
-    const size_t length = strlen(word);
-    if (print->column > indent && print->column + length > FIG_PRINT_COLUMNS)
+    if (print->column > indent && print->column + strlen(word) >= print->columns) {
+        if (*word == ',') emit(print, word++, 1);
+        word += strspn(word, " ");
         emit_text(print, "\n");
+    }
     pad_to(print, indent);
-    emit(print, word, length);
+    emit_text(print, word);
+}
+
+/* Up to the next space, those within a number left out: "131 072". */
+static size_t word_bytes(const char *word) {
+    size_t bytes = strcspn(word, " ");
+    while (bytes > 0 && word[bytes] == ' ' && isdigit((unsigned char)word[bytes - 1]) &&
+           isdigit((unsigned char)word[bytes + 1]))
+        bytes += 1 + strcspn(word + bytes + 1, " ");
+    return bytes;
+}
+
+/* Keeps a column as well. */
+void fig_print_words(fig_print *print, uint32_t indent, const char *format, ...) {
+    char piece[PIECE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(piece, sizeof piece, format, arguments);
+    va_end(arguments);
+    assert(length >= 0 && length < PIECE_BYTES);
+    for (const char *word = piece; *word != '\0';) {
+        const int parted = *word == ' ';
+        word += parted;
+        const size_t bytes = word_bytes(word);
+        if (parted && print->column + 1 + bytes >= print->columns) {
+            emit_text(print, "\n");
+            pad_to(print, indent);
+        } else if (parted) {
+            emit_text(print, " ");
+        }
+        emit(print, word, bytes);
+        word += bytes;
+    }
 }
 
 void fig_print_cell(fig_print *print, uint32_t name_columns, const char *name, const char *value) {
-    /* A cell that is longer than its columns takes what is left of the line. */
     const size_t length = name_columns + CELL_GAP + strlen(value);
-    const uint32_t next = FIG_PRINT_INDENT + FIG_PRINT_CELL;
-    if (print->column >= next || (print->column > 0 && next + length > FIG_PRINT_COLUMNS))
+    uint32_t start = FIG_PRINT_INDENT;
+    while (print->column > 0 && start < print->column + CELL_GAP)
+        start += FIG_PRINT_CELL;
+    if (print->column > 0 && start + length > print->columns) {
         emit_text(print, "\n");
-    pad_to(print, print->column > 0 ? next : FIG_PRINT_INDENT);
-    const uint32_t start = print->column;
+        start = FIG_PRINT_INDENT;
+    }
+    pad_to(print, start);
     emit_text(print, name);
     pad_to(print, start + name_columns + CELL_GAP);
     emit_text(print, value);
@@ -83,11 +122,24 @@ const char *fig_print_float(char text[FIG_PRINT_NUMBER], float value) {
     return text;
 }
 
+const char *fig_print_count(char text[FIG_PRINT_NUMBER], uint64_t count) {
+    char digits[FIG_PRINT_NUMBER];
+    const int length = snprintf(digits, sizeof digits, "%" PRIu64, count);
+    char *to = text;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0) *to++ = ' ';
+        *to++ = digits[i];
+    }
+    *to = '\0';
+    return text;
+}
+
 const char *fig_print_bytes(char text[FIG_PRINT_NUMBER], uint64_t bytes) {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
     uint32_t unit = 0;
+    char whole[FIG_PRINT_NUMBER];
     if (bytes < 10240) {
-        snprintf(text, FIG_PRINT_NUMBER, "%" PRIu64 " B", bytes);
+        snprintf(text, FIG_PRINT_NUMBER, "%s B", fig_print_count(whole, bytes));
         return text;
     }
     while (unit < 3 && bytes >> 10 >= 1024) {
@@ -95,8 +147,8 @@ const char *fig_print_bytes(char text[FIG_PRINT_NUMBER], uint64_t bytes) {
         unit++;
     }
     const uint64_t tenths = bytes / 1024 * 10 + bytes % 1024 * 10 / 1024;
-    snprintf(text, FIG_PRINT_NUMBER, "%" PRIu64 ".%u %s", tenths / 10, (unsigned)(tenths % 10),
-             units[unit]);
+    fig_print_count(whole, tenths / 10);
+    snprintf(text, FIG_PRINT_NUMBER, "%.24s.%u %s", whole, (unsigned)(tenths % 10), units[unit]);
     return text;
 }
 
@@ -169,6 +221,11 @@ void fig_print_real(fig_print *print, const char *key, float value) {
     }
     begin_value(print, key);
     emit_text(print, fig_print_float(text, value));
+}
+
+void fig_print_truth(fig_print *print, const char *key, int value) {
+    begin_value(print, key);
+    emit_text(print, value ? "true" : "false");
 }
 
 void fig_print_null(fig_print *print, const char *key) {

@@ -444,64 +444,6 @@ static fig_status derive_edges(fig_program *program) {
     return status;
 }
 
-fig_status fig_program_finish(fig_program *program) {
-    if (!fig_program_recording(program)) return fig_program_ready(program);
-    fig_status status = derive_edges(program);
-    if (status == FIG_OK) status = fig_program_check(&program->view);
-    program->finished = status == FIG_OK;
-    return fig_program_refuse(program, status);
-}
-
-/* ---- Copies ---------------------------------------------------------------------------------- */
-
-static fig_status fill(fig_program *program, const fig_program_view *view) {
-    FIG_TRY(append(&program->tensors, view->tensors, view->tensor_count));
-    FIG_TRY(append(&program->nodes, view->nodes, view->node_count));
-    FIG_TRY(append(&program->operands, view->operands, view->operand_count));
-    FIG_TRY(append(&program->attributes, view->attributes, view->attribute_bytes));
-    FIG_TRY(append(&program->segments, view->segments, view->segment_count));
-    fig_strings_finish(&program->strings);
-    FIG_TRY(fig_strings_load(&program->strings, view->strings, view->string_bytes));
-    expose(program);
-    for (uint32_t id = 1; id <= view->tensor_count; id++)
-        fig_strings_find(&program->strings, fig_program_tensor_name(view, id))->owner = id;
-    FIG_TRY(derive_edges(program));
-    program->finished = 1;
-    return FIG_OK;
-}
-
-/* Of a view that has passed fig_program_check(). */
-static fig_status copy(fig_program **out, const fig_program_view *view) {
-    fig_program *program;
-    *out = NULL;
-    FIG_TRY(fig_program_create(&program, &view->spec));
-    fig_status status = fill(program, view);
-    if (status != FIG_OK) {
-        fig_program_destroy(program);
-        return status;
-    }
-    *out = program;
-    return FIG_OK;
-}
-
-fig_status fig_program_restore(fig_program **program, const fig_program_view *view) {
-    fig_program_view bare = *view;
-    bare.edges = NULL;
-    bare.edge_count = 0;
-    *program = NULL;
-    fig_status status = fig_program_check(&bare);
-    /* What would be a caller's fault while recording is a damaged file here. */
-    if (status == FIG_INVALID) return fig_status_relay(FIG_FORMAT, fig_message());
-    FIG_TRY(status);
-    return copy(program, &bare);
-}
-
-fig_status fig_program_clone(fig_program **clone, const fig_program *program) {
-    *clone = NULL;
-    FIG_TRY(fig_program_ready(program));
-    return copy(clone, &program->view);
-}
-
 /* ---- Check ----------------------------------------------------------------------------------- */
 
 static fig_status check_count(const char *name, uint32_t count, uint32_t least, uint32_t most) {
@@ -527,24 +469,30 @@ static fig_status check_spec(const fig_spec *spec) {
 }
 
 static fig_status check_tensors(const fig_program_view *view, fig_strings *names) {
-    FIG_TRY(fig_strings_load(names, view->strings, view->string_bytes));
     for (uint32_t id = 1; id <= view->tensor_count; id++) {
         const fig_tensor_record *record = &view->tensors[id - 1];
         if (!fig_strings_begins(view->strings, view->string_bytes, record->name))
             return fig_fail(FIG_FORMAT, "tensor %u: no name begins at byte %u of %u", id,
                             record->name, view->string_bytes);
         const char *name = view->strings + record->name;
-        fig_string_slot *slot = fig_strings_find(names, name);
+        fig_string_slot *slot = fig_strings_at(names, record->name);
         if (slot->owner != 0)
             return fig_fail(FIG_FORMAT, "tensor %u: name %s is taken by tensor %u", id, name,
                             slot->owner);
         slot->owner = id;
+        slot->uses = FIG_STRING_TENSOR;
         FIG_TRY(check_tensor(record, &view->spec, name));
     }
     return FIG_OK;
 }
 
-static fig_status check_nodes(const fig_program_view *view) {
+static void use_call_name(const fig_program_view *view, const fig_node *node, fig_strings *names) {
+    fig_call_attributes call;
+    memcpy(&call, view->attributes + node->attribute, sizeof call);
+    fig_strings_at(names, call.name)->uses |= FIG_STRING_CALL;
+}
+
+static fig_status check_nodes(const fig_program_view *view, fig_strings *names) {
     static const uint8_t zeros[ATTRIBUTE_UNIT];
     uint32_t operand = 0, attribute = 0;
     for (uint32_t n = 0; n < view->node_count; n++) {
@@ -565,6 +513,7 @@ static fig_status check_nodes(const fig_program_view *view) {
             memcmp(padding, zeros, (size_t)padded - node->attribute_bytes) != 0)
             return fig_fail(FIG_FORMAT, "node %u: attributes are not followed by zeros", n);
         FIG_TRY(fig_operation_check(view, n));
+        if (node->op == FIG_OP_CALL) use_call_name(view, node, names);
         operand += node->operand_count;
         attribute += (uint32_t)padded;
     }
@@ -575,15 +524,75 @@ static fig_status check_nodes(const fig_program_view *view) {
     return FIG_OK;
 }
 
+/* All but counts and spec. names: of view->strings; their owners become the tensors. */
+static fig_status check_arrays(const fig_program_view *view, fig_strings *names) {
+    FIG_TRY(check_tensors(view, names));
+    FIG_TRY(check_nodes(view, names));
+    FIG_TRY(fig_segment_check(view, names));
+    return fig_strings_check_uses(names);
+}
+
 fig_status fig_program_check(const fig_program_view *view) {
     fig_strings names;
     memset(&names, 0, sizeof names);
     FIG_TRY(check_counts(view));
     FIG_TRY(check_spec(&view->spec));
-    fig_status status = check_tensors(view, &names);
-    if (status == FIG_OK) status = check_nodes(view);
-    if (status == FIG_OK) status = fig_segment_check(view, &names);
+    fig_status status = fig_strings_load(&names, view->strings, view->string_bytes);
+    if (status == FIG_OK) status = check_arrays(view, &names);
     fig_strings_finish(&names);
     FIG_TRY(status);
     return fig_edges_check(view->edges, view->edge_count, view->node_count);
+}
+
+fig_status fig_program_finish(fig_program *program) {
+    if (!fig_program_recording(program)) return fig_program_ready(program);
+    fig_status status = derive_edges(program);
+    if (status == FIG_OK) status = fig_program_check(&program->view);
+    program->finished = status == FIG_OK;
+    return fig_program_refuse(program, status);
+}
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+static fig_status fill(fig_program *program, const fig_program_view *view) {
+    FIG_TRY(append(&program->tensors, view->tensors, view->tensor_count));
+    FIG_TRY(append(&program->nodes, view->nodes, view->node_count));
+    FIG_TRY(append(&program->operands, view->operands, view->operand_count));
+    FIG_TRY(append(&program->attributes, view->attributes, view->attribute_bytes));
+    FIG_TRY(append(&program->segments, view->segments, view->segment_count));
+    fig_strings_finish(&program->strings);
+    FIG_TRY(fig_strings_load(&program->strings, view->strings, view->string_bytes));
+    expose(program);
+    /* The copy is what is checked, so that its names are read once. */
+    FIG_TRY(check_arrays(&program->view, &program->strings));
+    FIG_TRY(derive_edges(program));
+    program->finished = 1;
+    return FIG_OK;
+}
+
+static fig_status copy(fig_program **out, const fig_program_view *view) {
+    fig_program *program;
+    *out = NULL;
+    FIG_TRY(check_counts(view));
+    FIG_TRY(check_spec(&view->spec));
+    FIG_TRY(fig_program_create(&program, &view->spec));
+    const fig_status status = fill(program, view);
+    if (status == FIG_OK) {
+        *out = program;
+    } else {
+        fig_program_destroy(program);
+    }
+    return status;
+}
+
+fig_status fig_program_restore(fig_program **program, const fig_program_view *view) {
+    const fig_status status = copy(program, view);
+    /* What would be a caller's fault while recording is a damaged file here. */
+    return status == FIG_INVALID ? fig_status_relay(FIG_FORMAT, fig_message()) : status;
+}
+
+fig_status fig_program_clone(fig_program **clone, const fig_program *program) {
+    *clone = NULL;
+    FIG_TRY(fig_program_ready(program));
+    return copy(clone, &program->view);
 }

@@ -116,7 +116,10 @@ static fig_status resolve_rope(const fig_program_view *view, const fig_rope_op *
     if (op->q_norm.id != 0 && op->norm_epsilon == 0.0f)
         attributes->norm_epsilon =
             spec->qk_norm_epsilon != 0.0f ? spec->qk_norm_epsilon : NORM_EPSILON;
-    return fig_spec_resolve_rope(&rope, head_dim_of(view, op->q), &attributes->rope);
+    fig_rope_spec resolved;
+    const fig_status status = fig_spec_resolve_rope(&rope, head_dim_of(view, op->q), &resolved);
+    memcpy(&attributes->rope, &resolved, sizeof attributes->rope);
+    return status;
 }
 
 void fig_rope(fig_program *program, const fig_rope_op *op) {
@@ -143,9 +146,23 @@ void fig_rope(fig_program *program, const fig_rope_op *op) {
 
 /* ---- Caches and attention */
 
+/* 1: recording goes on. A cache has no size of its own, so a newer header's fields are these. */
+static int take_cache(fig_program *program, const fig_cache *cache, const char *operation) {
+    for (size_t i = 0; i < COUNT(cache->reserved); i++) {
+        if (cache->reserved[i].id == 0) continue;
+        fig_program_refuse(program, fig_fail(FIG_INVALID,
+                                             "%s: cache: reserved[%zu] is tensor %" PRIu32
+                                             ", it must be absent",
+                                             operation, i, cache->reserved[i].id));
+        return 0;
+    }
+    return 1;
+}
+
 void fig_append_kv(fig_program *program, const fig_append_kv_op *op) {
     fig_append_kv_op ours;
     if (!TAKE(program, &ours, op, fig_append_kv_op)) return;
+    if (!take_cache(program, &ours.cache, "append_kv")) return;
     const uint32_t operands[] = {
         [FIG_APPEND_K] = ours.k.id,
         [FIG_APPEND_V] = ours.v.id,
@@ -161,6 +178,7 @@ void fig_append_kv(fig_program *program, const fig_append_kv_op *op) {
 void fig_attention(fig_program *program, const fig_attention_op *op) {
     fig_attention_op ours;
     if (!TAKE(program, &ours, op, fig_attention_op)) return;
+    if (!take_cache(program, &ours.cache, "attention")) return;
     fig_attention_attributes attributes = {ours.sm_scale, ours.soft_cap, ours.window};
     if (ours.sm_scale == 0.0f) attributes.sm_scale = fig_program_view_of(program)->spec.sm_scale;
     const uint32_t operands[] = {

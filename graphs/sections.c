@@ -176,7 +176,9 @@ static fig_status read_header(reader *r) {
     memcpy(header, r->bytes, sizeof *header);
     FIG_TRY(check_magic(r));
     if (header->format != FIG_FILE_FORMAT)
-        return fig_fail(FIG_STALE, "header: format is %" PRIu32 ", this library reads %d",
+        return fig_fail(FIG_STALE,
+                        "header: format is %" PRIu32
+                        ", this library reads %d: capture the graphs anew",
                         header->format, FIG_FILE_FORMAT);
     if (header->file_bytes != r->count)
         return fig_fail(FIG_FORMAT, "header: file_bytes is %" PRIu64 ", the file has %zu",
@@ -230,14 +232,16 @@ static fig_section section_of(const char name[4]) {
     return s;
 }
 
-static fig_status check_claims(const fig_file_section *entry, const fig_section_rule *rule) {
+static fig_status check_claims(const fig_file_section *entry, const fig_section_rule *rule,
+                               uint32_t maker) {
     if (entry->flags != 0)
         return fig_fail(FIG_FORMAT, "section %s: flags are %#" PRIx32 ", they must be 0",
                         rule->name, entry->flags);
     if (entry->item_bytes != rule->item_bytes)
         return fig_fail(FIG_STALE,
-                        "section %s: item_bytes is %" PRIu32 ", this library reads %" PRIu32,
-                        rule->name, entry->item_bytes, rule->item_bytes);
+                        "section %s: item_bytes is %" PRIu32
+                        ", this library reads %" PRIu32 FIG_SECTIONS_STALE,
+                        rule->name, entry->item_bytes, rule->item_bytes, maker, FIG_VERSION);
     if (entry->raw_bytes % rule->item_bytes != 0)
         return fig_fail(FIG_FORMAT,
                         "section %s: raw_bytes is %" PRIu64 ", not a multiple of %" PRIu32,
@@ -262,16 +266,14 @@ static fig_status read_entry(reader *r, const fig_file_section *entry, fig_secti
     const fig_section s = section_of(entry->name);
     if (s == FIG_SECTION_COUNT && entry->flags == FIG_FILE_ANCILLARY) return FIG_OK;
     if (s == FIG_SECTION_COUNT)
-        return fig_fail(FIG_STALE,
-                        "section %.4s: unknown, flags are %#" PRIx32 "; the file was made by "
-                        "version %" PRIu32 ", this library is %d",
+        return fig_fail(FIG_STALE, "section %.4s: unknown, flags are %#" PRIx32 FIG_SECTIONS_STALE,
                         entry->name, entry->flags, r->header.maker, FIG_VERSION);
     pass_optional(expected, s);
     if (s != *expected)
         return fig_fail(FIG_FORMAT, "section %s stands where %s must", fig_section_table[s].name,
                         *expected < FIG_SECTION_COUNT ? fig_section_table[*expected].name
                                                       : "the table's end");
-    FIG_TRY(check_claims(entry, &fig_section_table[s]));
+    FIG_TRY(check_claims(entry, &fig_section_table[s], r->header.maker));
     r->table[s] = *entry;
     ++*expected;
     return FIG_OK;

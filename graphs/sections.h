@@ -34,6 +34,10 @@ typedef struct fig_file_header {
 } fig_file_header;
 static_assert(sizeof(fig_file_header) == 72, "file format");
 
+/* Ends each sentence of FIG_STALE that knows the maker; its version and ours follow. */
+#define FIG_SECTIONS_STALE                                                                         \
+    "; the file was made by version %u, this library is %d: capture the graphs anew"
+
 enum { FIG_FILE_ANCILLARY = 1 }; /* a reader that does not know the section may skip it */
 
 typedef struct fig_file_section {
@@ -66,7 +70,10 @@ typedef struct fig_file_kernel {
 } fig_file_kernel;
 static_assert(sizeof(fig_file_kernel) == 64, "file format");
 
-static_assert(sizeof(fig_spec) == 176 && offsetof(fig_spec, rope) == 144, "file format");
+/* A file holds the spec as far as it says something: without the reserved words at its end. */
+enum { FIG_FILE_SPEC_BYTES = 176 };
+static_assert(offsetof(fig_spec, rope.reserved) == FIG_FILE_SPEC_BYTES, "file format");
+static_assert(sizeof(fig_spec) == FIG_FILE_SPEC_BYTES + 16, "nothing stands behind them");
 
 /* In file order; each is there once, where its rule does not let it be absent. */
 typedef enum fig_section {

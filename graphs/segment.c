@@ -15,19 +15,26 @@ fig_status fig_segment_check_name(const char *name) {
     return FIG_OK;
 }
 
-/* Names are kept once, so one that is taken has an owner. */
+/* The segment before `index` that has its name. */
+static uint32_t find_before(const fig_program_view *view, uint32_t index) {
+    uint32_t i = 0;
+    while (view->segments[i].name != view->segments[index].name)
+        i++;
+    return i;
+}
+
+/* Names are kept once, so one that a segment uses is of no other. */
 static fig_status check_name(const fig_program_view *view, fig_strings *names, uint32_t index) {
     const uint32_t offset = view->segments[index].name;
     if (!fig_strings_begins(view->strings, view->string_bytes, offset))
         return fig_fail(FIG_FORMAT, "segment %u: no name begins at byte %u of %u", index, offset,
                         view->string_bytes);
-    const char *name = view->strings + offset;
-    fig_string_slot *slot = fig_strings_find(names, name);
-    if (slot->owner != 0)
-        return fig_fail(FIG_FORMAT, "segment %u: name %s is taken by segment %u", index, name,
-                        slot->owner - 1);
-    slot->owner = index + 1;
-    return fig_segment_check_name(name);
+    fig_string_slot *slot = fig_strings_at(names, offset);
+    if (slot->uses & FIG_STRING_SEGMENT)
+        return fig_fail(FIG_FORMAT, "segment %u: name %s is taken by segment %u", index,
+                        view->strings + offset, find_before(view, index));
+    slot->uses |= FIG_STRING_SEGMENT;
+    return fig_segment_check_name(view->strings + offset);
 }
 
 /* `end`: behind the nodes of the segment before. */
@@ -49,8 +56,6 @@ static fig_status check_nodes(const fig_program_view *view, const fig_segment *s
 
 fig_status fig_segment_check(const fig_program_view *view, fig_strings *names) {
     uint32_t end = 0;
-    for (uint32_t i = 0; i < names->slot_count; i++)
-        names->slots[i].owner = 0;
     for (uint32_t i = 0; i < view->segment_count; i++) {
         const fig_segment *segment = &view->segments[i];
         FIG_TRY(check_name(view, names, i));

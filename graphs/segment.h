@@ -9,7 +9,7 @@
 
 /* FIG_INVALID: no name, or the one that the engine keeps for itself. */
 fig_status fig_segment_check_name(const char *name);
-/* Every name, index and order. names: of view->strings; their owners are overwritten. */
+/* Every name, index and order. names: of view->strings; those of segments are marked as used. */
 fig_status fig_segment_check(const fig_program_view *view, fig_strings *names);
 /* The segment that a node is of; NULL: it is of none. */
 const fig_segment *fig_segment_of(const fig_program_view *view, uint32_t node);

@@ -10,7 +10,6 @@
 
 #include "planner/size.h"
 #include "planner/status.h"
-#include "planner/traits.h"
 
 static int is_split(const fig_node *node) {
     return node->op < FIG_OP_KERNEL_COUNT && fig_kernel_table[node->op].split;
@@ -75,8 +74,8 @@ fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classe
     return FIG_OK;
 }
 
-int32_t fig_split_classes_heads(const fig_split_class *split_class, int32_t variant) {
-    int32_t heads = fig_size_min(split_class->kv_heads, fig_variant_table[variant].heads);
+int32_t fig_split_classes_heads(const fig_split_class *split_class, int32_t most) {
+    int32_t heads = fig_size_min(split_class->kv_heads, most);
     while (split_class->kv_heads % heads != 0)
         heads--;
     return heads;

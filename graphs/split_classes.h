@@ -24,7 +24,7 @@ fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classe
 /* The class of a node; UINT32_MAX where it is not split. */
 uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_program_view *view,
                                  const fig_node *node);
-/* Kv heads that a worker reads at once: as many as the variant can and as divide kv_heads. */
-int32_t fig_split_classes_heads(const fig_split_class *split_class, int32_t variant);
+/* Kv heads that a worker reads at once: `most` or fewer, as many as divide kv_heads. */
+int32_t fig_split_classes_heads(const fig_split_class *split_class, int32_t most);
 
 #endif

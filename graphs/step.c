@@ -108,15 +108,25 @@ static fig_status check_sequence(const fig_spec *spec, const fig_step *step, int
     return FIG_OK;
 }
 
+static fig_status check_position(int32_t row, int32_t position, int32_t ahead) {
+    if (position < 0)
+        return fig_fail(FIG_INVALID,
+                        "step: positions[%" PRId32 "] is %" PRId32 ", it must be at least 0", row,
+                        position);
+    if (position <= FIG_POSITION_LIMIT - ahead) return FIG_OK;
+    return fig_fail(FIG_TOO_LARGE,
+                    "step: positions[%" PRId32 "] is %" PRId32 " and grows by %" PRId32
+                    " within the horizon, limit %d",
+                    row, position, ahead, FIG_POSITION_LIMIT);
+}
+
 /* One row; lengths that only the device knows count as tokens. */
 static fig_status check_row(const fig_spec *spec, const fig_step *step, int32_t row, int32_t ahead,
                             fig_step_stamps *stamps) {
     if (step->kv_lengths != NULL) FIG_TRY(check_length(spec, row, step->kv_lengths[row], ahead));
     FIG_TRY(check_sequence(spec, step, row, stamps));
-    if (step->positions == NULL || step->positions[row] >= 0) return FIG_OK;
-    return fig_fail(FIG_INVALID,
-                    "step: positions[%" PRId32 "] is %" PRId32 ", it must be at least 0", row,
-                    step->positions[row]);
+    if (step->positions == NULL) return FIG_OK;
+    return check_position(row, step->positions[row], ahead);
 }
 
 /* ---- All rows at once ---------------------------------------------------------------------- */
@@ -133,11 +143,13 @@ static int are_lengths_sound(const fig_spec *spec, const fig_step *step, int32_t
     return !bad;
 }
 
-static int are_positions_sound(const fig_step *step) {
-    int32_t any = 0;
+/* 1: no check_position would refuse. */
+static int are_positions_sound(const fig_step *step, int32_t ahead) {
+    const uint32_t most = (uint32_t)(FIG_POSITION_LIMIT - ahead);
+    int bad = 0;
     for (int32_t row = 0; row < step->rows; row++)
-        any |= step->positions[row];
-    return any >= 0;
+        bad |= (uint32_t)step->positions[row] > most;
+    return !bad;
 }
 
 /* 1: they are those of a step whose rows all had tokens, so whichever have them now are sound. */
@@ -190,7 +202,7 @@ static fig_status check_all_rows(const fig_spec *spec, const fig_step *step, int
                                  fig_step_stamps *stamps) {
     take_stamp(spec, stamps);
     if ((step->kv_lengths == NULL || are_lengths_sound(spec, step, ahead)) &&
-        (step->positions == NULL || are_positions_sound(step)) &&
+        (step->positions == NULL || are_positions_sound(step, ahead)) &&
         are_sequences_sound(spec, step, stamps))
         return FIG_OK;
     take_stamp(spec, stamps);

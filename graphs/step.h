@@ -9,6 +9,10 @@
 #include "graphs/program.h"
 #include "planner/plan.h"
 
+/* The last position at which a query may stand, growth within a horizon included. Far beyond every
+ * context there is, and far enough from INT32_MAX that no sum on the device overflows. */
+enum { FIG_POSITION_LIMIT = 1 << 30 };
+
 /* Lets a check find a sequence named twice in O(rows) without allocating: a sequence met carries
  * the check's number, and numbers are not used again before all of them are wiped. Most steps name
  * the sequences of the step before, which were found to be sound. */
@@ -20,7 +24,8 @@ typedef struct fig_step_stamps {
                        none are kept */
 } fig_step_stamps;
 
-/* *plan points at the step's arrays. FIG_TOO_LARGE: rows or a length beyond the spec's limits. */
+/* *plan points at the step's arrays. FIG_TOO_LARGE: rows or a length beyond the spec's limits,
+ * or a position beyond FIG_POSITION_LIMIT. */
 fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
                           fig_step_stamps *stamps, fig_plan_step *plan);
 

@@ -1,15 +1,14 @@
-/* strings.c: names, each kept once, back to back, and found by hash.
+/* strings.c: names, each kept once, back to back, and found bit by bit.
  *
- * Slots are probed one after another from where the hash points, and hold offsets instead of
- * pointers because the text moves as it grows. Invariant: at least half of the slots are free, so a
- * probe ends. */
+ * A crit-bit tree, because a file's author chooses the names: the way down to one takes at most as
+ * many forks as a name has bits, however the names were chosen, where a hash has collisions.
+ * Invariant: the bits of forks grow on the way down, and slots lie in the order of their text. */
 #include "graphs/strings.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/hash.h"
 #include "planner/status.h"
 
 enum { FIRST_BYTES = 256, FIRST_SLOTS = 32 };
@@ -34,32 +33,75 @@ fig_status fig_strings_check_name(const char *name, const char *what) {
     return FIG_OK;
 }
 
-/* The slot that holds `name`, or the free one where it belongs. */
-static fig_string_slot *probe(const fig_strings *strings, const char *name, size_t length) {
-    uint32_t mask = strings->slot_count - 1;
-    uint32_t i = (uint32_t)fig_hash_mix(0, name, length) & mask;
-    while (strings->slots[i].offset != 0 &&
-           strcmp(strings->text + strings->slots[i].offset, name) != 0)
-        i = (i + 1) & mask;
-    return &strings->slots[i];
+/* A side of a fork, or the root: a slot's index or, marked, a fork's. */
+static uint32_t side_of_slot(uint32_t slot) {
+    return slot << 1;
 }
 
-static fig_status resize_slots(fig_strings *strings, uint32_t slot_count) {
-    assert((slot_count & (slot_count - 1)) == 0 && slot_count / 2 > strings->used);
-    fig_strings larger = *strings;
-    larger.slot_count = slot_count;
-    larger.slots = calloc(slot_count, sizeof *larger.slots);
-    if (larger.slots == NULL)
-        return fig_fail(FIG_NOMEM, "names: %u slots of %zu bytes", slot_count,
-                        sizeof *larger.slots);
-    for (uint32_t i = 0; i < strings->slot_count; i++) {
-        const fig_string_slot *slot = &strings->slots[i];
-        if (slot->offset == 0) continue;
-        const char *name = strings->text + slot->offset;
-        *probe(&larger, name, strlen(name)) = *slot;
+static uint32_t side_of_fork(uint32_t fork) {
+    return fork << 1 | 1;
+}
+
+static int is_fork(uint32_t side) {
+    return (int)(side & 1);
+}
+
+/* Bit `bit` of a name, the first byte's highest is 0; of what lies behind its end: 0. */
+static uint32_t bit_of(const char *name, size_t length, uint32_t bit) {
+    const uint32_t byte = bit / 8;
+    return byte < length ? (uint32_t)(unsigned char)name[byte] >> (7 - bit % 8) & 1 : 0;
+}
+
+/* The one slot that may hold `name`; there is one. */
+static fig_string_slot *nearest(const fig_strings *strings, const char *name, size_t length) {
+    uint32_t side = strings->root;
+    while (is_fork(side)) {
+        const fig_string_fork *fork = &strings->forks[side >> 1];
+        side = fork->sides[bit_of(name, length, fork->bit)];
     }
-    free(strings->slots);
-    *strings = larger;
+    return &strings->slots[side >> 1];
+}
+
+/* Of two names that are not the same. */
+static uint32_t first_difference(const char *a, const char *b) {
+    uint32_t byte = 0, bit = 0;
+    while (a[byte] == b[byte])
+        byte++;
+    const uint32_t difference = (uint32_t)(unsigned char)(a[byte] ^ b[byte]);
+    while (!(difference >> (7 - bit) & 1))
+        bit++;
+    return 8 * byte + bit;
+}
+
+/* Hangs slot `slot`, whose text differs from all others, into the tree: fork `slot` goes where the
+ * way down first passes `bit`. */
+static void hang(fig_strings *strings, uint32_t slot, const char *name, uint32_t bit) {
+    const size_t length = strlen(name);
+    const uint32_t own = bit_of(name, length, bit);
+    fig_string_fork *fork = &strings->forks[slot];
+    uint32_t *side = &strings->root;
+    while (is_fork(*side) && strings->forks[*side >> 1].bit < bit) {
+        fig_string_fork *above = &strings->forks[*side >> 1];
+        side = &above->sides[bit_of(name, length, above->bit)];
+    }
+    fork->bit = bit;
+    fork->sides[own] = side_of_slot(slot);
+    fork->sides[!own] = *side;
+    *side = side_of_fork(slot);
+}
+
+/* Room for one more slot, and the fork that it brings. */
+static fig_status reserve_slot(fig_strings *strings) {
+    const uint32_t more = strings->slot_capacity == 0 ? FIRST_SLOTS : 2 * strings->slot_capacity;
+    if (strings->count < strings->slot_capacity) return FIG_OK;
+    fig_string_slot *slots = realloc(strings->slots, more * sizeof *slots);
+    if (slots != NULL) strings->slots = slots;
+    fig_string_fork *forks = realloc(strings->forks, more * sizeof *forks);
+    if (forks != NULL) strings->forks = forks;
+    if (slots == NULL || forks == NULL)
+        return fig_fail(FIG_NOMEM, "names: %u slots of %zu bytes", more,
+                        sizeof *slots + sizeof *forks);
+    strings->slot_capacity = more;
     return FIG_OK;
 }
 
@@ -82,7 +124,7 @@ fig_status fig_strings_init(fig_strings *strings) {
     FIG_TRY(reserve_text(strings, 1));
     strings->text[0] = '\0';
     strings->bytes = 1;
-    return resize_slots(strings, FIRST_SLOTS);
+    return FIG_OK;
 }
 
 fig_status fig_strings_load(fig_strings *strings, const char *text, uint32_t bytes) {
@@ -105,28 +147,57 @@ fig_status fig_strings_load(fig_strings *strings, const char *text, uint32_t byt
 void fig_strings_finish(fig_strings *strings) {
     free(strings->text);
     free(strings->slots);
+    free(strings->forks);
     memset(strings, 0, sizeof *strings);
 }
 
 fig_string_slot *fig_strings_find(const fig_strings *strings, const char *name) {
-    fig_string_slot *slot = probe(strings, name, strlen(name));
-    return slot->offset == 0 ? NULL : slot;
+    if (strings->count == 0) return NULL;
+    fig_string_slot *slot = nearest(strings, name, strlen(name));
+    return strcmp(strings->text + slot->offset, name) == 0 ? slot : NULL;
+}
+
+fig_string_slot *fig_strings_at(const fig_strings *strings, uint32_t offset) {
+    uint32_t low = 0, high = strings->count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (strings->slots[middle].offset < offset) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == strings->count || strings->slots[low].offset != offset) return NULL;
+    return &strings->slots[low];
 }
 
 fig_status fig_strings_add(fig_strings *strings, const char *name, fig_string_slot **slot) {
-    uint32_t length = (uint32_t)strlen(name);
+    const uint32_t length = (uint32_t)strlen(name), added = strings->count;
     assert(length > 0 && length <= FIG_NAME_LIMIT);
-    *slot = probe(strings, name, length);
-    if ((*slot)->offset != 0) return FIG_OK;
-    if (strings->used + 1 >= strings->slot_count / 2) {
-        FIG_TRY(resize_slots(strings, strings->slot_count * 2));
-        *slot = probe(strings, name, length);
-    }
+    *slot = fig_strings_find(strings, name);
+    if (*slot != NULL) return FIG_OK;
+    FIG_TRY(reserve_slot(strings));
     FIG_TRY(reserve_text(strings, length + 1));
+    if (added == 0) {
+        strings->root = side_of_slot(0);
+    } else {
+        const char *other = strings->text + nearest(strings, name, length)->offset;
+        hang(strings, added, name, first_difference(name, other));
+    }
     memcpy(strings->text + strings->bytes, name, length + 1);
-    **slot = (fig_string_slot){strings->bytes, 0};
+    strings->slots[added] = (fig_string_slot){.offset = strings->bytes};
     strings->bytes += length + 1;
-    strings->used++;
+    strings->count++;
+    *slot = &strings->slots[added];
+    return FIG_OK;
+}
+
+fig_status fig_strings_check_uses(const fig_strings *strings) {
+    for (uint32_t i = 0; i < strings->count; i++) {
+        if (strings->slots[i].uses == 0)
+            return fig_fail(FIG_FORMAT, "names: nothing refers to \"%s\"",
+                            strings->text + strings->slots[i].offset);
+    }
     return FIG_OK;
 }
 

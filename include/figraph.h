@@ -15,14 +15,28 @@
  * pointer on the host device.
  *
  * Threads: one thread at a time per object; different engines may live on different threads and
- * share one fig_graphs. */
+ * share one fig_graphs. A callback runs inside the call that it was given to, on that thread;
+ * those of fig_engine_register say for themselves. None may call into the engine that called. */
 #ifndef FIGRAPH_H
 #define FIGRAPH_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* Most structs begin with their size, which the caller sets: they may gain fields at their end. In
+ * every field zero means the default, and reserved fields must be zero. A struct without a size
+ * stands inside others: it has reserved fields or is closed, never to have another field. In C,
+ * FIG_OPTIONS(fig_step, .rows = 1) is a pointer to such a struct, for one call. In C++, auto step =
+ * fig_options<fig_step>(); is the struct, to be filled by assignments. */
 #ifdef __cplusplus
+template <typename type> type fig_options() {
+    type options = type();
+    options.size = sizeof options;
+    return options;
+}
 extern "C" {
+#else
+#define FIG_OPTIONS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
 #endif
 
 #define FIG_API __attribute__((visibility("default")))
@@ -58,10 +72,6 @@ FIG_API const char *fig_status_name(fig_status status); /* "FIG_BUSY" */
 FIG_API const char *fig_message(void);
 FIG_API int32_t fig_version(void);
 
-/* Options: the first field is the struct's size, zero means default, and the caller names what it
- * sets. C only; C++ fills a zeroed struct. Where options are all default, NULL does. */
-#define FIG_OPTIONS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
-
 /* ---- Spec ------------------------------------------------------------------------------------ */
 typedef uint32_t fig_dtype;
 enum {
@@ -74,17 +84,18 @@ enum {
     FIG_I64 = 9
 };
 
-/* angle(p, i) = p * frequency(i) / scale, with frequency(i) = theta^(-2i / rotary_dim). Where
- * llama3_factor is set, frequencies whose wave is longer than llama3_context / llama3_low are
- * divided by it, those shorter than llama3_context / llama3_high are kept, and those between are
- * blended. */
+/* Pair i of a head at position p turns by p * frequency(i) / scale, where frequency(i) is
+ * theta^(-2i / rotary_dim). Where llama3_factor is set, a frequency whose wave is longer than
+ * llama3_context / llama3_low is divided by that factor, one whose wave is shorter than
+ * llama3_context / llama3_high is kept, and those between are blended. */
 typedef struct fig_rope_spec {
     int32_t interleaved; /* 0: NeoX halves (i, i + d/2); 1: neighbours (2i, 2i + 1) */
-    int32_t rotary_dim;  /* d: the first so many of head_dim turn; 0: all */
+    int32_t rotary_dim;  /* d: how many of head_dim turn, the first ones; 0: all */
     float theta;         /* 0: 10000 */
     float scale;         /* 0: 1 */
     float llama3_factor, llama3_low, llama3_high;
     int32_t llama3_context;
+    uint32_t reserved[4]; /* 0 */
 } fig_rope_spec;
 
 typedef uint32_t fig_activation;
@@ -106,10 +117,10 @@ typedef struct fig_spec {
     int32_t batch_limit;       /* most rows of any step */
     int32_t kv_limit;          /* most tokens of one sequence, this step's included */
     int32_t sequence_limit;    /* sequences whose tokens are held at once; 0: batch_limit */
-    int32_t row_tokens;        /* query tokens of a row, 1..8, the last of its sequence; 0: 1 */
+    int32_t row_tokens;        /* query tokens of each row, 1..8; they end its sequence; 0: 1 */
     float soft_cap;            /* of logits; 0: none */
     int32_t window;            /* tokens a query sees, its own included; 0: all */
-    uint64_t window_layers[8]; /* bit l of them: layer l has the window; none: all have */
+    uint64_t window_layers[8]; /* bit l is set: layer l has the window; no bit: all layers have */
     float sm_scale;            /* 0: 1 / sqrt(head_dim) */
     float qk_norm_epsilon;     /* RMSNorm of each q and k head before RoPE; 0: none */
     fig_rope_spec rope;
@@ -121,14 +132,13 @@ FIG_API const char *fig_spec_preset_name(int32_t index); /* NULL past the last *
 /* Overwrites what a Hugging Face config.json says; page size, limits and all else stay as they are
  * in *spec. A missing field or a feature that this library lacks is refused by name. */
 FIG_API fig_status fig_spec_read_config(fig_spec *spec, const char *path);
-FIG_API fig_status fig_spec_check(const fig_spec *spec);
 
 /* ---- Program: record a step once ------------------------------------------------------------- */
 /* A tensor is memory, not a value: a node may write what an earlier one wrote. Nodes run as if in
  * the order recorded; two that touch no common tensor, or only read it, may run side by side. */
 typedef struct fig_program fig_program;
-typedef struct fig_tensor {
-    uint32_t id; /* 0: absent */
+typedef struct fig_tensor { /* closed */
+    uint32_t id;            /* 0: absent */
 } fig_tensor;
 
 typedef uint32_t fig_role;
@@ -165,17 +175,23 @@ FIG_API void fig_program_segment(fig_program *program, const char *name);
 /* Recording is sticky: the first failure is kept, later calls do nothing and return absent tensors.
  * finish returns it and freezes the program; it is called once. */
 FIG_API fig_status fig_program_finish(fig_program *program);
-/* The standard step. Per layer N: act.N = the spec's activation of gate_up.N, where it has
- * ffn_width; q.N and k.N normalised with q_norm.N, k_norm.N where it has qk_norm_epsilon, and
- * rotated in place; k.N, v.N appended to k_cache.N, v_cache.N, under fp8 with k_scale.N,
- * v_scale.N; out.N = attention. Those are FIG_ROLE_BOUND; page_table, where the spec has pages,
- * is FIG_ROLE_STATE. So is page_table.window, of the layers with the window where others see
- * all: old pages of theirs may be given away. Its segments are act.N and attn.N, which is all
- * from RoPE on. */
+/* Records the standard step. For each layer N, in this order:
+ *
+ *     act.N      the spec's activation of gate_up.N; where the spec has ffn_width
+ *     q.N, k.N   each head normalised with q_norm.N and k_norm.N, where the spec has
+ *                qk_norm_epsilon; then rotated; both in place
+ *     k.N, v.N   appended to k_cache.N and v_cache.N; where these are fp8, by the scales in
+ *                k_scale.N and v_scale.N
+ *     out.N      attention of q.N over that cache
+ *
+ * All of these are FIG_ROLE_BOUND. Where the spec has pages, page_table is FIG_ROLE_STATE. Where
+ * only some layers have the window, these read page_table.window instead, also FIG_ROLE_STATE, so
+ * that pages behind the window can be given away. The first line is the segment act.N, the others
+ * are the segment attn.N. */
 FIG_API void fig_program_decode_step(fig_program *program);
-/* For steps whose lengths the host does not know: they are read from device memory, i32 [rows], and
- * the split is made there. positions: i32 [rows], absent: length - 1. Recorded first, and once. A
- * length outside [0, kv_limit] makes its row idle. See fig_step. */
+/* For steps whose lengths the host does not know. They are read from device memory, i32 [rows], and
+ * the device makes the split. positions: i32 [rows]; absent: length - 1. It is recorded once,
+ * before everything else. A row whose length is outside [0, kv_limit] is idle. See fig_step. */
 FIG_API void fig_program_read_lengths(fig_program *program, fig_tensor lengths,
                                       fig_tensor positions);
 
@@ -189,8 +205,8 @@ FIG_API void fig_silu_and_mul(fig_program *program, const fig_gated_op *op);
 FIG_API void fig_gelu_and_mul(fig_program *program, const fig_gated_op *op);
 FIG_API void fig_gelu_tanh_and_mul(fig_program *program, const fig_gated_op *op);
 
-/* out = in / sqrt(mean(in^2) + epsilon) * (weight + weight_offset), in and out [rows][width]. With
- * a residual it is first residual += in, and that sum, rounded to the dtype, is normalised. */
+/* out = in / sqrt(mean(in^2) + epsilon) * (weight + weight_offset); in and out are [rows][width].
+ * fig_add_rms_norm first adds in to residual, and normalises that sum, rounded to the dtype. */
 typedef struct fig_rms_norm_op {
     uint32_t size;
     fig_tensor in, weight, out; /* weight: [width]; out may be in */
@@ -201,34 +217,41 @@ typedef struct fig_rms_norm_op {
 FIG_API void fig_rms_norm(fig_program *program, const fig_rms_norm_op *op);
 FIG_API void fig_add_rms_norm(fig_program *program, const fig_rms_norm_op *op);
 
-/* Where a row has several query tokens, [rows] counts all of them: token t of row r is number
- * r * row_tokens + t, and stands row_tokens - 1 - t before the row's last. */
+/* Where the spec's row_tokens is above 1, [rows] of q, k, v and out counts query tokens: token t of
+ * row r is number r * row_tokens + t, and its position is row_tokens - 1 - t below that of the
+ * row's last token. */
 typedef struct fig_rope_op {
     uint32_t size;
     fig_tensor q, k;            /* [rows][heads][head_dim] */
     fig_tensor q_out, k_out;    /* absent: in place */
-    fig_tensor positions;       /* [rows] i32 or i64; absent: the step's, see fig_step */
-    fig_tensor indptr, offsets; /* packed instead: i32 [n + 1] and [n]; row indptr[i] + j stands
-                                   at offsets[i] + j, and a row of no segment is left alone */
-    fig_tensor cos_sin;         /* f32 [positions][rotary_dim], cos then sin, the nearest one for a
-                                   position outside it; absent: computed */
-    fig_tensor q_norm, k_norm;  /* [head_dim]: RMSNorm of each head first; both or none */
+    fig_tensor positions;       /* [rows] i32 or i64; absent: those of fig_step */
+    fig_tensor indptr, offsets; /* in place of positions, where rows are packed in segments: i32
+                                   [n + 1] and [n]. Row indptr[i] + j has position offsets[i] + j; a
+                                   row outside every segment is left as it is */
+    fig_tensor cos_sin;         /* f32 [positions][rotary_dim]: the cosines of a position, then its
+                                   sines. A position outside it reads the nearest one in it.
+                                   absent: both are computed */
+    fig_tensor q_norm, k_norm;  /* [head_dim]: weights of an RMSNorm of each head that comes before
+                                   the rotation; both or none */
     float norm_epsilon;         /* 0: the spec's, or 1e-6 */
     const fig_rope_spec *rope;  /* NULL: the spec's */
 } fig_rope_op;
 FIG_API void fig_rope(fig_program *program, const fig_rope_op *op);
 
-/* k, v: [pages][page_size][kv_heads][head_dim], whatever their layout in memory; K and V in one
- * pool are two tensors bound with strides. page_table: i32 [sequences][pages of a sequence];
- * absent: dense, page s holds sequence s. A page number outside the cache reads as page 0 and is
- * never written. Of fp8, value = stored * scale; scales are f32 [1] or [kv_heads], absent: 1. */
+/* k and v are [pages][page_size][kv_heads][head_dim], whatever their layout in memory; where K and
+ * V share one pool, they are two tensors bound with strides. page_table is i32 [sequences][pages of
+ * a sequence]; where it is absent the cache is dense: page s holds sequence s. A page number
+ * outside the cache is read as page 0, and nothing is written to it. An fp8 value is what is stored
+ * times its scale; the scales are f32 [1] or [kv_heads], and 1 where absent. */
 typedef struct fig_cache {
     fig_tensor k, v, page_table;
     fig_tensor k_scale, v_scale;
+    fig_tensor reserved[3]; /* absent */
 } fig_cache;
 
-/* Writes row r's k and v, [rows][kv_heads][head_dim], as the last tokens of its sequence, the very
- * last being kv_length[r] - 1; nothing where the length is 0. fp8 saturates. */
+/* Writes the k and v of row r, [rows][kv_heads][head_dim], into the cache as the last tokens of its
+ * sequence: the row's last token becomes token kv_length[r] - 1. A row of length 0 writes nothing.
+ * fp8 saturates. */
 typedef struct fig_append_kv_op {
     uint32_t size;
     fig_tensor k, v;
@@ -236,24 +259,25 @@ typedef struct fig_append_kv_op {
 } fig_append_kv_op;
 FIG_API void fig_append_kv(fig_program *program, const fig_append_kv_op *op);
 
-/* A query at token p of its sequence sees tokens [max(0, p + 1 - window), p]; a row's last query is
- * at kv_length - 1. logit = q.k * sm_scale + alibi * (token - p), then soft_cap * tanh(logit /
- * soft_cap). A sink is one more logit with no value: it joins the sum of weights and lse. Length 0:
- * zeros, and -inf in lse. It does not append: record fig_append_kv before it. */
+/* A query at token p of its sequence sees tokens [max(0, p + 1 - window), p]; the row's last query
+ * is at kv_length - 1. A logit is q.k * sm_scale + alibi * (token - p), and with a soft cap
+ * soft_cap * tanh(logit / soft_cap). A sink is one more logit that has no value: it counts in the
+ * sum of the weights and in lse. A row of length 0 gets zeros, and -inf in lse. Attention does not
+ * append: record fig_append_kv before it. */
 typedef struct fig_attention_op {
     uint32_t size;
     fig_tensor q, out;       /* [rows][q_heads][head_dim] */
     fig_tensor lse;          /* [rows][q_heads] f32, base 2; absent: not written */
     fig_tensor sinks, alibi; /* [q_heads] f32 */
     fig_cache cache;
-    int32_t window; /* 0: all tokens; the spec's window is the standard step's business */
-    float soft_cap; /* 0: none; likewise */
+    int32_t window; /* 0: all tokens, whatever the spec's window: that is for the standard step */
+    float soft_cap; /* 0: none, likewise */
     float sm_scale; /* 0: the spec's */
 } fig_attention_op;
 FIG_API void fig_attention(fig_program *program, const fig_attention_op *op);
 
-/* Joins attention over two sets of tokens, [rows][heads][head_dim] and lse [rows][heads], as if
- * over both. lse is base 2; -inf on both sides gives zeros and -inf. */
+/* Joins attention over two sets of tokens into attention over both: out is [rows][heads][head_dim],
+ * lse, in base 2, [rows][heads]. Where lse is -inf on both sides, the result is zeros and -inf. */
 typedef struct fig_merge_states_op {
     uint32_t size;
     fig_tensor out_a, lse_a, out_b, lse_b;
@@ -261,8 +285,9 @@ typedef struct fig_merge_states_op {
 } fig_merge_states_op;
 FIG_API void fig_merge_states(fig_program *program, const fig_merge_states_op *op);
 
-/* Foreign work, a GEMM say, done by the callback registered under `call`. reads and writes order it
- * among the nodes; tag and bytes are stored in the file and handed to the callback. */
+/* Foreign work, a GEMM say, done by the callback that is registered under the name `call`. Its
+ * place among the nodes follows from what it reads and writes; tag and bytes are stored in the file
+ * and handed to the callback. */
 typedef struct fig_call_op {
     uint32_t size;
     const char *call;
@@ -278,7 +303,7 @@ FIG_API void fig_call(fig_program *program, const fig_call_op *op);
 /* A bucket serves any step of at most `batch` rows and at most batch * kv tokens in all; one
  * sequence may be as long as the spec's kv_limit. Each is lowered in every variant worth having: a
  * variant is what one worker reads at once. Buckets are numbered from 1, in this whole header. */
-typedef struct fig_bucket {
+typedef struct fig_bucket { /* closed */
     int32_t batch, kv;
 } fig_bucket;
 
@@ -315,7 +340,9 @@ typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
 typedef struct fig_print_options {
     uint32_t size;
     fig_print_format format;
-    int32_t bucket; /* 0: the summary; else the launches of this bucket */
+    int32_t bucket;      /* 0: the summary; else the launches of this bucket */
+    int32_t columns;     /* that a line of text may take, 40 to 1000; 0: 80 */
+    int32_t all_buckets; /* 1: the summary as text has a line for each bucket, not for each batch */
 } fig_print_options;
 FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
                                     fig_write_callback write, void *user);
@@ -328,7 +355,7 @@ typedef struct fig_graphs_info {
     int32_t relowered_count; /* buckets whose launches differ from those of the file's maker */
     char content_id[65];     /* SHA-256 of what a file of it holds, in hex */
 } fig_graphs_info;
-FIG_API void fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
+FIG_API fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
 
 typedef struct fig_bucket_info {
     uint32_t size;
@@ -341,9 +368,11 @@ typedef struct fig_bucket_info {
 FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t bucket,
                                      fig_bucket_info *info);
 /* What an engine with so many slots (0: the default) takes of a device, before one is opened and
- * without what the caller binds. exec_bytes is estimated from a measured figure per node. */
+ * without what the caller binds. Buckets that need the same launches share an exec; all execs are
+ * made once every bucket was prepared. exec_bytes is estimated from a measured figure per node. */
 typedef struct fig_memory_info {
     uint32_t size;
+    int32_t exec_count;
     uint64_t workspace_bytes, plan_bytes, state_bytes, pinned_bytes, exec_bytes;
     uint64_t token_bytes; /* of the KV cache, one token in all layers: what sizes the pool */
 } fig_memory_info;
@@ -357,17 +386,20 @@ FIG_API fig_status fig_graphs_tensor(const fig_graphs *graphs, int32_t index,
 typedef struct fig_step {
     uint32_t size;
     int32_t rows;
-    const int32_t *kv_lengths; /* [rows] tokens seen, this step's included; 0: an idle row. NULL:
-                                  the program reads lengths on the device */
-    const int32_t *positions;  /* [rows] where a row's last query stands; NULL: kv_length - 1 */
-    const int32_t *sequences;  /* [rows] whose tokens; NULL: row r is sequence r */
-    int64_t token_limit;       /* lengths on the device: most tokens in all; 0: any */
-    int32_t bucket;            /* 0: the cheapest that fits; required where a graph of the caller's
-                                  launches it: the bucket that it was captured for */
-    int32_t horizon; /* how many launches it is for, 0: 1. At each but the first, rows that
-                                  are not idle have grown by row_tokens, on the device; the split
-                                  is that of the last one, and the caller has given all their pages.
-                                  Lengths on the device: nothing grows, each launch reads them */
+    const int32_t *kv_lengths; /* [rows] tokens of the row's sequence, this step's included, so at
+                                  least the spec's row_tokens; 0: an idle row. NULL: the program
+                                  reads lengths on the device */
+    const int32_t *positions;  /* [rows] the position, for RoPE, of the row's last query; at most
+                                  2^30, at the end of a horizon too. NULL: kv_length - 1 */
+    const int32_t *sequences;  /* [rows] which sequence the row continues; NULL: row r sequence r */
+    int64_t token_limit;       /* where lengths are on the device: most tokens in all; 0: any */
+    int32_t bucket;            /* 0: the cheapest that fits. Required where a graph of the caller's
+                                  launches the step: the bucket that it was captured for */
+    int32_t horizon;           /* how many launches the step is for; 0: 1. From each launch to the
+                                  next, every row that is not idle grows by the spec's row_tokens,
+                                  on the device. The split is that of the last launch, and the
+                                  caller has given the pages for all. Where lengths are on the
+                                  device, nothing grows: each launch reads them */
 } fig_step;
 
 /* What planning a step would do; nothing runs. */
@@ -387,27 +419,39 @@ FIG_API fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *ste
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 typedef uint32_t fig_device;
-enum {
-    FIG_DEVICE_AUTO = 0, /* cuda; host where there is no driver or no GPU */
-    FIG_DEVICE_HOST,
-    FIG_DEVICE_CUDA
-};
+/* AUTO: cuda; host where there is no driver or no GPU at all, and no ordinal or stream is given. */
+enum { FIG_DEVICE_AUTO = 0, FIG_DEVICE_HOST, FIG_DEVICE_CUDA };
+
+/* A stream is given by the address of its CUstream, since 0 is a CUstream: the device's default
+ * stream. It is of the primary context of the engine's GPU; the host has none but the engine's. */
+#define FIG_STREAM_OWN NULL /* no address: the engine's own stream */
+
+/* Memory that a caller lends: `bytes` of them, 256-byte aligned; pinned: mapped as well. */
+typedef uint32_t fig_memory;
+enum { FIG_MEMORY_DEVICE = 0, FIG_MEMORY_PINNED };
+typedef struct fig_allocation {
+    uint32_t size;
+    fig_memory kind;
+    uint64_t bytes;
+    void *device, *host; /* allocate fills them in; host: of pinned memory alone */
+} fig_allocation;
+typedef int (*fig_memory_callback)(void *user, fig_allocation *allocation);
 
 typedef struct fig_engine_options {
     uint32_t size;
     fig_device device;
-    int32_t slots;   /* depth of the plan ring, 2..64; 0: 4 */
-    int32_t busy_us; /* how long stage may wait for a slot; 0: FIG_BUSY at once */
-    int32_t ordinal; /* cuda: which GPU, as the driver counts them */
-    int32_t plain;   /* cuda: 1: the kernels for any chip since 8.0, even where better ones fit */
-    void *stream;    /* cuda: the caller's CUstream of that GPU's primary context, open longer
-                             than the engine; NULL: the engine's own */
-    int32_t check_plans;  /* 1: each plan carries a checksum, and a launch that finds another on the
+    int32_t slots;       /* depth of the plan ring, 2..64; 0: 4 */
+    int32_t busy_us;     /* how long stage may wait for a slot; 0: FIG_BUSY at once */
+    int32_t ordinal;     /* cuda: which GPU, as the driver counts them */
+    void *const *stream; /* cuda: the stream to run on, the caller's, open longer than the engine;
+                            FIG_STREAM_OWN: one that the engine opens */
+    int32_t check_plans; /* 1: each plan carries a checksum, and a launch that finds another on the
                             device runs no rows, which is a fault (FIG_DRIVER) */
-    int32_t numa_node;    /* where the ring lies: n: on node n - 1; 0: on the GPU's; -1: anywhere */
-    int64_t fail_at_call; /* the n-th device call fails; 0: never */
-    uint64_t shuffle;     /* host only: seeds an order of nodes and blocks, any that a GPU might
-                             take; 0: as recorded */
+    int32_t numa_node;   /* where the ring lies: node numa_node - 1; 0: the GPU's; -1: any */
+    fig_memory_callback allocate, release; /* for all memory of the engine's, with the GPU's context
+                            current; other than 0 from allocate: FIG_NOMEM. NULL: the device's */
+    void *memory_user;
+    const struct fig_test_options *test; /* for tests alone, of figraph_unstable.h; NULL: none */
 } fig_engine_options;
 
 typedef struct fig_engine fig_engine;
@@ -415,24 +459,26 @@ FIG_API fig_status fig_engine_open(fig_engine **engine, const fig_graphs *graphs
                                    const fig_engine_options *options);
 /* Waits for steps in flight, takes back what is staged, and frees all that the engine allocated. A
  * graph of the caller's that holds segments of it may live on, and even be launched: it runs no
- * rows. What such a graph reads is kept until the process ends. */
-FIG_API void fig_engine_close(fig_engine *engine);
+ * rows; what it reads is kept until the process ends. FIG_LOST from any call: this process is a
+ * child forked from the one that opened the engine, and nothing is freed. */
+FIG_API fig_status fig_engine_close(fig_engine *engine);
+/* The same if the steps end in time, as of wait; FIG_TIMEOUT: the engine is as it was. */
+FIG_API fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us);
 FIG_API fig_device fig_engine_device(const fig_engine *engine); /* what AUTO became */
 FIG_API fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits);
-/* Binds the calling thread to the cores beside the device, or beside the node that numa_node names,
- * for a loop that steps from one thread: to those that it may run on already or, if there is none,
- * to all of them. On a machine of one node all are, and nothing is done. FIG_UNSUPPORTED: this
+/* Binds the calling thread to the cores beside the device, or beside the node that numa_node names:
+ * to those that it may run on already or, if there is none, to all of them. FIG_UNSUPPORTED: this
  * system does not tell which those are, or forbids it; the host, which every core is beside. */
 FIG_API fig_status fig_engine_bind_thread(const fig_engine *engine);
 
-/* The memory stays the caller's and must live until close or the next bind of that name. It is
- * 16-byte aligned and holds every row, or whole pages. Takes effect from the next stage; steps in
- * flight keep the old address. A refused binding leaves the one before in force. */
+/* Gives a tensor its memory. Memory of the caller's stays so, and lives until close or the next
+ * bind of that name; it is aligned to 16 bytes and holds every row, or whole pages. The next stage
+ * is the first to use it: steps in flight keep the old address. A refusal changes nothing. */
 typedef struct fig_binding {
     uint32_t size;
     const char *name;
     void *address; /* NULL: the engine allocates `bytes`, zeroed, and owns them */
-    size_t bytes;
+    uint64_t bytes;
     int64_t strides[4]; /* in elements; all 0: row-major. The last must be 1 */
 } fig_binding;
 FIG_API fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding);
@@ -440,27 +486,28 @@ FIG_API fig_status fig_engine_bind(fig_engine *engine, const fig_binding *bindin
 typedef struct fig_span {
     uint32_t size;
     const char *name;
-    size_t offset, bytes;
+    uint64_t offset, bytes;
 } fig_span;
 /* Blocking copies between host memory and a bound tensor, after all steps launched so far. */
 FIG_API fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from);
 FIG_API fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to);
 
-/* Entries [first, first + count) of a sequence's row in a page table. Read before return; seen by
- * every step staged after it and by none launched before. A few travel with the next plan, many go
- * ahead of it on the engine's stream. table: its name; NULL: in every one of the program. */
+/* Entries [first, first + count) of a sequence's row in a page table. They are read before return.
+ * Every step staged after the call sees them, and no step launched before it does: a few travel
+ * with the next plan, many are copied ahead of it on the engine's stream. */
 typedef struct fig_pages {
     uint32_t size;
     int32_t sequence, first, count;
-    const int32_t *pages;
-    const char *table;
+    const int32_t *pages; /* [count] */
+    const char *table;    /* NULL: every page table of the program */
 } fig_pages;
 FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages);
 
 /* On the host a callback runs in every step, on the device's thread, and does the work itself: it
- * reads and writes rows [0, rows). On cuda it runs once per bucket when the engine is prepared and
- * enqueues work for all the bucket's rows on `stream`, which is capturing. Anything but 0 fails the
- * step, or the prepare. */
+ * reads and writes rows [0, rows). On cuda it runs once for all buckets that need the same launches,
+ * when the first of them is prepared, and enqueues work for all rows of `bucket`, the largest of
+ * them, on `stream`, which is capturing. Anything but 0 fails the step, or the prepare. A callback
+ * may call any engine but its own, which answers FIG_ORDER. */
 typedef struct fig_call_args {
     uint32_t size;
     fig_device device;
@@ -473,42 +520,57 @@ typedef struct fig_call_args {
     const void *const *reads; /* addresses in the order recorded */
     void *const *writes;
 } fig_call_args;
-typedef int (*fig_callback)(void *user, const fig_call_args *args);
+typedef int32_t (*fig_callback)(void *user, const fig_call_args *args);
 FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                        void *user);
 
-/* Makes every bucket launchable with what is bound: FIG_UNBOUND names what is missing;
- * FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind still
- * waits for its launch. The first stage after a bind does it where the caller did not. */
-FIG_API fig_status fig_engine_prepare(fig_engine *engine);
+/* Makes a bucket launchable with what is bound, or with 0 every one: FIG_UNBOUND names what is
+ * missing; FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind
+ * still waits for its launch. Where the caller did not, stage does it for the bucket that it needs,
+ * which then takes it milliseconds. Once a prepare, stage or append has followed a bind, one more
+ * thread may call this while the engine's own runs steps: neither waits for a bucket that it does
+ * not need, but for a callback. Nothing is bound, registered or closed meanwhile. */
+FIG_API fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket);
 
-/* stage: choose the bucket, plan, write a slot; every array is read before return. launch: replay
- * what was staged longest ago. step is both or, where it fails, neither: nothing is staged by it.
- * FIG_BUSY: wait, then call again. FIG_ORDER from launch: nothing is staged. */
+/* stage chooses the bucket, plans, and writes a slot; every array is read before return. launch
+ * replays the step that was staged longest ago. step does both; where it fails, it leaves nothing
+ * staged. FIG_BUSY: wait, then call again. FIG_ORDER from launch: nothing is staged. */
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
-/* Takes back what was staged last, or what is left of its horizon, as if it had not been; pages
- * that it carried go with the next. FIG_ORDER: nothing is staged. A graph of the caller's that
- * was launched for it has ended first. */
+/* Takes back the step that was staged last, or the launches left of its horizon, as if they had
+ * never been staged; pages that it carried travel with the next step. FIG_ORDER: nothing is staged.
+ * If you launched a graph of your own for it, wait for that graph before you call. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
-/* For callers that own their capture: enqueues a segment on a stream of theirs, as part of what it
- * captures or, where it does not, at once. Segment "fetch" is the engine's own and comes first in a
- * graph, or in a step: it takes the plan staged longest ago for all segments behind it. NULL: fetch
- * and every node. Stage with that bucket before each launch of the graph, which keeps what it was
- * made with: while it lives, its tensors are not bound again (FIG_ORDER), nor is it closed. */
+/* The engine's stream, a CUstream; host: NULL. All that an engine does happens in its order. */
+FIG_API void *fig_engine_stream(const fig_engine *engine);
+/* Orders a stream of the caller's, a CUstream by value, and the engine's; neither makes the host
+ * wait. wait_for: what the engine launches later comes after all that is on `stream` now. signal:
+ * what is put on `stream` later comes after all that the engine has launched. FIG_ORDER: one of the
+ * two captures. On the host `stream` is NULL, the calling thread, and signal waits. */
+FIG_API fig_status fig_engine_wait_for(fig_engine *engine, void *stream);
+FIG_API fig_status fig_engine_signal(fig_engine *engine, void *stream);
+
+/* For callers who capture graphs of their own. Enqueues a segment on a stream of the caller's. If
+ * that stream is capturing, the segment becomes part of the graph; otherwise it runs, in the order
+ * of the engine's stream. Launch such a graph on the engine's stream, or on another stream between
+ * fig_engine_signal and fig_engine_wait_for: otherwise the engine does not wait for it, and it does
+ * not wait for the engine. The segment "fetch" is the engine's own and comes first in a graph, or
+ * in a step: it takes the plan that was staged longest ago, for all segments behind it. Before each
+ * launch of the graph stage a step with the graph's bucket. The graph keeps the addresses that it
+ * was captured with, so while it lives its tensors cannot be bound again (FIG_ORDER). */
 typedef struct fig_append {
     uint32_t size;
-    const char *segment;
-    int32_t bucket; /* required */
-    void *stream;   /* CUstream of the engine's GPU; host: NULL */
+    const char *segment; /* NULL: "fetch" and every node */
+    int32_t bucket;      /* required */
+    void *const *stream; /* FIG_STREAM_OWN: the engine's */
 } fig_append;
 FIG_API fig_status fig_engine_append(fig_engine *engine, const fig_append *append);
 
-/* wait: FIG_TIMEOUT: still running; a timeout below 0 has no end. Otherwise every step launched
- * has ended, and the first fault since the last wait is returned once. poll returns at once; its
- * fault stays until a wait. */
+/* Waits until every step launched has ended, and returns the first fault since the last wait, once.
+ * FIG_TIMEOUT: some are still running. A timeout below 0 never ends. poll returns at once; it tells
+ * of a fault until a wait has returned it. */
 FIG_API fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us);
 typedef struct fig_progress {
     uint32_t size;
@@ -518,68 +580,34 @@ typedef struct fig_progress {
 FIG_API fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress);
 
 /* ---- What it costs --------------------------------------------------------------------------- */
-/* Times in ns, in bins that are an eighth of their octave wide. Zeroed, it is empty. */
+/* Times in ns, in bins that are an eighth of their octave wide. All zero, it is empty. */
 enum { FIG_HISTOGRAM_BINS = 256 };
-typedef struct fig_histogram {
+typedef struct fig_histogram { /* closed */
     int64_t count, sum, least, most;
     int64_t bins[FIG_HISTOGRAM_BINS];
 } fig_histogram;
+/* For times of the caller's own, to the first token say, that are told beside the engine's. */
 FIG_API void fig_histogram_add(fig_histogram *histogram, int64_t ns);
-/* The time that `percent` of all are below or at, to an eighth; 0 where there is none. */
+/* The time that `percent` of all times do not exceed, to an eighth; 0 where there are none. */
 FIG_API int64_t fig_histogram_percentile(const fig_histogram *histogram, double percent);
 
 typedef struct fig_engine_stats {
     uint32_t size;
     int64_t staged, launched, taken_back; /* steps; launches; steps of those staged */
-    int64_t busy, missed;   /* refused for want of a slot; launches that ran no rows */
-    int64_t reused_splits;  /* steps whose split the device had */
-    int64_t uploaded_bytes; /* in plans, pages that they carried included */
-    int64_t page_bytes;     /* of pages, ahead of plans */
-    int64_t prepares, patched_launches;
+    int64_t busy, missed;               /* refused for want of a slot; launches that ran no rows */
+    int64_t reused_splits;              /* steps whose split the device had */
+    int64_t uploaded_bytes;             /* in plans, pages that they carried included */
+    int64_t page_bytes;                 /* of pages, ahead of plans */
+    int64_t prepares, patched_launches; /* bindings taken up; launches that were patched */
+    int32_t exec_count;  /* made so far; buckets that need the same launches share one */
     int32_t last_bucket; /* of the step staged last; 0 before the first */
-    uint64_t workspace_bytes, owned_bytes, pinned_bytes;
+    uint64_t workspace_bytes, owned_bytes, pinned_bytes, exec_bytes; /* the last: estimated */
     fig_histogram host;   /* of each step: the time in stage and launch */
     fig_histogram period; /* from a launch to the next */
 } fig_engine_stats;
-/* At any time and from any thread; what a step in the making changes is there in part. */
-FIG_API void fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
-
-/* Runs a step over and over, and times what it consists of; medians, in ns. Idle before and after;
- * the caches get the step's tokens. */
-typedef struct fig_measure_options {
-    uint32_t size;
-    const fig_step *step; /* lengths below kv_limit: from step to step rows are a token longer, by
-                             up to 64; the caller has given their pages */
-    int32_t steps;        /* 0: 10000 */
-} fig_measure_options;
-typedef struct fig_measured {
-    uint32_t size;
-    int32_t bucket, launches;                       /* its number; its launches, fetch included */
-    double check_ns, choose_ns, plan_ns, launch_ns; /* the host's parts of a step */
-    double step_ns, bare_launch_ns; /* stage and launch; the driver's launch of the same graph
-                                       alone; both by a host that runs ahead of the device */
-    double idle_step_ns, idle_bare_launch_ns; /* by one that waits for the device each time */
-    double fetched_ns, waited_ns; /* on the device: each with a plan, back to back; one alone */
-    double resident_ns, bare_ns;  /* back to back: under the plan that is there; without a fetch */
-    double gap_ns;                /* between two graphs */
-} fig_measured;
-FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_options *options,
-                                      fig_measured *measured);
-
-/* ---- The machine ----------------------------------------------------------------------------- */
-typedef uint32_t fig_verdict;
-enum { FIG_VERDICT_FINE = 0, FIG_VERDICT_ADVICE, FIG_VERDICT_FAULT };
-typedef struct fig_finding {
-    uint32_t size;
-    fig_verdict verdict;
-    const char *subject, *text; /* "gpu 0"; a sentence */
-    const char *advice;         /* what to do; "" */
-} fig_finding;
-typedef void (*fig_find_callback)(void *user, const fig_finding *finding);
-/* Looks at driver, GPUs, topology, NCCL and this library's kernels, and tries the driver for faults
- * known of some; calls `find` with each thing found, whose words last as long as the call. ordinal:
- * the GPU to try; below 0: none. What is missing is a finding, not a failure. */
-FIG_API fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user);
+/* May be called at any time and from any thread. Of a step that is being staged, some counters may
+ * be ahead of others. */
+FIG_API fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
 
 #ifdef __cplusplus
 }

@@ -25,6 +25,16 @@ static __device__ __forceinline__ void fig_block_trigger(void) {
 #endif
 }
 
+/* Asks L2 for what is about to be read, before the wait; should the launch before write it yet, L2
+ * has what it writes. What counts is that the address is there in time: the assembler puts all that
+ * leads to one behind the wait, where every instruction is waited for, unless something needs it
+ * before. The address is one that may be read. */
+static __device__ __forceinline__ void fig_block_prefetch(const void *address) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
+#endif
+}
+
 static __device__ __forceinline__ double fig_block_warp_sum(double x) {
     for (int32_t apart = FIG_BLOCK_WARP / 2; apart > 0; apart /= 2)
         x += __shfl_xor_sync(0xffffffffu, x, apart);

@@ -62,7 +62,7 @@ static int is_complete(const fig_fetch_state *state, const fig_plan_head *head) 
     const uint32_t splits = sections & FIG_PLAN_HAS_LENGTHS ? FIG_PLAN_HAS_SPLITS : 0;
     const uint32_t all = FIG_PLAN_HAS_SEQUENCES | splits;
     if ((sections & all) == all) return 1;
-    return state->held == head->bucket + 1 && state->rows == head->rows;
+    return state->held == head->exec + 1 && state->rows == head->rows;
 }
 
 static int is_whole(const uint8_t *slot) {
@@ -110,7 +110,7 @@ static void take(const fig_fetch_params *p) {
     const uint8_t *slot =
         state->ahead == next ? fig_fetch_slot_ahead(state) : fig_fetch_find(&ring, next, &bytes);
     const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
-    if (slot == NULL || head->bucket != p->shape.bucket) {
+    if (slot == NULL || head->exec != p->shape.exec) {
         miss(p);
         return;
     }
@@ -123,7 +123,7 @@ static void take(const fig_fetch_params *p) {
     }
     fig_plan_unpack(&p->shape, slot, p->plan);
     change_pages(p, slot);
-    state->held = head->bucket + 1;
+    state->held = head->exec + 1;
     state->rows = head->rows;
     finish(p);
 }
@@ -135,7 +135,7 @@ static void grow(const fig_fetch_params *p) {
     fig_plan_head *head = (fig_plan_head *)(void *)p->plan;
     int32_t *lengths = (int32_t *)(void *)(p->plan + p->shape.layout.lengths);
     int32_t *positions = (int32_t *)(void *)(p->plan + p->shape.layout.positions);
-    if (state->held != p->shape.bucket + 1) {
+    if (state->held != p->shape.exec + 1) {
         miss(p);
         if (state->held != 0) return;
         state->left--;
@@ -156,8 +156,8 @@ static void grow(const fig_fetch_params *p) {
 void fig_fetch_twin(const void *params, const uint32_t block[3]) {
     (void)block;
     const fig_fetch_params *p = params;
-    if (p->shape.bucket >= FIG_FETCH_FORGET) {
-        if (p->shape.bucket == FIG_FETCH_DROP) p->state->left = 0;
+    if (p->shape.exec >= FIG_FETCH_FORGET) {
+        if (p->shape.exec == FIG_FETCH_DROP) p->state->left = 0;
         p->state->ahead = 0;
     } else if (p->state->left > 0) {
         grow(p);

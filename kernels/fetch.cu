@@ -104,7 +104,7 @@ static __device__ int is_complete(const fig_fetch_state &state, const fig_plan_h
     const uint32_t splits = head.sections & FIG_PLAN_HAS_LENGTHS ? FIG_PLAN_HAS_SPLITS : 0;
     const uint32_t all = FIG_PLAN_HAS_SEQUENCES | splits;
     if ((head.sections & all) == all) return 1;
-    return state.held == head.bucket + 1 && state.rows == head.rows;
+    return state.held == head.exec + 1 && state.rows == head.rows;
 }
 
 /* pieces: the first round. Those past it are brought behind the state on the way, so that what was
@@ -218,7 +218,7 @@ static __device__ void take(const fig_fetch_params &p, const fig_fetch_state &st
     if (threadIdx.x < HEAD_PIECES) head_pieces[threadIdx.x] = pieces[0];
     __syncthreads(); /* all have read the state, too, which is written below */
     const fig_plan_head head = *(const fig_plan_head *)head_pieces;
-    if (head.bucket != p.shape.bucket) return miss(p);
+    if (head.exec != p.shape.exec) return miss(p);
     fig_plan_places places;
     const int sound = is_sound(p, head, next, &places);
     if (threadIdx.x == 0) {
@@ -229,7 +229,7 @@ static __device__ void take(const fig_fetch_params &p, const fig_fetch_state &st
         return tear(p, next, state.replays + 1);
     unpack(p, head, places, slot, pieces);
     if (threadIdx.x == 0) {
-        p.state->held = head.bucket + 1;
+        p.state->held = head.exec + 1;
         p.state->rows = head.rows;
     }
     finish(p, next, state.replays + 1);
@@ -239,7 +239,7 @@ static __device__ void grow(const fig_fetch_params &p, const fig_fetch_state &st
     fig_plan_head *head = (fig_plan_head *)p.plan;
     int32_t *lengths = (int32_t *)(p.plan + p.shape.layout.lengths);
     int32_t *positions = (int32_t *)(p.plan + p.shape.layout.positions);
-    const int is_held = state.held == p.shape.bucket + 1;
+    const int is_held = state.held == p.shape.exec + 1;
     __syncthreads(); /* all have read the state */
     if (!is_held) miss(p);
     if (!is_held && state.held != 0) return;
@@ -265,8 +265,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     fig_kernel_fetch(const __grid_constant__ fig_fetch_params p) {
     fig_block_wait();
     fig_block_trigger();
-    if (p.shape.bucket >= FIG_FETCH_FORGET) {
-        if (threadIdx.x == 0 && p.shape.bucket == FIG_FETCH_DROP) p.state->left = 0;
+    if (p.shape.exec >= FIG_FETCH_FORGET) {
+        if (threadIdx.x == 0 && p.shape.exec == FIG_FETCH_DROP) p.state->left = 0;
         if (threadIdx.x == 0) p.state->ahead = 0;
         return;
     }

@@ -1,24 +1,24 @@
 /* gated.c: silu_and_mul, gelu_and_mul and gelu_tanh_and_mul on the host, a block as a GPU runs it.
  *
- * out[r][c] = activation(in[r][c]) * in[r][width + c], in f32, rounded once. One block per row.
- * Each activation is x times a fraction that is computed as such, never as 1 minus what is nearly
- * 1, so that a negative x loses no digits. Invariant: a row is done in stretches, so the stack does
- * not grow with width. */
+ * out[r][c] = activation(in[r][c]) * in[r][width + c], in f32, rounded once. A block does one
+ * stretch of a row. Each activation is x times a fraction that is computed as such, never as 1
+ * minus what is nearly 1, so that a negative x loses no digits. Invariant: a stretch is done in
+ * pieces, so the stack does not grow with it. */
 #include "kernels/twins.h"
 
 #include <math.h>
 
-#include "kernels/numeric.h"
+#include "kernels/gated.h"
 
-enum { THREADS = 256, STRETCH = 256 };
+enum { PIECE = 256 };
 
 #define ROOT_HALF 0.70710678118654752f
 #define TWICE_ROOT_2_OVER_PI 1.5957691216057308f
 
 void fig_gated_shape(const void *params, fig_launch_shape *shape) {
     const fig_gated_params *p = params;
-    uint32_t rows = (uint32_t)p->rows.row_limit;
-    *shape = (fig_launch_shape){.grid = {rows, 1, 1}, .block = {THREADS, 1, 1}};
+    const uint32_t blocks = (uint32_t)p->rows.row_limit * (uint32_t)fig_gated_stretches(p);
+    *shape = (fig_launch_shape){.grid = {blocks, 1, 1}, .block = {FIG_GATED_THREADS, 1, 1}};
 }
 
 static float silu(float x) {
@@ -55,12 +55,13 @@ static void activate(int32_t activation, float *row, int32_t count) {
 
 void fig_gated_twin(const void *params, const uint32_t block[3]) {
     const fig_gated_params *p = params;
-    int32_t row = (int32_t)block[0];
-    if (row >= fig_params_rows(&p->rows, p->plan)) return;
-    int64_t in = row * p->in_stride, out = row * p->out_stride;
-    for (int32_t first = 0; first < p->width; first += STRETCH) {
-        float gate[STRETCH], up[STRETCH];
-        int32_t count = fig_size_min(STRETCH, p->width - first);
+    const fig_gated_part part = fig_gated_part_of(p, block[0]);
+    if (part.row >= fig_params_rows(&p->rows, p->plan)) return;
+    const int64_t in = part.row * p->in_stride + part.first;
+    const int64_t out = part.row * p->out_stride + part.first;
+    for (int32_t first = 0; first < part.count; first += PIECE) {
+        float gate[PIECE], up[PIECE];
+        int32_t count = fig_size_min(PIECE, part.count - first);
         fig_numeric_load_row(gate, count, p->in, p->dtype, in + first);
         fig_numeric_load_row(up, count, p->in, p->dtype, in + p->width + first);
         activate(p->activation, gate, count);

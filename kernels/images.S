@@ -41,5 +41,6 @@ fig_images_\file\()_\path:
     image rms_norm
     image merge_states
     image look_ahead
+    image ceiling
 
     .section .note.GNU-stack, "", %progbits

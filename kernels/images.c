@@ -35,6 +35,7 @@ DECLARE(planning);
 DECLARE(rms_norm);
 DECLARE(merge_states);
 DECLARE(look_ahead);
+DECLARE(ceiling);
 
 typedef const fig_image_data *images_of_paths[FIG_IMAGE_PATH_COUNT]; /* NULL: serves there never */
 
@@ -48,6 +49,7 @@ static const images_of_paths table[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT] = {
     [FIG_OP_RMS_NORM] = {ROW(rms_norm)},
     [FIG_OP_MERGE_STATES] = {ROW(merge_states)},
     [FIG_OP_LOOK_AHEAD] = {ROW(look_ahead)},
+    [FIG_OP_CEILING] = {ROW(ceiling)},
 };
 
 int32_t fig_images_capability(fig_image_path path) {

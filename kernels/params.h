@@ -38,12 +38,12 @@ typedef struct fig_fetch_state {
     uint64_t ahead;
     int32_t left;  /* launches that the last plan is still for */
     int32_t rows;  /* of the last plan */
-    uint32_t held; /* 1 + the bucket whose sections the plan holds; 0: it holds none */
+    uint32_t held; /* 1 + the exec whose sections the plan holds; 0: it holds none */
     uint32_t reserved[7];
 } fig_fetch_state;
 static_assert(sizeof(fig_fetch_state) == 64, "the slot behind it is aligned");
 
-/* Fetches of no bucket: one drops what is left of a horizon, and what was taken ahead; the other
+/* Fetches of no exec: one drops what is left of a horizon, and what was taken ahead; the other
  * forgets what was taken ahead, and leaves a horizon that is under way. */
 #define FIG_FETCH_DROP UINT32_MAX
 #define FIG_FETCH_FORGET (UINT32_MAX - 1)
@@ -57,7 +57,7 @@ typedef struct fig_fetch_params {
     uint8_t *plan;
     fig_fetch_state *state;
     fig_fetch_words *words;
-    fig_plan_shape shape; /* bucket FIG_FETCH_DROP or FORGET: the rest is unread */
+    fig_plan_shape shape; /* exec FIG_FETCH_DROP or FORGET: the rest is unread */
     uint32_t slot_count, slot_bytes;
     uint32_t tells; /* 1: tells the host what it did; 0: a look ahead behind it will */
 } fig_fetch_params;
@@ -73,6 +73,14 @@ typedef struct fig_look_ahead_params {
     uint32_t slot_count, slot_bytes;
 } fig_look_ahead_params;
 static_assert(sizeof(fig_look_ahead_params) == 32, "ABI");
+
+/* Reads memory from end to end: how fast this machine can is what an operation is judged by. */
+typedef struct fig_ceiling_params {
+    const uint8_t *in;
+    uint64_t *out;           /* changed by exclusive or with every word that was read */
+    uint32_t pieces, blocks; /* of 16 bytes */
+} fig_ceiling_params;
+static_assert(sizeof(fig_ceiling_params) == 24, "ABI");
 
 /* What the device makes a plan of where the host does not know the lengths: the head and sequences
  * are there, fetched; lengths, positions and every class's split are written behind them by the
@@ -128,6 +136,16 @@ typedef struct fig_row_strides {
     int64_t row, head;
 } fig_row_strides;
 
+/* A resolved fig_rope_spec without its reserved words; files and kernels hold this. */
+typedef struct fig_rope_terms {
+    int32_t interleaved, rotary_dim;
+    float theta, scale;
+    float llama3_factor, llama3_low, llama3_high;
+    int32_t llama3_context;
+} fig_rope_terms;
+static_assert(sizeof(fig_rope_terms) == 32, "ABI");
+static_assert(offsetof(fig_rope_spec, reserved) == sizeof(fig_rope_terms), "the same fields");
+
 /* A row that is in no segment is not written; a position outside cos_sin reads as the nearest one
  * in it. */
 typedef struct fig_rope_params {
@@ -140,7 +158,7 @@ typedef struct fig_rope_params {
     const uint8_t *plan;
     fig_row_strides q_strides, k_strides, q_out_strides, k_out_strides;
     int64_t cos_sin_stride;
-    fig_rope_spec rope;
+    fig_rope_terms rope;
     float norm_epsilon;
     uint32_t positions_offset; /* into plan */
     fig_rows rows;
@@ -149,7 +167,7 @@ typedef struct fig_rope_params {
     int32_t dtype, positions_dtype;
     uint32_t reserved;
 } fig_rope_params;
-static_assert(sizeof(fig_rope_spec) == 32 && sizeof(fig_rope_params) == 240, "ABI");
+static_assert(sizeof(fig_rope_params) == 240, "ABI");
 
 /* [pages][page_size][kv_heads][head_dim] */
 typedef struct fig_cache_strides {

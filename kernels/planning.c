@@ -18,13 +18,14 @@ void fig_planning_shape(const void *params, fig_launch_shape *shape) {
 
 /* 1: every line is as long as its bucket allows, or shorter. Counted in 64 bits, since lengths that
  * nobody checked may add up to anything. */
-static int is_within_bounds(const fig_plan_params *p, const int32_t *lengths, int32_t rows) {
+static int is_within_bounds(const fig_plan_params *p, const int32_t *lengths) {
+    const fig_plan_head *head = (const fig_plan_head *)p->plan;
     for (int32_t i = 0; i < p->shape.class_count; i++) {
         const fig_split_shape *split = &p->shape.splits[i];
         int64_t tiles = 0;
-        for (int32_t row = 0; row < rows; row++)
+        for (int32_t row = 0; row < head->rows; row++)
             tiles += fig_split_tiles(split, lengths[row]);
-        if (tiles * split->groups > split->tile_limit) return 0;
+        if (tiles * split->groups > head->tile_limits[i]) return 0;
     }
     return 1;
 }
@@ -38,7 +39,7 @@ void fig_planning_twin(const void *params, const uint32_t block[3]) {
     if (head->rows == 0) return;
     for (int32_t row = 0; row < head->rows; row++)
         lengths[row] = fig_plan_length(&p->shape, p->kv_limit, p->lengths[row]);
-    if (!is_within_bounds(p, lengths, head->rows)) {
+    if (!is_within_bounds(p, lengths)) {
         head->rows = 0;
         fig_fetch_miss(p->words);
     }

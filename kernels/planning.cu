@@ -13,15 +13,16 @@ enum { THREADS = 256, WARPS = THREADS / FIG_BLOCK_WARP };
 /* 1: every line is as long as its bucket allows, or shorter; the same in all threads. The tiles of
  * 2^22 rows of any length are fewer than 2^53, and so a double counts them without rounding.
  * sums: shared, [FIG_BLOCK_WARP_LIMIT]. */
-static __device__ int32_t is_within_bounds(const fig_plan_shape *shape, const int32_t *lengths,
-                                           int32_t rows, double *sums) {
+static __device__ int32_t is_within_bounds(const fig_plan_shape *shape, const fig_plan_head *head,
+                                           const int32_t *lengths, double *sums) {
+    const int32_t rows = head->rows;
     for (int32_t i = 0; i < shape->class_count; i++) {
         const fig_split_shape *split = &shape->splits[i];
         int64_t tiles = 0;
         for (int32_t row = (int32_t)threadIdx.x; row < rows; row += THREADS)
             tiles += fig_split_tiles(split, lengths[row]);
         tiles = (int64_t)fig_block_sum((double)tiles, sums);
-        if (tiles * split->groups > split->tile_limit) return 0;
+        if (tiles * split->groups > head->tile_limits[i]) return 0;
     }
     return 1;
 }
@@ -83,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (rows == 0) return;
     for (int32_t row = (int32_t)threadIdx.x; row < rows; row += THREADS)
         lengths[row] = fig_plan_length(&p.shape, p.kv_limit, p.lengths[row]);
-    if (!is_within_bounds(&p.shape, lengths, rows, sums)) {
+    if (!is_within_bounds(&p.shape, head, lengths, sums)) {
         rows = 0; /* the barriers of the sum stand between this and the reading of it */
         if (threadIdx.x == 0) head->rows = 0;
         if (threadIdx.x == 0) fig_fetch_miss(p.words);

@@ -10,12 +10,15 @@
 
 #include "kernels/numeric.h"
 
-enum { THREADS = 256, STRETCH = 256 };
+enum { WARP = 32, WARP_LIMIT = 16, VECTOR_BYTES = 16, STRETCH = 256 };
 
+/* Whole warps, of which each thread has a vector of the row, as far as a block may grow. */
 void fig_rms_norm_shape(const void *params, fig_launch_shape *shape) {
     const fig_rms_norm_params *p = params;
-    uint32_t rows = (uint32_t)p->rows.row_limit;
-    *shape = (fig_launch_shape){.grid = {rows, 1, 1}, .block = {THREADS, 1, 1}};
+    const int32_t vectors = p->width * fig_numeric_bytes(p->dtype) / VECTOR_BYTES;
+    const int32_t warps = fig_size_min(1 + (vectors - 1) / WARP, WARP_LIMIT);
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->rows.row_limit, 1, 1},
+                                .block = {(uint32_t)(warps * WARP), 1, 1}};
 }
 
 static void add_to_residual(const fig_rms_norm_params *p, int32_t row) {

@@ -2,17 +2,20 @@
  *
  * out = x / sqrt(mean(x^2) + epsilon) * (weight + weight_offset), in f32, rounded once; x is `in`
  * or, where there is a residual, residual + in, which is rounded to the dtype and kept there first.
- * One block per row, which reads it twice, the second time out of L1. Squares are exact in double
- * and added up there, so that no width loses a digit and no square overflows. Where all addresses
- * allow, a thread takes vectors, a batch of them in flight, and numbers only behind the last whole
- * one. Helpers take the dtype as a constant, once inlined. Invariant: a thread has the same places
- * of a row whenever it reads or writes, so out may be in. */
+ * One block per row. Squares are exact in double and added up there, so that no width loses a digit
+ * and no square overflows. Where all addresses allow, a thread takes vectors, two of them in
+ * flight, and numbers only behind the last whole one. It goes through its row twice, forwards and
+ * backwards, so that what it read last is in registers yet: of most rows, all of it. The first
+ * weights it needs are read while the launch before ends, since no kernel writes weights. Helpers
+ * take the dtype as a constant, once inlined. Invariant: a thread has the same places of a row
+ * whenever it reads or writes, so out may be in. */
 #include "kernels/block.cuh"
+#include "kernels/norm.cuh"
 #include "kernels/numeric.h"
 #include "kernels/params.h"
 #include "kernels/vector.cuh"
 
-enum { THREADS = 256 };
+enum { THREAD_LIMIT = 512, BATCH = 2 };
 
 /* One row; x is the residual or, where there is none, `in`. */
 typedef struct row_places {
@@ -21,6 +24,12 @@ typedef struct row_places {
     int32_t vectors;         /* whole ones; 0 where an address does not allow them */
     int32_t numbers;         /* in them; those behind are taken one by one */
 } row_places;
+
+/* A thread's vectors at once: number i and i + the block's threads; those that the row does not
+ * have are neither read nor written. */
+typedef struct batch {
+    uint4 of[BATCH];
+} batch;
 
 static __device__ __forceinline__ row_places places_of(const fig_rms_norm_params *p, int32_t row,
                                                        int32_t dtype) {
@@ -39,6 +48,26 @@ static __device__ __forceinline__ row_places places_of(const fig_rms_norm_params
     return at;
 }
 
+static __device__ __forceinline__ batch load(const row_places *at, const uint8_t *row, int32_t i) {
+    batch loaded;
+#pragma unroll
+    for (int32_t j = 0; j < BATCH; j++) {
+        const int32_t number = i + j * (int32_t)blockDim.x;
+        loaded.of[j] = make_uint4(0, 0, 0, 0);
+        if (number < at->vectors) loaded.of[j] = fig_vector_fetch((const uint4 *)row + number);
+    }
+    return loaded;
+}
+
+static __device__ __forceinline__ void store(const row_places *at, uint8_t *row, int32_t i,
+                                             const batch &stored) {
+#pragma unroll
+    for (int32_t j = 0; j < BATCH; j++) {
+        const int32_t number = i + j * (int32_t)blockDim.x;
+        if (number < at->vectors) ((uint4 *)row)[number] = stored.of[j];
+    }
+}
+
 /* As the dtype rounds it. */
 static __device__ __forceinline__ uint4 sum_of(uint4 a, uint4 b, int32_t dtype) {
     const int32_t lanes = fig_vector_lanes(dtype);
@@ -49,17 +78,6 @@ static __device__ __forceinline__ uint4 sum_of(uint4 a, uint4 b, int32_t dtype) 
     for (int32_t i = 0; i < lanes; i++)
         numbers[i] += more[i];
     return fig_vector_of(numbers, lanes, dtype);
-}
-
-static __device__ __forceinline__ double squares_of(uint4 vector, int32_t dtype) {
-    const int32_t lanes = fig_vector_lanes(dtype);
-    float numbers[FIG_VECTOR_LANE_LIMIT];
-    double sum = 0;
-    fig_vector_read(numbers, lanes, vector, dtype);
-#pragma unroll
-    for (int32_t i = 0; i < lanes; i++)
-        sum += (double)numbers[i] * (double)numbers[i];
-    return sum;
 }
 
 static __device__ __forceinline__ uint4 normed_of(uint4 x, uint4 weight, float scale, float offset,
@@ -74,26 +92,22 @@ static __device__ __forceinline__ uint4 normed_of(uint4 x, uint4 weight, float s
     return fig_vector_of(numbers, lanes, dtype);
 }
 
-/* Of what this thread has of x; where there is a residual, adds `in` to it first. */
-static __device__ __forceinline__ double squares_of_thread(const row_places *at, int32_t width,
-                                                           int32_t dtype) {
+/* What `in` adds to x becomes part of both. */
+static __device__ __forceinline__ void add(const row_places *at, int32_t i, batch *x,
+                                           int32_t dtype) {
+    const batch more = load(at, at->in, i);
+#pragma unroll
+    for (int32_t j = 0; j < BATCH; j++)
+        x->of[j] = sum_of(x->of[j], more.of[j], dtype);
+    store(at, at->residual, i, *x);
+}
+
+/* Of the numbers behind the vectors. */
+static __device__ __forceinline__ double squares_behind(const row_places *at, int32_t width,
+                                                        int32_t dtype) {
     double sum = 0;
-    for (int32_t first = (int32_t)threadIdx.x; first < at->vectors;
-         first += FIG_VECTOR_BATCH * THREADS) {
-        uint4 x[FIG_VECTOR_BATCH], more[FIG_VECTOR_BATCH];
-        fig_vector_load<THREADS>(x, at->x, first, at->vectors);
-        if (at->residual != NULL) fig_vector_load<THREADS>(more, at->in, first, at->vectors);
 #pragma unroll 1
-        for (int32_t j = 0; j < FIG_VECTOR_BATCH && first + j * THREADS < at->vectors; j++) {
-            uint4 vector = fig_vector_choose(x, j);
-            if (at->residual != NULL) {
-                vector = sum_of(vector, fig_vector_choose(more, j), dtype);
-                ((uint4 *)at->residual)[first + j * THREADS] = vector;
-            }
-            sum += squares_of(vector, dtype);
-        }
-    }
-    for (int32_t i = at->numbers + (int32_t)threadIdx.x; i < width; i += THREADS) {
+    for (int32_t i = at->numbers + (int32_t)threadIdx.x; i < width; i += (int32_t)blockDim.x) {
         float x = fig_numeric_load(at->x, dtype, i);
         if (at->residual != NULL) {
             fig_numeric_store(at->residual, dtype, i, x + fig_numeric_load(at->in, dtype, i));
@@ -104,41 +118,56 @@ static __device__ __forceinline__ double squares_of_thread(const row_places *at,
     return sum;
 }
 
-/* The first weights are on their way while the squares are added up. */
-static __device__ __forceinline__ void norm_row(const fig_rms_norm_params *p, int32_t row,
-                                                int32_t dtype, double *sums) {
-    const row_places at = places_of(p, row, dtype);
-    const int32_t thread = (int32_t)threadIdx.x;
-    uint4 weight[FIG_VECTOR_BATCH];
-    fig_vector_load<THREADS>(weight, at.weight, thread, at.vectors);
-    double sum = fig_block_sum(squares_of_thread(&at, p->width, dtype), sums);
-    float scale = (float)rsqrt(sum / p->width + (double)p->epsilon);
-    for (int32_t first = thread; first < at.vectors; first += FIG_VECTOR_BATCH * THREADS) {
-        uint4 x[FIG_VECTOR_BATCH];
-        fig_vector_load<THREADS>(x, at.x, first, at.vectors);
-        if (first > thread) fig_vector_load<THREADS>(weight, at.weight, first, at.vectors);
+static __device__ __forceinline__ void
+norm_behind(const fig_rms_norm_params *p, const row_places *at, float scale, int32_t dtype) {
 #pragma unroll 1
-        for (int32_t j = 0; j < FIG_VECTOR_BATCH && first + j * THREADS < at.vectors; j++)
-            ((uint4 *)at.out)[first + j * THREADS] =
-                normed_of(fig_vector_choose(x, j), fig_vector_choose(weight, j), scale,
-                          p->weight_offset, dtype);
-    }
-    for (int32_t i = at.numbers + thread; i < p->width; i += THREADS) {
-        float factor = scale * (fig_numeric_load(at.weight, dtype, i) + p->weight_offset);
-        fig_numeric_store(at.out, dtype, i, fig_numeric_load(at.x, dtype, i) * factor);
+    for (int32_t i = at->numbers + (int32_t)threadIdx.x; i < p->width; i += (int32_t)blockDim.x) {
+        float factor = scale * (fig_numeric_load(at->weight, dtype, i) + p->weight_offset);
+        fig_numeric_store(at->out, dtype, i, fig_numeric_load(at->x, dtype, i) * factor);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    fig_kernel_rms_norm(const __grid_constant__ fig_rms_norm_params p) {
-    __shared__ double sums[FIG_BLOCK_WARP_LIMIT];
-    int32_t row = (int32_t)blockIdx.x;
+static __device__ __forceinline__ void norm_row(const fig_rms_norm_params *p, int32_t dtype,
+                                                double *sums) {
+    const int32_t row = (int32_t)blockIdx.x, thread = (int32_t)threadIdx.x;
+    const row_places at = places_of(p, row, dtype);
+    const int32_t apart = BATCH * (int32_t)blockDim.x;
+    int32_t i = thread; /* the vector that a batch begins with */
+    double sum = 0;
+    while (i + apart < at.vectors)
+        i += apart;
+    const int32_t last = i;
+    batch weight = load(&at, at.weight, last), x;
+    if (thread < at.vectors) fig_block_prefetch((const uint4 *)at.x + thread);
     fig_block_wait();
     fig_block_trigger();
-    if (row >= fig_params_rows(&p.rows, p.plan)) return;
+    for (i = thread; i <= last; i += apart) {
+        x = load(&at, at.x, i);
+        if (row >= fig_params_rows(&p->rows, p->plan)) return;
+        if (at.residual != NULL) add(&at, i, &x, dtype);
+#pragma unroll
+        for (int32_t j = 0; j < BATCH; j++)
+            sum += fig_norm_squares(x.of[j], dtype);
+    }
+    sum = fig_block_sum(sum + squares_behind(&at, p->width, dtype), sums);
+    const float scale = fig_norm_factor(sum, p->width, p->epsilon);
+    for (i = last; i >= 0; i -= apart) {
+        if (i != last) x = load(&at, at.x, i);
+        if (i != last) weight = load(&at, at.weight, i);
+#pragma unroll
+        for (int32_t j = 0; j < BATCH; j++)
+            x.of[j] = normed_of(x.of[j], weight.of[j], scale, p->weight_offset, dtype);
+        store(&at, at.out, i, x);
+    }
+    norm_behind(p, &at, scale, dtype);
+}
+
+extern "C" __global__ void __launch_bounds__(THREAD_LIMIT)
+    fig_kernel_rms_norm(const __grid_constant__ fig_rms_norm_params p) {
+    __shared__ double sums[FIG_BLOCK_WARP_LIMIT];
     switch (p.dtype) {
-    case FIG_F16: norm_row(&p, row, FIG_F16, sums); break;
-    case FIG_BF16: norm_row(&p, row, FIG_BF16, sums); break;
-    default: norm_row(&p, row, FIG_F32, sums); break;
+    case FIG_F16: norm_row(&p, FIG_F16, sums); break;
+    case FIG_BF16: norm_row(&p, FIG_BF16, sums); break;
+    default: norm_row(&p, FIG_F32, sums); break;
     }
 }

@@ -12,13 +12,11 @@
 #include <string.h>
 
 #include "kernels/angle.h"
-#include "kernels/numeric.h"
-
-enum { THREADS = 128, HEAD_DIM_LIMIT = 256 };
+#include "kernels/heads.h"
 
 /* The turn of every pair of a head. */
 typedef struct turns {
-    float cosine[HEAD_DIM_LIMIT / 2], sine[HEAD_DIM_LIMIT / 2];
+    float cosine[FIG_HEADS_DIM_LIMIT / 2], sine[FIG_HEADS_DIM_LIMIT / 2];
 } turns;
 
 /* One of q and k. */
@@ -31,8 +29,9 @@ typedef struct vectors {
 
 void fig_rope_shape(const void *params, fig_launch_shape *shape) {
     const fig_rope_params *p = params;
-    uint32_t rows = (uint32_t)p->rows.row_limit;
-    *shape = (fig_launch_shape){.grid = {rows, 1, 1}, .block = {THREADS, 1, 1}};
+    const int32_t blocks = fig_heads_blocks(p->q_heads + p->k_heads, p->head_dim, p->dtype);
+    *shape = (fig_launch_shape){.grid = {(uint32_t)(p->rows.row_limit * blocks), 1, 1},
+                                .block = {FIG_HEADS_THREADS, 1, 1}};
 }
 
 /* ---- Turns */
@@ -58,7 +57,7 @@ static void read_turns(const fig_rope_params *p, int64_t position, turns *turn) 
 /* ---- Heads */
 
 static void normalise(const fig_rope_params *p, const void *weights, float *values) {
-    float weight[HEAD_DIM_LIMIT];
+    float weight[FIG_HEADS_DIM_LIMIT];
     double sum = 0;
     for (int32_t i = 0; i < p->head_dim; i++)
         sum += (double)values[i] * (double)values[i];
@@ -68,7 +67,7 @@ static void normalise(const fig_rope_params *p, const void *weights, float *valu
         values[i] *= scale * weight[i];
 }
 
-static void turn_pairs(const fig_rope_spec *rope, const turns *turn, float *values) {
+static void turn_pairs(const fig_rope_terms *rope, const turns *turn, float *values) {
     int32_t half = rope->rotary_dim / 2;
     int32_t step = rope->interleaved ? 2 : 1; /* from pair to pair */
     int32_t apart = rope->interleaved ? 1 : half;
@@ -84,7 +83,7 @@ static void turn_row(const fig_rope_params *p, const vectors *x, const turns *tu
     int32_t changed = x->norm != NULL ? p->head_dim : p->rope.rotary_dim;
     size_t unit = (size_t)fig_numeric_bytes(p->dtype);
     for (int32_t head = 0; head < x->heads; head++) {
-        float values[HEAD_DIM_LIMIT];
+        float values[FIG_HEADS_DIM_LIMIT];
         int64_t in = row * x->in_strides.row + head * x->in_strides.head;
         int64_t out = row * x->out_strides.row + head * x->out_strides.head;
         fig_numeric_load_row(values, changed, x->in, p->dtype, in);
@@ -103,7 +102,7 @@ void fig_rope_twin(const void *params, const uint32_t block[3]) {
     int32_t row = (int32_t)block[0];
     int64_t position;
     turns turn;
-    assert(p->head_dim <= HEAD_DIM_LIMIT && p->rope.rotary_dim <= p->head_dim);
+    assert(p->head_dim <= FIG_HEADS_DIM_LIMIT && p->rope.rotary_dim <= p->head_dim);
     if (row >= fig_params_rows(&p->rows, p->plan)) return;
     if (!fig_angle_position(p, row, &position)) return;
     if (p->cos_sin != NULL) {

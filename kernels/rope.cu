@@ -1,326 +1,165 @@
 /* rope.cu: rope on a GPU.
  *
  * Turns each pair (x, y) among the first rotary_dim values of a head by angle(position, i), as
- * figraph.h defines it: x cos - y sin, y cos + x sin. One block per token turns all heads of q and
- * k. The angle is a double, since at position 1M f32 errs by 0.02; its sine and cosine, the turn,
- * and the RMSNorm of the whole head that may come before it are f32, rounded to the dtype once, at
- * the end.
+ * figraph.h defines it: x cos - y sin, y cos + x sin. The angle is a double, since at position 1M
+ * f32 errs by 0.02; its sine and cosine, the turn, and the RMSNorm of the whole head that may come
+ * before it are f32, rounded to the dtype once, at the end.
  *
- * A block makes the turns once, while its first heads are on their way. A head is cut into pieces
- * of `lanes` pairs: two vectors each or, where addresses, strides or widths do not allow them, two
- * numbers. About as many threads of a warp as a head has pieces share it, and a thread has the same
- * pieces of every head that it does. Helpers take dtype and lanes as constants, once inlined.
- * Premise: head_dim is even. Invariant: both numbers of a pair are read by the thread that writes
- * them, and before, so out may be in; what neither turns nor is normalised keeps its bits. */
-#include "kernels/angle.h"
+ * A block does some heads of one token, as heads.h deals them. Its pieces are on their way while it
+ * asks where the token stands and makes the turns, which all its heads share; frequencies and the
+ * weights of a norm, which no kernel writes, are there before the launch before has ended.
+ * Invariant: both numbers of a pair are read by the thread that writes them, and before, so out may
+ * be in; what neither turns nor is normalised keeps its bits. */
 #include "kernels/block.cuh"
-#include "kernels/numeric.h"
-#include "kernels/params.h"
-#include "kernels/vector.cuh"
+#include "kernels/heads.cuh"
 
-enum {
-    THREADS = 128,
-    HEAD_DIM_LIMIT = 256,
-    PAIR_LIMIT = HEAD_DIM_LIMIT / 2,
-    PIECE_LIMIT = PAIR_LIMIT / FIG_BLOCK_WARP /* of a head, that one thread has */
-};
-static_assert(PAIR_LIMIT <= THREADS, "each turn has its thread");
-
-/* What all heads of a token share. */
-typedef struct token_share {
-    float cosine[PAIR_LIMIT], sine[PAIR_LIMIT];
-    float weights[2][HEAD_DIM_LIMIT]; /* of q's norm and of k's; unset where there is none */
-} token_share;
-
-/* A thread's part of a token: place `index` among the `sharers` of heads number `head`,
- * head + apart, ... Its pieces of a head are index, index + sharers, ... */
-typedef struct token_part {
-    const fig_rope_params *p;
-    int32_t row, dtype, lanes;
-    int32_t head, apart, sharers, index;
-} token_part;
-
+/* A head of q or, behind q's, of k. */
 typedef struct head_place {
-    const uint8_t *in;
+    const uint8_t *in, *norm; /* norm: NULL: none */
     uint8_t *out;
-    int32_t side;   /* 0: q, 1: k */
-    int32_t normed; /* 1: by the weights of its side */
 } head_place;
 
-/* Where the halves of a piece begin: the x and the y of its pairs or, where pairs are neighbours
- * and behind those that turn, simply its first half and its second. */
-typedef struct piece_place {
-    int32_t number, first, second;
-    int32_t turns; /* 0: it is behind the last pair that turns */
-} piece_place;
-
-/* A thread's pieces of a head, codes of the dtype as they lie in memory: of each half a vector, of
- * which a single number is the first. */
-typedef struct head_codes {
-    uint4 of[PIECE_LIMIT][2];
-} head_codes;
-
-/* The same as numbers: of a piece, its first half and then its second. */
-typedef struct head_numbers {
-    float of[PIECE_LIMIT][2 * FIG_VECTOR_LANE_LIMIT];
-} head_numbers;
-
-/* ---- What heads share */
-
-/* This thread's turn. A position outside the table reads as the nearest in it, so that nothing
- * beside it is read. */
-static __device__ void write_turn(const fig_rope_params *p, int64_t position, double frequency,
-                                  token_share *share) {
-    int32_t half = p->rope.rotary_dim / 2, pair = (int32_t)threadIdx.x;
-    if (pair >= half) return;
-    if (p->cos_sin != NULL) {
-        if (position >= p->cos_sin_rows) position = p->cos_sin_rows - 1;
-        if (position < 0) position = 0;
-        const float *row = p->cos_sin + position * p->cos_sin_stride;
-        share->cosine[pair] = row[pair];
-        share->sine[pair] = row[half + pair];
-    } else {
-        double cosine, sine;
-        sincos((double)position * frequency, &sine, &cosine);
-        share->cosine[pair] = (float)cosine;
-        share->sine[pair] = (float)sine;
-    }
-}
-
-static __device__ void write_weights(const fig_rope_params *p, token_share *share) {
-    for (int32_t i = (int32_t)threadIdx.x; i < p->head_dim; i += THREADS) {
-        if (p->q_norm != NULL) share->weights[0][i] = fig_numeric_load(p->q_norm, p->dtype, i);
-        if (p->k_norm != NULL) share->weights[1][i] = fig_numeric_load(p->k_norm, p->dtype, i);
-    }
-}
-
-/* ---- Pieces of heads */
-
-/* Head `number` of the token, k's behind q's. */
-static __device__ __forceinline__ head_place place_of_head(const fig_rope_params *p, int32_t row,
-                                                           int32_t number) {
-    const int32_t side = number >= p->q_heads, bytes = fig_numeric_bytes(p->dtype);
-    const int32_t head = side == 0 ? number : number - p->q_heads;
-    const fig_row_strides in = side == 0 ? p->q_strides : p->k_strides;
-    const fig_row_strides out = side == 0 ? p->q_out_strides : p->k_out_strides;
+static __device__ __forceinline__ head_place place_of(const fig_rope_params *p, int32_t token,
+                                                      int32_t number, int32_t dtype) {
+    const int32_t bytes = fig_numeric_bytes(dtype), is_k = number >= p->q_heads;
+    const int32_t head = is_k ? number - p->q_heads : number;
+    const fig_row_strides in = is_k ? p->k_strides : p->q_strides;
+    const fig_row_strides out = is_k ? p->k_out_strides : p->q_out_strides;
     head_place place;
-    place.side = side;
-    place.normed = (side == 0 ? p->q_norm : p->k_norm) != NULL;
-    place.in = (const uint8_t *)(side == 0 ? p->q : p->k);
-    place.in += (row * in.row + head * in.head) * bytes;
-    place.out = (uint8_t *)(side == 0 ? p->q_out : p->k_out);
-    place.out += (row * out.row + head * out.head) * bytes;
+    place.in = (const uint8_t *)(is_k ? p->k : p->q) + (token * in.row + head * in.head) * bytes;
+    place.out = (uint8_t *)(is_k ? p->k_out : p->q_out);
+    place.out += (token * out.row + head * out.head) * bytes;
+    place.norm = (const uint8_t *)(is_k ? p->k_norm : p->q_norm);
     return place;
 }
 
 /* 1: each vector of each head begins at a multiple of its size, and no pair is cut from its
  * neighbours by the end of one. */
-static __device__ __forceinline__ int has_vectors(const fig_rope_params *p, int32_t row) {
-    const int32_t bytes = fig_numeric_bytes(p->dtype), lanes = fig_vector_lanes(p->dtype);
-    const head_place q = place_of_head(p, row, 0), k = place_of_head(p, row, p->q_heads);
-    int64_t apart =
+static __device__ __forceinline__ int32_t has_vectors(const fig_rope_params *p, int32_t token,
+                                                      int32_t dtype) {
+    const int32_t lanes = fig_vector_lanes(dtype);
+    const head_place q = place_of(p, token, 0, dtype), k = place_of(p, token, p->q_heads, dtype);
+    const int64_t apart =
         p->q_strides.head | p->q_out_strides.head | p->k_strides.head | p->k_out_strides.head;
-    uintptr_t places = (uintptr_t)q.in | (uintptr_t)q.out | (uintptr_t)k.in | (uintptr_t)k.out;
+    const uintptr_t places = (uintptr_t)q.in | (uintptr_t)q.out | (uintptr_t)k.in |
+                             (uintptr_t)k.out | (uintptr_t)q.norm | (uintptr_t)k.norm;
     return places % FIG_VECTOR_BYTES == 0 && apart % lanes == 0 && p->head_dim / 2 % lanes == 0 &&
            p->rope.rotary_dim / 2 % lanes == 0;
 }
 
-/* A power of two of threads shares a head, so that butterflies of shuffles stay among them. */
-static __device__ __forceinline__ token_part part_of_thread(const fig_rope_params *p, int32_t row,
-                                                            int32_t dtype, int32_t lanes) {
-    token_part part = {p, row, dtype, lanes, 0, 0, 1, 0};
-    while (part.sharers < p->head_dim / 2 / lanes && part.sharers < FIG_BLOCK_WARP)
-        part.sharers *= 2;
-    part.head = (int32_t)threadIdx.x / part.sharers;
-    part.apart = THREADS / part.sharers;
-    part.index = (int32_t)threadIdx.x % part.sharers;
-    return part;
-}
-
-/* Pieces of vectors are no more than a head has threads. */
-static __device__ __forceinline__ int32_t pieces_of(const token_part *part) {
-    return part->lanes > 1 ? 1 : PIECE_LIMIT;
-}
-
-/* The thread's i-th; 0: the head has no such piece. */
-static __device__ __forceinline__ int find_piece(const token_part *part, int32_t i,
-                                                 piece_place *piece) {
-    const int32_t lanes = part->lanes, half = part->p->rope.rotary_dim / 2;
-    piece->number = part->index + i * part->sharers;
-    piece->turns = piece->number * lanes < half;
-    if (piece->turns && !part->p->rope.interleaved) {
-        piece->first = piece->number * lanes;
-        piece->second = piece->first + half;
-    } else {
-        piece->first = 2 * piece->number * lanes;
-        piece->second = piece->first + lanes;
-    }
-    return piece->first < part->p->head_dim;
-}
-
-static __device__ __forceinline__ uint4 load_half(const token_part *part, const uint8_t *head,
-                                                  int32_t first) {
-    const uint8_t *from = head + first * fig_numeric_bytes(part->dtype);
-    if (part->lanes > 1) return *(const uint4 *)from;
-    if (part->dtype == FIG_F32) return make_uint4(*(const uint32_t *)from, 0, 0, 0);
-    return make_uint4(*(const uint16_t *)from, 0, 0, 0);
-}
-
-static __device__ __forceinline__ void store_half(const token_part *part, uint8_t *head,
-                                                  int32_t first, const uint4 &codes) {
-    uint8_t *to = head + first * fig_numeric_bytes(part->dtype);
-    if (part->lanes > 1) {
-        *(uint4 *)to = codes;
-    } else if (part->dtype == FIG_F32) {
-        *(uint32_t *)to = codes.x;
-    } else {
-        *(uint16_t *)to = (uint16_t)codes.x;
-    }
-}
-
-/* ---- Heads */
-
-/* 0 where the thread has no piece, or there is no such head. */
-static __device__ __forceinline__ void load_head(const token_part *part, int32_t number,
-                                                 head_codes *codes) {
-    const head_place head = place_of_head(part->p, part->row, number);
-    const int there = number < part->p->q_heads + part->p->k_heads;
-#pragma unroll
-    for (int32_t i = 0; i < pieces_of(part); i++) {
-        piece_place piece;
-        codes->of[i][0] = codes->of[i][1] = make_uint4(0, 0, 0, 0);
-        if (!find_piece(part, i, &piece) || !there) continue;
-        codes->of[i][0] = load_half(part, head.in, piece.first);
-        codes->of[i][1] = load_half(part, head.in, piece.second);
-    }
-}
-
-/* 1 / sqrt(mean(x^2) + epsilon) of the head that threads share. Called by whole warps. */
-static __device__ __forceinline__ float scale_of(const token_part *part, const head_numbers *x) {
-    double sum = 0;
-#pragma unroll
-    for (int32_t i = 0; i < pieces_of(part); i++) {
-#pragma unroll
-        for (int32_t j = 0; j < 2 * part->lanes; j++)
-            sum += (double)x->of[i][j] * (double)x->of[i][j];
-    }
-    for (int32_t apart = part->sharers / 2; apart > 0; apart /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, apart);
-    return (float)rsqrt(sum / part->p->head_dim + (double)part->p->norm_epsilon);
-}
-
-/* Every product is rounded before it is added, as the twin's are: a turn that cancels would show
- * the difference. */
-static __device__ __forceinline__ void turn_pair(float *x, float *y, float cosine, float sine) {
-    float a = *x, b = *y;
-    *x = __fmul_rn(a, cosine) - __fmul_rn(b, sine);
-    *y = __fmul_rn(b, cosine) + __fmul_rn(a, sine);
-}
-
-static __device__ __forceinline__ void turn_piece(const token_part *part, const token_share *share,
-                                                  int32_t number, float *x) {
-    const int32_t lanes = part->lanes;
-    const float *cosine = share->cosine + number * lanes, *sine = share->sine + number * lanes;
-    if (part->p->rope.interleaved) {
-#pragma unroll
-        for (int32_t i = 0; i < lanes; i++)
-            turn_pair(&x[2 * i], &x[2 * i + 1], cosine[i], sine[i]);
-    } else {
-#pragma unroll
-        for (int32_t i = 0; i < lanes; i++)
-            turn_pair(&x[i], &x[lanes + i], cosine[i], sine[i]);
-    }
-}
-
-/* Called by whole warps, and for heads that are not there. */
-static __device__ __forceinline__ void finish_head(const token_part *part, int32_t number,
-                                                   const token_share *share, head_codes *codes) {
-    const fig_rope_params *p = part->p;
-    const head_place head = place_of_head(p, part->row, number);
-    const float *weights = share->weights[head.side];
-    head_numbers x;
-    float scale = 1;
-#pragma unroll
-    for (int32_t i = 0; i < pieces_of(part); i++) {
-        fig_vector_read(x.of[i], part->lanes, codes->of[i][0], part->dtype);
-        fig_vector_read(x.of[i] + part->lanes, part->lanes, codes->of[i][1], part->dtype);
-    }
-    if (p->q_norm != NULL || p->k_norm != NULL) scale = scale_of(part, &x);
-    if (number >= p->q_heads + p->k_heads) return;
-#pragma unroll
-    for (int32_t i = 0; i < pieces_of(part); i++) {
-        piece_place piece;
-        if (!find_piece(part, i, &piece)) break;
-        if (!piece.turns && !head.normed && head.in == head.out) break;
-#pragma unroll
-        for (int32_t j = 0; j < part->lanes && head.normed; j++) {
-            x.of[i][j] *= scale * weights[piece.first + j];
-            x.of[i][part->lanes + j] *= scale * weights[piece.second + j];
-        }
-        if (piece.turns) turn_piece(part, share, piece.number, x.of[i]);
-        if (piece.turns || head.normed) {
-            codes->of[i][0] = fig_vector_of(x.of[i], part->lanes, part->dtype);
-            codes->of[i][1] = fig_vector_of(x.of[i] + part->lanes, part->lanes, part->dtype);
-        }
-        store_half(part, head.out, piece.first, codes->of[i][0]);
-        store_half(part, head.out, piece.second, codes->of[i][1]);
-    }
-}
-
-/* ---- Tokens */
-
-/* The first heads are on their way while turns are made. */
-static __device__ __forceinline__ void turn_token(const token_part *part, double frequency,
-                                                  token_share *share) {
-    const int32_t heads = part->p->q_heads + part->p->k_heads;
-    const int32_t batch = part->lanes > 1 ? FIG_VECTOR_BATCH : 1;
-    head_codes codes[FIG_VECTOR_BATCH];
+/* For the whole block; 0: the step has no such token, or it stands nowhere. */
+static __device__ __forceinline__ int32_t make_turns(const fig_rope_params *p, int32_t token,
+                                                     double frequency, fig_heads_turns *turns) {
     int64_t position;
-#pragma unroll
-    for (int32_t j = 0; j < batch; j++)
-        load_head(part, part->head + j * part->apart, &codes[j]);
-    if (!fig_angle_position(part->p, part->row, &position)) return;
-    write_turn(part->p, position, frequency, share);
-    write_weights(part->p, share);
+    const int32_t rows = fig_params_rows(&p->rows, p->plan);
+    const int32_t stands = fig_angle_position(p, token, &position);
+    if (token >= rows || !stands) return 0;
+    fig_heads_write_turn(p, position, frequency, turns);
     __syncthreads();
-    for (int32_t first = 0; first < heads; first += batch * part->apart) {
-#pragma unroll
-        for (int32_t j = 0; j < batch && first > 0; j++)
-            load_head(part, first + part->head + j * part->apart, &codes[j]);
-#pragma unroll 1
-        for (int32_t j = 0; j < batch && first + j * part->apart < heads; j++) {
-            head_codes head = fig_vector_choose(codes, j);
-            finish_head(part, first + part->head + j * part->apart, share, &head);
-        }
-    }
+    return 1;
 }
 
-static __device__ __forceinline__ void turn_token_of(const fig_rope_params *p, int32_t row,
-                                                     int32_t dtype, double frequency,
-                                                     token_share *share) {
-    if (has_vectors(p, row)) {
-        const token_part part = part_of_thread(p, row, dtype, fig_vector_lanes(dtype));
-        turn_token(&part, frequency, share);
-    } else {
-        const token_part part = part_of_thread(p, row, dtype, 1);
-        turn_token(&part, frequency, share);
-    }
-}
-
-/* Frequencies follow from params alone, so they are made while the launch before ends. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    fig_kernel_rope(const __grid_constant__ fig_rope_params p) {
-    __shared__ token_share share;
-    const int32_t row = (int32_t)blockIdx.x, pair = (int32_t)threadIdx.x;
-    double frequency = 0;
-    if (p.cos_sin == NULL && pair < p.rope.rotary_dim / 2)
-        frequency = fig_angle_frequency(&p.rope, pair);
+static __device__ __forceinline__ void turn_vectors(const fig_rope_params *p,
+                                                    const fig_heads_part *part, int32_t dtype,
+                                                    fig_heads_turns *turns) {
+    const int32_t bytes = fig_numeric_bytes(dtype);
+    const int32_t sharers = fig_heads_sharers(p->head_dim, dtype);
+    const int32_t number = part->first + (int32_t)threadIdx.x / sharers;
+    const head_place head = place_of(p, part->token, number, dtype);
+    const fig_heads_piece piece =
+        fig_heads_piece_of((int32_t)threadIdx.x % sharers, fig_vector_lanes(dtype),
+                           p->rope.rotary_dim / 2, p->rope.interleaved);
+    const int32_t is_there = number < part->end && piece.first < p->head_dim;
+    const double frequency = fig_heads_frequency(p);
+    const fig_heads_codes weights =
+        fig_heads_fetch(head.norm, &piece, dtype, is_there && head.norm != NULL);
+    if (is_there) fig_block_prefetch(head.in + piece.first * bytes);
     fig_block_wait();
     fig_block_trigger();
-    if (row >= fig_params_rows(&p.rows, p.plan)) return;
+    fig_heads_codes codes = fig_heads_fetch(head.in, &piece, dtype, is_there);
+    if (!make_turns(p, part->token, frequency, turns)) return;
+    float factor = 1;
+    if (p->q_norm != NULL || p->k_norm != NULL)
+        factor = fig_heads_factor(fig_norm_squares(codes.of[0], dtype) +
+                                      fig_norm_squares(codes.of[1], dtype),
+                                  sharers, p->head_dim, p->norm_epsilon);
+    if (!is_there || (!piece.turns && head.norm == NULL && head.in == head.out)) return;
+    fig_heads_change(p, &piece, turns, &weights, head.norm != NULL, factor, dtype, &codes);
+    *(uint4 *)(head.out + piece.first * bytes) = codes.of[0];
+    *(uint4 *)(head.out + piece.second * bytes) = codes.of[1];
+}
+
+/* Both numbers of a piece; as codes where it does not change. */
+static __device__ __forceinline__ void
+turn_numbers_of(const fig_rope_params *p, const head_place *head, const fig_heads_piece *piece,
+                const fig_heads_turns *turns, float factor, int32_t dtype) {
+    float x[2] = {fig_numeric_load(head->in, dtype, piece->first),
+                  fig_numeric_load(head->in, dtype, piece->second)};
+    if (!piece->turns && head->norm == NULL) {
+        if (head->in == head->out) return;
+        for (int32_t i = piece->first; i <= piece->second; i++) {
+            if (dtype == FIG_F32) ((uint32_t *)head->out)[i] = ((const uint32_t *)head->in)[i];
+            if (dtype != FIG_F32) ((uint16_t *)head->out)[i] = ((const uint16_t *)head->in)[i];
+        }
+        return;
+    }
+    if (head->norm != NULL) {
+        x[0] *= factor * fig_numeric_load(head->norm, dtype, piece->first);
+        x[1] *= factor * fig_numeric_load(head->norm, dtype, piece->second);
+    }
+    if (piece->turns) fig_heads_turn_piece(piece, 1, 0, turns, x);
+    fig_numeric_store(head->out, dtype, piece->first, x[0]);
+    fig_numeric_store(head->out, dtype, piece->second, x[1]);
+}
+
+/* A head has a warp at most, hence whole warps here too. */
+static __device__ __forceinline__ void turn_numbers(const fig_rope_params *p,
+                                                    const fig_heads_part *part, int32_t dtype,
+                                                    fig_heads_turns *turns) {
+    const int32_t warp = (int32_t)threadIdx.x / FIG_HEADS_WARP;
+    const int32_t index = (int32_t)threadIdx.x % FIG_HEADS_WARP;
+    const double frequency = fig_heads_frequency(p);
+    fig_block_wait();
+    fig_block_trigger();
+    if (!make_turns(p, part->token, frequency, turns)) return;
+#pragma unroll 1
+    for (int32_t number = part->first + warp; number < part->end;
+         number += FIG_HEADS_THREADS / FIG_HEADS_WARP) {
+        const head_place head = place_of(p, part->token, number, dtype);
+        float factor = 1;
+        double squares = 0;
+        for (int32_t i = index; i < p->head_dim && head.norm != NULL; i += FIG_HEADS_WARP) {
+            const double x = fig_numeric_load(head.in, dtype, i);
+            squares += x * x;
+        }
+        if (head.norm != NULL)
+            factor = fig_heads_factor(squares, FIG_HEADS_WARP, p->head_dim, p->norm_epsilon);
+#pragma unroll 1
+        for (int32_t i = index; i < p->head_dim / 2; i += FIG_HEADS_WARP) {
+            const fig_heads_piece piece =
+                fig_heads_piece_of(i, 1, p->rope.rotary_dim / 2, p->rope.interleaved);
+            turn_numbers_of(p, &head, &piece, turns, factor, dtype);
+        }
+    }
+}
+
+static __device__ __forceinline__ void turn(const fig_rope_params *p, int32_t dtype,
+                                            fig_heads_turns *turns) {
+    const fig_heads_part part =
+        fig_heads_part_of(p->q_heads + p->k_heads, p->head_dim, dtype, blockIdx.x);
+    if (has_vectors(p, part.token, dtype)) {
+        turn_vectors(p, &part, dtype, turns);
+    } else {
+        turn_numbers(p, &part, dtype, turns);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(FIG_HEADS_THREADS)
+    fig_kernel_rope(const __grid_constant__ fig_rope_params p) {
+    __shared__ __align__(16) fig_heads_turns turns;
     switch (p.dtype) {
-    case FIG_F16: turn_token_of(&p, row, FIG_F16, frequency, &share); break;
-    case FIG_BF16: turn_token_of(&p, row, FIG_BF16, frequency, &share); break;
-    default: turn_token_of(&p, row, FIG_F32, frequency, &share); break;
+    case FIG_F16: turn(&p, FIG_F16, &turns); break;
+    case FIG_BF16: turn(&p, FIG_BF16, &turns); break;
+    default: turn(&p, FIG_F32, &turns); break;
     }
 }

@@ -77,6 +77,22 @@ static const fig_field look_ahead_fields[] = {
 };
 #undef PARAMS
 
+/* ---- ceiling */
+
+static const fig_operand ceiling_operands[] = {
+    [FIG_CEILING_IN] = {"in", FIG_ACCESS_READ, 0},
+    [FIG_CEILING_OUT] = {"out", FIG_ACCESS_WRITE, 0},
+};
+
+#define PARAMS fig_ceiling_params
+static const fig_field ceiling_fields[] = {
+    ADDRESS(in, FIG_CEILING_IN),
+    ADDRESS(out, FIG_CEILING_OUT),
+    FROM(pieces, FIG_FIELD_ZERO),
+    FROM(blocks, FIG_FIELD_ZERO),
+};
+#undef PARAMS
+
 /* ---- plan */
 
 static const fig_operand plan_operands[] = {
@@ -370,6 +386,7 @@ static const fig_family merge_states_families[] = {
     {.name = "general", .shape = fig_merge_states_shape}};
 static const fig_family look_ahead_families[] = {
     {.name = "general", .shape = fig_look_ahead_shape}};
+static const fig_family ceiling_families[] = {{.name = "general", .shape = fig_ceiling_shape}};
 
 /* ---- The table */
 
@@ -431,6 +448,12 @@ const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
                            .params_bytes = sizeof(fig_look_ahead_params),
                            FAMILIES(look_ahead_families),
                            .twin = fig_look_ahead_twin},
+    [FIG_OP_CEILING] = {.name = "ceiling",
+                        OPERANDS(ceiling_operands),
+                        FIELDS(ceiling_fields),
+                        .params_bytes = sizeof(fig_ceiling_params),
+                        FAMILIES(ceiling_families),
+                        .twin = fig_ceiling_twin},
 };
 
 const fig_family *fig_table_families(fig_op op, uint32_t *count) {

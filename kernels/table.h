@@ -21,7 +21,8 @@ typedef enum fig_op {
     FIG_OP_RMS_NORM = 6,
     FIG_OP_MERGE_STATES = 7,
     FIG_OP_LOOK_AHEAD = 8, /* no node's, nor lowered: an engine's own */
-    FIG_OP_KERNEL_COUNT = 9,
+    FIG_OP_CEILING = 9,    /* likewise, a measuring's */
+    FIG_OP_KERNEL_COUNT = 10,
     FIG_OP_CALL = 64 /* no kernel: kept as meaning */
 } fig_op;
 
@@ -53,6 +54,7 @@ typedef enum fig_field_kind {
     FIG_FIELD_SPLIT,        /* the split shape of the node's class */
     FIG_FIELD_HEADS,        /* kv heads that a worker of the node's class reads at once */
     FIG_FIELD_HASTE,        /* FIG_ATTENTION_*: what the node's place in the graph allows */
+    FIG_FIELD_STAGES,       /* tiles that a worker of the node's class has room for; 0: any */
     FIG_FIELD_WORKSPACE,    /* address of fig_workspace_section `item` of the node's class */
     FIG_FIELD_RING,         /* address of the plan ring */
     FIG_FIELD_RING_STATE,   /* address of the device's fig_fetch_state */
@@ -186,6 +188,7 @@ enum {
 };
 enum { FIG_ATTENTION_K_MAP, FIG_ATTENTION_V_MAP }; /* tensor maps */
 enum { FIG_PLAN_IN_LENGTHS, FIG_PLAN_IN_POSITIONS };
+enum { FIG_CEILING_IN, FIG_CEILING_OUT };
 /* The residual is both: absent in rms_norm, read and written in add_rms_norm. */
 enum { FIG_RMS_NORM_IN, FIG_RMS_NORM_WEIGHT, FIG_RMS_NORM_RESIDUAL, FIG_RMS_NORM_OUT };
 enum {
@@ -202,7 +205,7 @@ typedef struct fig_gated_attributes {
     int32_t activation; /* fig_activation */
 } fig_gated_attributes;
 typedef struct fig_rope_attributes {
-    fig_rope_spec rope;
+    fig_rope_terms rope;
     float norm_epsilon; /* 0 without q_norm */
 } fig_rope_attributes;
 typedef struct fig_attention_attributes {

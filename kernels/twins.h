@@ -13,6 +13,8 @@ void fig_fetch_shape(const void *params, fig_launch_shape *shape);
 void fig_fetch_twin(const void *params, const uint32_t block[3]);
 void fig_look_ahead_shape(const void *params, fig_launch_shape *shape);
 void fig_look_ahead_twin(const void *params, const uint32_t block[3]);
+void fig_ceiling_shape(const void *params, fig_launch_shape *shape);
+void fig_ceiling_twin(const void *params, const uint32_t block[3]);
 void fig_planning_shape(const void *params, fig_launch_shape *shape);
 void fig_planning_twin(const void *params, const uint32_t block[3]);
 void fig_gated_shape(const void *params, fig_launch_shape *shape);

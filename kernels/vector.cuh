@@ -1,10 +1,11 @@
 /* vector.cuh: sixteen bytes of an array at a time, and the numbers that lie in them.
  *
- * Owns how a vector becomes numbers and numbers become one, and the vectors that a thread has on
- * their way before it waits for the first. Leaves to each kernel where addresses allow vectors, and
+ * Owns how a vector becomes numbers and numbers become one, and loads that begin where they
+ * stand. Leaves to each kernel where addresses allow vectors, and
  * what it takes elsewhere. A dtype is a constant, once inlined, but for fig_vector_of_half.
  * Invariant: numbers and codes become each other as fig_numeric_load and fig_numeric_store have it,
- * so that no bit of a result says whether it came by vectors. */
+ * so that no bit of a result says whether it came by vectors; but a NaN that fig_vector_read or
+ * fig_vector_of meets may become the one NaN that this GPU's arithmetic makes of any. */
 #ifndef FIG_KERNELS_VECTOR_CUH
 #define FIG_KERNELS_VECTOR_CUH
 
@@ -12,8 +13,7 @@
 
 enum {
     FIG_VECTOR_BYTES = sizeof(uint4),
-    FIG_VECTOR_LANE_LIMIT = 8, /* numbers of 16 bits, the least that a kernel writes */
-    FIG_VECTOR_BATCH = 4       /* on their way at once */
+    FIG_VECTOR_LANE_LIMIT = 8 /* numbers of 16 bits, the least that a kernel writes */
 };
 
 /* Numbers in a vector. */
@@ -41,12 +41,44 @@ static __device__ __forceinline__ float fig_vector_lane(const uint4 &vector, int
     }
 }
 
-/* The first `count` of its numbers. */
+/* The number in the lower half of a word. One instruction where numeric.h, which has to leave a
+ * NaN's bits alone, takes fifteen of f16: at thousands of rows those would be the limit. */
+static __device__ __forceinline__ float fig_vector_low(uint32_t word, int32_t dtype) {
+    float x;
+    if (dtype == FIG_BF16) return fig_numeric_of_bits(word << 16);
+    asm("{.reg .b16 low;\n\tcvt.u16.u32 low, %1;\n\tcvt.f32.f16 %0, low;}" : "=f"(x) : "r"(word));
+    return x;
+}
+
+static __device__ __forceinline__ float fig_vector_high(uint32_t word, int32_t dtype) {
+    if (dtype == FIG_BF16) return fig_numeric_of_bits(word & 0xffff0000u);
+    return fig_vector_low(word >> 16, dtype);
+}
+
+/* The first `count` of its numbers; of 16 bits or more. */
 static __device__ __forceinline__ void fig_vector_read(float *to, int32_t count,
                                                        const uint4 &vector, int32_t dtype) {
+    const uint32_t words[] = {vector.x, vector.y, vector.z, vector.w};
 #pragma unroll
-    for (int32_t i = 0; i < count; i++)
-        to[i] = fig_vector_lane(vector, dtype, i);
+    for (int32_t i = 0; i < count; i++) {
+        if (dtype == FIG_F32) {
+            to[i] = fig_numeric_of_bits(words[i % 4]);
+        } else {
+            to[i] = i % 2 == 0 ? fig_vector_low(words[i / 2], dtype)
+                               : fig_vector_high(words[i / 2], dtype);
+        }
+    }
+}
+
+/* Two numbers of 16 bits, rounded. */
+static __device__ __forceinline__ uint32_t fig_vector_pair(float low, float high, int32_t dtype) {
+    uint32_t word;
+    if (dtype == FIG_F16) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    } else {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    }
+    return word;
 }
 
 /* Rounded; of 16 bits or more. What is behind the last is 0. */
@@ -55,36 +87,28 @@ static __device__ __forceinline__ uint4 fig_vector_of(const float *from, int32_t
     uint32_t words[] = {0, 0, 0, 0};
 #pragma unroll
     for (int32_t i = 0; i < count; i++) {
-        const int32_t shift = 16 * (i % 2);
         if (dtype == FIG_F32) words[i % 4] = fig_numeric_bits(from[i]);
-        if (dtype == FIG_F16) words[i / 2] |= (uint32_t)fig_numeric_f16(from[i]) << shift;
-        if (dtype == FIG_BF16) words[i / 2] |= (uint32_t)fig_numeric_bf16(from[i]) << shift;
+        if (dtype != FIG_F32 && i % 2 == 0)
+            words[i / 2] = fig_vector_pair(from[i], i + 1 < count ? from[i + 1] : 0.0f, dtype);
     }
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* Those of a row at `first`, first + APART, ...; what lies at and behind `count` is not read,
- * and 0. */
-template <int32_t APART>
-static __device__ __forceinline__ void
-fig_vector_load(uint4 (&to)[FIG_VECTOR_BATCH], const void *row, int32_t first, int32_t count) {
-#pragma unroll
-    for (int32_t j = 0; j < FIG_VECTOR_BATCH; j++) {
-        const int32_t at = first + j * APART;
-        to[j] = at < count ? ((const uint4 *)row)[at] : make_uint4(0, 0, 0, 0);
-    }
+/* A vector that is on its way from here on. The compiler may not move this load, as it would
+ * one whose vector is used behind a branch only: to where it begins when the branch is decided. */
+static __device__ __forceinline__ uint4 fig_vector_fetch(const void *from) {
+    uint4 vector;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(vector.x), "=r"(vector.y), "=r"(vector.z), "=r"(vector.w)
+                 : "l"(from));
+    return vector;
 }
 
-/* Item j of a batch: chosen, since an index would put the batch into memory. That keeps loops over
- * batches rolled and code short: a step runs it once, and fetches most of it first. */
-template <typename item>
-static __device__ __forceinline__ item fig_vector_choose(const item (&batch)[FIG_VECTOR_BATCH],
-                                                         int32_t j) {
-    item chosen = batch[0];
-#pragma unroll
-    for (int32_t i = 1; i < FIG_VECTOR_BATCH; i++)
-        if (i == j) chosen = batch[i];
-    return chosen;
+/* Likewise a number. */
+static __device__ __forceinline__ int32_t fig_vector_fetch_number(const int32_t *from) {
+    int32_t number;
+    asm volatile("ld.global.s32 %0, [%1];" : "=r"(number) : "l"(from));
+    return number;
 }
 
 #endif

@@ -85,11 +85,10 @@ static int64_t class_cost(const fig_variant *variant, const fig_split_shape *spl
 }
 
 int64_t fig_bucket_cost(const fig_bucket_shape *bucket, const fig_plan_step *step) {
-    assert(bucket->variant >= 0 && bucket->variant < FIG_VARIANT_COUNT);
-    const fig_variant *variant = &fig_variant_table[bucket->variant];
     int64_t cost = 0;
     for (int32_t i = 0; i < bucket->plan.class_count; i++)
-        cost += class_cost(variant, &bucket->plan.splits[i], bucket->token_bytes[i], step);
+        cost +=
+            class_cost(&bucket->variants[i], &bucket->plan.splits[i], bucket->token_bytes[i], step);
     return cost;
 }
 

@@ -12,8 +12,9 @@ enum { FIG_BUCKET_LIMIT = 4096, FIG_BUCKET_KV_LEAST = 128 };
 /* What lowering made of one bucket, as far as planning needs it. */
 typedef struct fig_bucket_shape {
     fig_bucket caps;
-    int32_t variant;
-    int32_t token_bytes[FIG_CLASS_LIMIT]; /* K and V of one token in one head group */
+    int32_t variant;                       /* of those with these caps, from 0 */
+    fig_variant variants[FIG_CLASS_LIMIT]; /* what that is for each class */
+    int32_t token_bytes[FIG_CLASS_LIMIT];  /* K and V of one token in one head group */
     fig_plan_shape plan;
 } fig_bucket_shape;
 

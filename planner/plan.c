@@ -36,7 +36,7 @@ void fig_plan_lay_out(fig_plan_shape *shape) {
 
 fig_status fig_plan_held_init(fig_plan_held *held, int32_t row_limit) {
     const size_t rows = (size_t)row_limit + 1, words = rows * (1 + FIG_CLASS_LIMIT);
-    *held = (fig_plan_held){.bucket = -1, .sequences = calloc(words, sizeof(int32_t))};
+    *held = (fig_plan_held){.exec = -1, .sequences = calloc(words, sizeof(int32_t))};
     if (held->sequences == NULL)
         return fig_fail(FIG_NOMEM, "plan: %zu bytes", words * sizeof(int32_t));
     for (size_t i = 0; i < FIG_CLASS_LIMIT; i++)
@@ -46,7 +46,7 @@ fig_status fig_plan_held_init(fig_plan_held *held, int32_t row_limit) {
 
 void fig_plan_held_finish(fig_plan_held *held) {
     free(held->sequences);
-    *held = (fig_plan_held){.bucket = -1};
+    *held = (fig_plan_held){.exec = -1};
 }
 
 /* ---- Deciding what travels ----------------------------------------------------------------- */
@@ -78,10 +78,10 @@ static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
 
 uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
                          fig_plan_held *held) {
-    const int held_none = held->bucket != (int32_t)shape->bucket || held->rows != step->rows;
+    const int held_none = held->exec != (int32_t)shape->exec || held->rows != step->rows;
     uint32_t sections = step->positions != NULL ? FIG_PLAN_HAS_POSITIONS : 0;
     assert(step->rows >= 0 && step->rows <= shape->row_limit && step->horizon >= 1);
-    held->bucket = (int32_t)shape->bucket;
+    held->exec = (int32_t)shape->exec;
     held->rows = step->rows;
     if (settle_sequences(step, held) | held_none) sections |= FIG_PLAN_HAS_SEQUENCES;
     if (step->lengths == NULL) return sections;
@@ -101,13 +101,15 @@ uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, 
     assert((uintptr_t)slot % 16 == 0);
     const int grows = step->horizon > 1 && step->lengths != NULL;
     fig_plan_head *head = (fig_plan_head *)(void *)slot;
-    fig_plan_head ours = {.bucket = shape->bucket,
+    fig_plan_head ours = {.exec = shape->exec,
                           .rows = step->rows,
                           .sections = sections,
                           .horizon = step->horizon,
                           .row_tokens = grows ? step->row_tokens : 0};
     const fig_plan_places places = fig_plan_places_of(shape, &ours);
     ours.bytes = places.bytes;
+    for (int32_t i = 0; i < shape->class_count; i++)
+        ours.tile_limits[i] = shape->splits[i].tile_limit;
     /* The tag is the ring's, and what a device may be reading. */
     memcpy(slot + sizeof head->tag, (const uint8_t *)&ours + sizeof head->tag,
            sizeof ours - sizeof head->tag);

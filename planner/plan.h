@@ -7,7 +7,7 @@
  * offsets. In a slot they stand close together, cut to the step's rows, and only those that the
  * device does not hold yet: a step that but grows by a token sends lengths, and where a row grew
  * into another tile the split. Owns both layouts and the writing of them; the ring owns the slots.
- * Invariant: what a plan leaves out is what the plan before it, of the same bucket, left on the
+ * Invariant: what a plan leaves out is what the plan before it, of the same exec, left on the
  * device. Read by nvcc. */
 #ifndef FIG_PLANNER_PLAN_H
 #define FIG_PLANNER_PLAN_H
@@ -28,8 +28,8 @@ enum {
  * fig_plan_tag of its number, and the ring's to write; the n-th plan staged has n. */
 typedef struct fig_plan_head {
     uint64_t tag;
-    uint32_t bytes;  /* of the slot, this head included; a multiple of 16 */
-    uint32_t bucket; /* the one it was planned for */
+    uint32_t bytes; /* of the slot, this head included; a multiple of 16 */
+    uint32_t exec;  /* the one that runs it, of those that the buckets share */
     int32_t rows;
     uint32_t sections;   /* FIG_PLAN_HAS_* */
     int32_t horizon;     /* launches that it is for, 1 at least */
@@ -37,7 +37,7 @@ typedef struct fig_plan_head {
     uint32_t page_count; /* entries of page tables that it changes */
     int32_t advanced;    /* on the device: tokens that rows have grown by since they were fetched */
     uint64_t checksum;   /* fig_plan_sum of all behind the head */
-    uint32_t reserved[4];
+    int32_t tile_limits[FIG_CLASS_LIMIT]; /* most tiles on a line of its bucket */
 } fig_plan_head;
 static_assert(sizeof(fig_plan_head) == 64, "plan layout");
 
@@ -89,8 +89,9 @@ typedef struct fig_plan_step {
     int32_t row_tokens;       /* that a row grows by from one launch to the next */
 } fig_plan_step;
 
+/* In params, which buckets share, a split's tile_limit is 0: a plan's head has its bucket's. */
 typedef struct fig_plan_shape {
-    uint32_t bucket;
+    uint32_t exec;
     int32_t row_limit, class_count;
     fig_split_shape splits[FIG_CLASS_LIMIT];
     fig_plan_layout layout;
@@ -163,7 +164,7 @@ FIG_BOTH uint64_t fig_plan_term(uint32_t n, uint32_t word) {
 
 /* What the device holds of the plan before, as far as its host can know. */
 typedef struct fig_plan_held {
-    int32_t bucket; /* -1: nothing is held */
+    int32_t exec; /* that it was for; -1: nothing is held */
     int32_t rows;
     int32_t *sequences;               /* [row_limit] of the largest bucket */
     int32_t *prefix[FIG_CLASS_LIMIT]; /* [row_limit + 1] */

@@ -136,16 +136,17 @@ enum { PRESET_COUNT = sizeof presets / sizeof presets[0] };
 
 fig_status fig_spec_preset(fig_spec *spec, const char *name) {
     char known[256] = "";
-    memset(spec, 0, sizeof *spec);
+    fig_spec found = {.size = sizeof found};
     for (int i = 0; i < PRESET_COUNT; i++) {
         if (name != NULL && strcmp(name, presets[i].name) == 0) {
-            *spec = *presets[i].spec;
-            spec->layers = presets[i].layers;
-            return FIG_OK;
+            found = *presets[i].spec;
+            found.layers = presets[i].layers;
+            return fig_status_give(spec, &found, sizeof found, "fig_spec");
         }
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", presets[i].name);
     }
+    FIG_TRY(fig_status_give(spec, &found, sizeof found, "fig_spec"));
     return fig_fail(FIG_INVALID, "preset %s is unknown, there are %s", name != NULL ? name : "NULL",
                     known);
 }

@@ -10,10 +10,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "include/figraph_unstable.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
-static_assert(sizeof(fig_spec) == 176, "file format: no byte without a field");
+static_assert(sizeof(fig_spec) == 192, "file format: no byte without a field");
 static_assert(8 * sizeof(((fig_spec *)0)->window_layers) == FIG_LAYER_LIMIT,
               "a bit for each layer");
 
@@ -34,6 +35,15 @@ static fig_status check_real(const char *field, float value) {
                     (double)value);
 }
 
+static const char *dtype_name(fig_dtype dtype) {
+    static const char *const names[] = {
+        [FIG_F32] = "FIG_F32",   [FIG_F16] = "FIG_F16",   [FIG_BF16] = "FIG_BF16",
+        [FIG_E4M3] = "FIG_E4M3", [FIG_E5M2] = "FIG_E5M2", [FIG_I32] = "FIG_I32",
+        [FIG_I64] = "FIG_I64"};
+    const char *name = dtype < sizeof names / sizeof names[0] ? names[dtype] : NULL;
+    return name != NULL ? name : "no dtype";
+}
+
 static int is_fp8(fig_dtype dtype) {
     return dtype == FIG_E4M3 || dtype == FIG_E5M2;
 }
@@ -45,10 +55,11 @@ static fig_status check_dtypes(const fig_spec *spec) {
                         "spec: dtype is %d, this library has FIG_F32, FIG_F16 and FIG_BF16",
                         (int)spec->dtype);
     if (spec->kv_dtype != 0 && spec->kv_dtype != spec->dtype && !(narrow && is_fp8(spec->kv_dtype)))
-        return fig_fail(FIG_INVALID,
-                        "spec: kv_dtype is %d, it must be 0 or dtype, %d; FIG_E4M3 and FIG_E5M2 go "
-                        "with FIG_F16 and FIG_BF16",
-                        (int)spec->kv_dtype, (int)spec->dtype);
+        return fig_fail(
+            FIG_INVALID,
+            "spec: kv_dtype is %s, but dtype is %s: a cache has that dtype, or FIG_E4M3 "
+            "or FIG_E5M2 beside FIG_F16 and FIG_BF16",
+            dtype_name(spec->kv_dtype), dtype_name(spec->dtype));
     FIG_TRY(check_range("kv_scales", spec->kv_scales, 0, 1));
     if (spec->kv_scales != 0 && !is_fp8(spec->kv_dtype))
         return fig_fail(FIG_INVALID,
@@ -135,6 +146,15 @@ static fig_status check_fields(const fig_spec *spec) {
     return check_real("qk_norm_epsilon", spec->qk_norm_epsilon);
 }
 
+static fig_status check_reserved(const fig_rope_spec *rope) {
+    for (size_t i = 0; i < sizeof rope->reserved / sizeof *rope->reserved; i++) {
+        if (rope->reserved[i] != 0)
+            return fig_fail(FIG_INVALID, "rope: reserved[%zu] is %" PRIu32 ", it must be 0", i,
+                            rope->reserved[i]);
+    }
+    return FIG_OK;
+}
+
 static fig_status check_llama3(const fig_rope_spec *rope) {
     if (rope->llama3_factor == 0.0f) {
         if (rope->llama3_low == 0.0f && rope->llama3_high == 0.0f && rope->llama3_context == 0)
@@ -181,6 +201,7 @@ fig_status fig_spec_resolve_rope(const fig_rope_spec *rope, int32_t head_dim, fi
     FIG_TRY(check_positive("theta", resolved.theta));
     FIG_TRY(check_positive("scale", resolved.scale));
     FIG_TRY(check_llama3(&resolved));
+    FIG_TRY(check_reserved(&resolved));
     if (resolved.rotary_dim == 0) resolved.rotary_dim = head_dim;
     if (resolved.theta == 0.0f) resolved.theta = 10000.0f;
     if (resolved.scale == 0.0f) resolved.scale = 1.0f;

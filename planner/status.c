@@ -41,6 +41,14 @@ fig_status fig_status_relay(fig_status status, const char *sentence) {
     return fig_fail(status, "%s", sentence);
 }
 
+static int is_size(uint32_t size) {
+    return size >= sizeof size && size <= FIG_STATUS_SIZE_LIMIT;
+}
+
+static fig_status refuse_size(uint32_t size, const char *name) {
+    return fig_fail(FIG_INVALID, "%s: size is %u, it must be sizeof(%s)", name, size, name);
+}
+
 fig_status fig_status_take_options(void *ours, size_t ours_bytes, const void *theirs,
                                    const char *name) {
     const uint32_t our_size = (uint32_t)ours_bytes;
@@ -52,8 +60,7 @@ fig_status fig_status_take_options(void *ours, size_t ours_bytes, const void *th
     if (theirs == NULL) return FIG_OK;
 
     memcpy(&size, theirs, sizeof size);
-    if (size < sizeof size)
-        return fig_fail(FIG_INVALID, "%s: size is %u, it must be sizeof(%s)", name, size, name);
+    if (!is_size(size)) return refuse_size(size, name);
     /* A newer header's fields are harmless here as long as each says "default". */
     const uint8_t *bytes = theirs;
     for (size_t i = ours_bytes; i < size; i++) {
@@ -68,11 +75,11 @@ fig_status fig_status_take_options(void *ours, size_t ours_bytes, const void *th
 }
 
 fig_status fig_status_give(void *theirs, const void *ours, size_t ours_bytes, const char *name) {
-    uint32_t size = 0;
+    uint32_t size;
     const size_t skip = sizeof size;
+    if (theirs == NULL) return fig_fail(FIG_INVALID, "%s: NULL", name);
     memcpy(&size, theirs, sizeof size);
-    if (size < sizeof size)
-        return fig_fail(FIG_INVALID, "%s: size is %u, it must be sizeof(%s)", name, size, name);
+    if (!is_size(size)) return refuse_size(size, name);
     memset((uint8_t *)theirs + skip, 0, size - skip);
     if (size > ours_bytes) size = (uint32_t)ours_bytes;
     memcpy((uint8_t *)theirs + skip, (const uint8_t *)ours + skip, size - skip);

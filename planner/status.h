@@ -27,6 +27,10 @@ fig_status fig_status_relay(fig_status status, const char *sentence);
 fig_status fig_status_take_options(void *ours, size_t ours_bytes, const void *theirs,
                                    const char *name);
 
+/* A size past this is no struct's but what stood in memory that the caller never set: the largest
+ * public struct has a quarter of it. */
+enum { FIG_STATUS_SIZE_LIMIT = 1 << 14 };
+
 /* The other way: fills the caller's struct, its size set, as far as the caller knows it; zeros
  * where it knows more. FIG_INVALID: the size is none, and nothing is written. */
 fig_status fig_status_give(void *theirs, const void *ours, size_t ours_bytes, const char *name);

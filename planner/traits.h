@@ -1,26 +1,33 @@
 /* traits.h: the machines that graphs are lowered for, and what one worker may read at once there.
  *
- * Owns the measured figures that the choice of variant rests on. Invariant: a variant's row never
- * changes meaning, since a file stores its index. */
+ * Owns the measured figures that the choice of variant rests on. Invariant: a machine's rows are
+ * only ever added to, since a file may say no more than a row's number. */
 #ifndef FIG_PLANNER_TRAITS_H
 #define FIG_PLANNER_TRAITS_H
 
 #include "planner/split.h"
 #include "include/figraph.h"
 
-/* The time of a step's attention, for a choice between variants and not for promises:
+/* What one worker of a split class reads at once, and what that costs. The time of a step's
+ * attention, for a choice between variants and not for promises:
  *     start + tiles of the fullest worker * bytes of a tile / rate
  *           + pieces of the longest row * piece + segments of a worker * segment */
 typedef struct fig_variant {
-    const char *name;
-    int32_t heads; /* kv heads that a worker reads at once, at most; they divide kv_heads */
+    char name[12]; /* NUL-terminated */
+    int32_t heads; /* kv heads that a worker reads at once: in a machine's row the most, in a bucket
+                      as many as divide its kv_heads */
     int32_t tile_tokens;
     int32_t workers_per_sm;
+    int32_t stages; /* tiles that a worker has room for; 0: as many as its kernel likes */
     int32_t start_ns, bytes_per_us, piece_ns, segment_ns;
 } fig_variant;
+static_assert(sizeof(fig_variant) == 44, "file format");
 
-enum { FIG_VARIANT_COUNT = 2 };
-extern const fig_variant fig_variant_table[FIG_VARIANT_COUNT];
+enum { FIG_VARIANT_LIMIT = 16 };
+/* Candidates of a machine: [*count], 1 to FIG_VARIANT_LIMIT. */
+const fig_variant *fig_traits_variants(const fig_traits *traits, int32_t *count);
+/* FIG_INVALID names what no kernel could be built for. */
+fig_status fig_traits_check_variant(const fig_variant *variant);
 
 fig_status fig_traits_check(const fig_traits *traits);
 

@@ -124,7 +124,8 @@ static void what_is_named_wrongly_is_refused(void **state) {
     assert_int_equal(append(engine, "", 1), FIG_INVALID);
     assert_int_equal(fig_engine_append(engine, NULL), FIG_INVALID);
     if (fig_place_device() == FIG_DEVICE_HOST) {
-        const fig_append given = {.size = sizeof given, .bucket = 1, .stream = &decode};
+        void *const on = &decode;
+        const fig_append given = {.size = sizeof given, .bucket = 1, .stream = &on};
         assert_int_equal(fig_engine_append(engine, &given), FIG_INVALID);
         assert_non_null(strstr(fig_message(), "it must be NULL"));
     }

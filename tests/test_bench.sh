@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_bench.sh: what figraph bench promises: its figures, its three forms, its refusals.
+# test_bench.sh: what the parts of figraph bench promise: figures, forms, refusals.
 #
 # On the host, where figures mean little, so that what is checked of them is that they are there,
 # agree between the forms, and fit together. Invariant: the last line is "N passed, N failed".
@@ -30,20 +30,25 @@ $1" > "$scratch/python" 2>&1
 }
 
 # ---- Help ----------------------------------------------------------------------------------------
-run bench --help
-ends 0
-quiet
-prints 'usage: figraph bench [replay] [FILE] [options]'
-prints 'figraph bench replay --preset'
-prints "a bare launch is the driver's alone, of the same graph"
-prints 'loop runs ahead of the device'
-prints 'fetched is over'
-awk 'length > 100 { long = 1 } END { exit long }' "$scratch/out"
-verdict $? 'help is to fit 100 columns'
 run bench
 ends 0
 quiet
-prints 'replay  '
+for part in attention step ops replay; do
+    prints "  $part "
+    run bench "$part" --help
+    ends 0
+    quiet
+    prints "usage: figraph bench $part"
+    prints "  figraph bench $part"
+    awk 'length > 100 { long = 1 } END { exit long }' "$scratch/out"
+    verdict $? 'help is to fit 100 columns'
+    run bench
+done
+run bench replay --help
+COLUMNS=200 run bench replay --help
+prints "a bare launch is the driver's alone, of the same graph"
+prints 'loop runs ahead of the device'
+prints 'fetched is over'
 run --help
 prints '  bench '
 
@@ -109,9 +114,9 @@ ends 0
 run bench reply
 refused 'reply' 'figraph bench'
 run bench replay a.fig b.fig
-refused 'b.fig' 'a'
+refused 'b.fig' 'a.fig'
 run bench replay --no-such-option
-refused 'bench' '--no-such-option' 'figraph bench --help'
+refused 'bench' '--no-such-option' 'figraph bench replay --help'
 run bench replay
 refused '--preset' '--config'
 run bench replay "$scratch/t.fig" --preset tutorial
@@ -144,6 +149,87 @@ if [ -w /dev/full ]; then
     run bench replay --preset tutorial --rows 1 --steps 1 --device host --csv /dev/full
     refused '--csv' '/dev/full' 'No space left'
 fi
+
+# ---- Attention on the host, where it is checked and not timed ------------------------------------
+run bench attention --device host --kv 2x40,1x33+2x9 --heads 4/2,5/1 --csv "$scratch/t.csv" --json
+ends 0
+quiet
+python 'assert [(r["heads"], r["cell"]) for r in t] == [
+    ("4/2", "2x40"), ("4/2", "1x33+2x9"), ("5/1", "2x40"), ("5/1", "1x33+2x9")]'
+python 'assert [int(r["rows"]) for r in t] == [2, 3, 2, 3] and int(t[1]["tokens"]) == 51'
+python 'assert [int(r["bytes"]) for r in t[:2]] == [80 * 2 * 2 * 128 * 2, 51 * 2 * 2 * 128 * 2]'
+python 'assert all(r["device"] == "host" and 0 < float(r["worst_ulp"]) <= 2 for r in t)'
+python 'assert all(r["chain_us"] == "" and r["alone_share"] == "" for r in t)'
+python 'assert all(x["chain_us"] is None and x["cell"] == r["cell"] for x, r in zip(j, t))'
+head -n 1 "$scratch/t.csv" |
+    grep -q '^device,chip,set,cell,heads,head_dim,page,layout,dtype,kv_dtype,'
+verdict $? 'the CSV is to begin with what a cell is'
+head -n 1 "$scratch/t.csv" |
+    grep -q ',family,.*,limit_us,chain_us,chain_share,alone_us,alone_share,spread,ceiling_gbps,'
+verdict $? 'the CSV is to go on with what it took'
+run bench attention --device host --kv 1x70 --dtype f16 --kv-dtype e5m2 --layout hnd --page 5 \
+    --head-dim 64 --window 16 --csv "$scratch/t.csv"
+ends 0
+prints 'hnd'
+rm -f "$scratch/out" && : > "$scratch/out"
+python 'assert int(t[0]["bytes"]) == 16 * 2 * 2 * 64 and t[0]["kv_dtype"] == "e5m2"'
+run bench attention --device host --dtype f32 --uniform --ragged --random 2 --csv "$scratch/t.csv"
+ends 0
+rm -f "$scratch/out" && : > "$scratch/out"
+python 'assert [r["set"] for r in t] == ["uniform"] * 2 + ["ragged"] + ["random"] * 4'
+python 'for r, even in ((t[3], t[4]), (t[5], t[6])):
+    assert r["rows"] == even["rows"]
+    assert 0 <= int(r["tokens"]) - int(even["tokens"]) < int(r["rows"])'
+run bench attention --device host --fp8
+ends 0
+prints 'e4m3'
+
+# ---- Step and operations -------------------------------------------------------------------------
+run bench step --device host --kv 1x40,2x33 --layers 3 --ffn-width 32 --json --csv "$scratch/t.csv"
+ends 0
+quiet
+python 'assert [(r["cell"], r["layers"], r["ffn_width"], r["layer_us"]) for r in t] == [
+    ("1x40", "3", "32", ""), ("2x33", "3", "32", "")]'
+run bench ops --device host --json --csv "$scratch/t.csv"
+ends 0
+quiet
+python 'assert len(t) == 14 and len({r["op"] for r in t}) == 7'
+python 'assert all(int(r["bytes"]) > 0 and r["us"] == "" for r in t)'
+run bench ops --device host --op silu
+ends 0
+prints 'silu'
+
+# ---- What they refuse ----------------------------------------------------------------------------
+run bench attention --kv 0x8 --device host
+refused '--kv' '0x8'
+run bench attention --kv 8y8 --device host
+refused '--kv' '8y8' 'COUNTxLENGTH'
+run bench attention --kv 1x8,,2x9 --device host
+refused '--kv'
+run bench attention --kv 3x0 --device host
+refused '3x0' 'no row with tokens'
+for heads in 8 8/3 /8 8/0 x 4/2,; do
+    run bench attention --heads "$heads" --device host
+    refused '--heads' 'as 32/8 is'
+done
+run bench attention --dtype bf17 --device host
+refused '--dtype' 'bf17'
+run bench attention --layout dhn --device host
+refused '--layout' 'dhn'
+run bench attention --page 0 --device host
+refused '--page' '0'
+run bench attention --random 257 --device host
+refused '--random' '257' '0..256'
+run bench attention --kv 1x8 --head-dim 65 --device host
+refused 'head_dim' '65'
+run bench attention --kv 1x8 --device host --csv "$scratch/no/t.csv"
+refused '--csv' "$scratch/no/t.csv"
+run bench step --layers 0 --device host
+refused '--layers' '0'
+run bench ops --op tanh --device host
+refused '--op' 'tanh' 'rope_append'
+run bench ops extra
+refused 'extra'
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

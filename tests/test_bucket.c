@@ -12,6 +12,17 @@
 #include "planner/status.h"
 #include "tests/support/random.h"
 
+enum { VARIANT_COUNT = 2 };
+
+/* [VARIANT_COUNT] */
+static const fig_variant *variants_of_h200(void) {
+    const fig_traits h200 = {.size = sizeof h200, .name = "h200"};
+    int32_t count;
+    const fig_variant *variants = fig_traits_variants(&h200, &count);
+    assert_int_equal(count, VARIANT_COUNT);
+    return variants;
+}
+
 enum { LADDER_CAPACITY = 256, ROW_CAPACITY = 1024 };
 
 static void expect_ladder(int32_t batch_limit, int32_t kv_limit, const fig_bucket *expected,
@@ -42,7 +53,7 @@ static void a_ladder_counts_past_the_capacity_and_writes_within_it(void **state)
     assert_int_equal(ladder[1].kv, 256);
     assert_int_equal(ladder[2].batch, -7);
     assert_int_equal(fig_bucket_ladder(FIG_BATCH_LIMIT, FIG_KV_LIMIT, NULL, 0), 11 * 14);
-    assert_true(11 * 14 * FIG_VARIANT_COUNT <= FIG_BUCKET_LIMIT);
+    assert_true(11 * 14 * VARIANT_COUNT <= FIG_BUCKET_LIMIT);
 }
 
 static void buckets_are_sorted_and_repeats_dropped(void **state) {
@@ -92,14 +103,15 @@ static void a_bucket_past_the_limits_is_refused_by_index_and_field(void **state)
 
 /* A bucket of one class, kv_heads 8, head_dim 128, bf16, 132 workers, in a variant. */
 static fig_bucket_shape shape_of(fig_bucket caps, int32_t variant) {
-    int32_t heads = fig_variant_table[variant].heads;
-    fig_bucket_shape shape = {.caps = caps, .variant = variant};
+    int32_t heads = variants_of_h200()[variant].heads;
+    fig_bucket_shape shape = {
+        .caps = caps, .variant = variant, .variants = {variants_of_h200()[variant]}};
     shape.token_bytes[0] = 2 * heads * 128 * 2;
     shape.plan.row_limit = caps.batch;
     shape.plan.class_count = 1;
     shape.plan.splits[0] = (fig_split_shape){.row_limit = caps.batch,
                                              .groups = 8 / heads,
-                                             .tile_tokens = fig_variant_table[variant].tile_tokens,
+                                             .tile_tokens = variants_of_h200()[variant].tile_tokens,
                                              .workers = 132,
                                              .row_tokens = 1};
     fig_plan_lay_out(&shape.plan);
@@ -304,7 +316,7 @@ static void the_choice_is_the_cheapest_variant_of_the_smallest_bucket(void **sta
     static const fig_bucket caps[] = {{1, 128}, {1, 2048}, {8, 128},
                                       {8, 512}, {200, 64}, {200, 2048}};
     fig_bucket_shape buckets[12];
-    int chosen[FIG_VARIANT_COUNT] = {0};
+    int chosen[VARIANT_COUNT] = {0};
     for (int i = 0; i < 12; i++)
         buckets[i] = shape_of(caps[i / 2], i % 2);
     fig_random random = fig_random_seed(3);
@@ -329,7 +341,7 @@ static void the_choice_is_the_cheapest_variant_of_the_smallest_bucket(void **sta
         if (index != best) fail_msg("draw %d: bucket %d, expected %d", draw, index, best);
         chosen[buckets[index].variant]++;
     }
-    for (int variant = 0; variant < FIG_VARIANT_COUNT; variant++)
+    for (int variant = 0; variant < VARIANT_COUNT; variant++)
         assert_true(chosen[variant] > 100);
 }
 
@@ -337,7 +349,7 @@ static void the_choice_is_the_cheapest_variant_of_the_smallest_bucket(void **sta
  * pages of 16 tokens in random order, 132 workers; each variant's own kernel. */
 typedef struct measured {
     int32_t rows, length, more_rows, more_length;
-    double us[FIG_VARIANT_COUNT];
+    double us[VARIANT_COUNT];
 } measured;
 static const measured measurements[] = {
     {1, 128, 0, 0, {5.7, 9.4}},          {1, 512, 0, 0, {6.1, 14.1}},
@@ -374,15 +386,15 @@ static int32_t choose_for(const measured *row) {
 
 static void the_faster_variant_is_chosen_wherever_it_matters(void **state) {
     (void)state;
-    int decided[FIG_VARIANT_COUNT] = {0};
+    int decided[VARIANT_COUNT] = {0};
     for (int i = 0; i < MEASURED_COUNT; i++) {
         const measured *row = &measurements[i];
         int32_t faster = row->us[1] < row->us[0], chosen = choose_for(row);
         /* What the model gets wrong costs less than a twentieth. */
         if (row->us[chosen] > row->us[faster] * 1.05)
             fail_msg("%dx%d: %s takes %g us, %s %g", row->rows, row->length,
-                     fig_variant_table[chosen].name, row->us[chosen],
-                     fig_variant_table[faster].name, row->us[faster]);
+                     variants_of_h200()[chosen].name, row->us[chosen],
+                     variants_of_h200()[faster].name, row->us[faster]);
         if (row->us[!faster] > row->us[faster] * 1.15) decided[faster]++;
     }
     assert_int_equal(decided[0], 14);
@@ -394,7 +406,7 @@ static void a_window_costs_the_tiles_that_it_touches(void **state) {
     (void)state;
     int32_t lengths[32];
     const fig_plan_step step = {.rows = 32, .lengths = lengths};
-    for (int32_t variant = 0; variant < FIG_VARIANT_COUNT; variant++) {
+    for (int32_t variant = 0; variant < VARIANT_COUNT; variant++) {
         fig_bucket_shape whole = shape_of((fig_bucket){32, 8192}, variant), windowed = whole;
         const int32_t tile = whole.plan.splits[0].tile_tokens;
         windowed.plan.splits[0].window = 512;
@@ -456,16 +468,16 @@ static void without_lengths_a_step_costs_what_its_limit_does(void **state) {
     }
     const fig_bucket_shape shape = shape_of((fig_bucket){256, 4096}, 0);
     const fig_plan_step none = {.rows = 0};
-    assert_int_equal(fig_bucket_cost(&shape, &none), fig_variant_table[0].start_ns);
+    assert_int_equal(fig_bucket_cost(&shape, &none), variants_of_h200()[0].start_ns);
 }
 
 static void an_idle_step_costs_its_start_alone(void **state) {
     (void)state;
     static const int32_t lengths[4];
     const fig_plan_step step = {.rows = 4, .lengths = lengths};
-    for (int32_t variant = 0; variant < FIG_VARIANT_COUNT; variant++) {
+    for (int32_t variant = 0; variant < VARIANT_COUNT; variant++) {
         fig_bucket_shape shape = shape_of((fig_bucket){4, 128}, variant);
-        assert_int_equal(fig_bucket_cost(&shape, &step), fig_variant_table[variant].start_ns);
+        assert_int_equal(fig_bucket_cost(&shape, &step), variants_of_h200()[variant].start_ns);
         shape.plan.class_count = 0;
         assert_int_equal(fig_bucket_cost(&shape, &step), 0);
     }

@@ -45,6 +45,15 @@ for expression in sys.argv[2:]:
     done < "$scratch/json"
 }
 
+fits() { # COLUMNS
+    LC_ALL=C.UTF-8 awk -v most="$1" 'length > most { long = 1 } END { exit long }' "$scratch/out"
+    verdict $? "no line is to be wider than $1 columns"
+}
+lacks() { # TEXT
+    ! grep -qF -e "$1" "$scratch/out"
+    verdict $? "stdout is not to hold \"$1\""
+}
+
 # ---- Help ----------------------------------------------------------------------------------------
 run --help
 ends 0
@@ -58,9 +67,52 @@ for command in plan capture inspect verify replay serve bench memory presets doc
     prints "usage: figraph $command"
     prints 'example:'
     prints "  figraph $command "
-    awk 'length > 100 { long = 1 } END { exit long }' "$scratch/out"
-    verdict $? 'help is to fit 100 columns'
+    fits 80
+    cp "$scratch/out" "$scratch/help"
+    for asked in "$command -h" "help $command"; do
+        # shellcheck disable=SC2086 # words
+        run $asked
+        ends 0
+        cmp -s "$scratch/out" "$scratch/help"
+        verdict $? 'it is to print what --help does'
+    done
+    COLUMNS=200 run "$command" --help
+    fits 200
+    prints 'exit code:'
+    prints '  0  fine'
+    prints '  2  bad usage'
 done
+COLUMNS=200 run serve --help
+awk 'length > 180 { long = 1 } END { exit !long }' "$scratch/out"
+verdict $? 'help is to use the columns that there are'
+# A command ends with 1 exactly where its help says what for.
+for command in verify replay serve doctor; do
+    run "$command" --help
+    prints '  1  '
+done
+for command in plan capture inspect memory presets; do
+    run "$command" --help
+    lacks '  1  '
+done
+for asked in -h help 'help help'; do
+    # shellcheck disable=SC2086 # words
+    run $asked
+    ends 0
+    prints 'usage: figraph COMMAND'
+    fits 80
+done
+run help paln
+refused 'paln'
+# Help marks what is required, in the usage and behind the option.
+run replay --help
+prints 'usage: figraph replay FILE --steps N [options]'
+prints 'how many (required)'
+run plan --help
+prints 'usage: figraph plan (--preset NAME | --config FILE) --kv LENS [options]'
+run capture --help
+prints 'usage: figraph capture (--preset NAME | --config FILE) -o FILE [options]'
+run serve --help
+prints 'usage: figraph serve (FILE | --preset NAME) [options]'
 run --version
 ends 0
 version=$(awk '$2 == "FIG_VERSION" { v = $3
@@ -84,7 +136,7 @@ refused '--two?lines'
 run presets tutorial
 refused 'presets' 'tutorial'
 run verify
-refused 'FILE is missing'
+refused 'FILE is required' 'verify --help'
 run verify a.fig b.fig
 refused 'a.fig' 'b.fig'
 run presets --json=yes
@@ -97,7 +149,7 @@ refused '--preset' '--config'
 run plan --preset tutorial --config x.json --kv 5
 refused '--preset' '--config' 'both'
 run plan --preset tutorial
-refused '--kv'
+refused '--kv LENS is required'
 run plan --preset tutorial --kv
 refused '--kv' 'LENS'
 run plan --preset tutorial --kv --json
@@ -133,7 +185,9 @@ refused '5' '4'
 run plan --preset tutorial --page-size 65537 --kv 5
 refused 'page_size' '65537'
 run capture --preset tutorial
-refused '-o'
+refused '-o FILE is required'
+run capture --preset tutorial -o
+refused '-o needs a value' '-o FILE'
 run capture --preset tutorial --layers 0 -o "$scratch/x.fig"
 refused '--layers' '0'
 run capture --preset tutorial --layers 100000 -o "$scratch/x.fig"
@@ -159,33 +213,41 @@ verdict $? 'a refused capture is to leave no file'
 run presets
 ends 0
 quiet
+fits 80
 prints 'tutorial'
+lines=$(wc -l < "$scratch/out")
+COLUMNS=200 run presets
+fits 200
+[ "$(wc -l < "$scratch/out")" -lt "$lines" ]
+verdict $? 'what sets a preset apart is to stand in its line where there is room'
 prints 'llama-3.1-8b-layer'
 run presets --json
 ends 0
 json '[p["layers"] for p in j if p["name"] == "llama-3.1-8b"] == [32]' \
     '[p["kv_limit"] for p in j if p["name"] == "tutorial"] == [512]'
 
-plan='plan --preset llama-3.1-8b --batch 40 --kv 32768,39x512'
+plan='plan --preset llama-3.1-8b --batch 40 --kv 32768,39x512 --traits h200'
 # shellcheck disable=SC2086 # words
 run $plan --json
 ends 0
 quiet
-json 'len(j["kinds"]) == 1' 'j["tokens"] == 32768 + 39 * 512' 'j["workers"] == 132' \
+json 'len(j["classes"]) == 1' 'j["kv_tokens"] == 32768 + 39 * 512' 'j["bucket"]["workers"] == 132' \
     'j["plan_bytes"] <= j["plan_bytes_limit"]' 'j["bucket"]["batch"] >= 40' \
-    'j["bucket"]["batch"] * j["bucket"]["kv"] >= j["tokens"]'
-# What holds for each kind of layer, k, of a plan, j.
-kinds() {
-    json 'all(sum(k["worker_tiles"]) == k["tiles"] for k in j["kinds"])' \
-        'all(len(k["worker_tiles"]) == len(k["worker_rows"]) == j["workers"] for k in j["kinds"])' \
-        'all(max(k["worker_tiles"]) == k["tiles_most"] for k in j["kinds"])' \
-        'all(min(k["worker_tiles"]) == k["tiles_least"] for k in j["kinds"])' \
-        'all(k["tiles_most"] - k["tiles_least"] <= 1 for k in j["kinds"])' \
-        'all(k["partials"] <= k["partial_limit"] for k in j["kinds"])'
+    'j["bucket"]["batch"] * j["bucket"]["kv"] >= j["kv_tokens"]'
+# What holds for each class of attention, k, of a plan, j.
+classes() {
+    json 'all(sum(k["worker_tiles"]) == k["tiles"] for k in j["classes"])' \
+        'all(len(k["worker_tiles"]) == len(k["worker_rows"]) for k in j["classes"])' \
+        'all(len(k["worker_tiles"]) == j["bucket"]["workers"] for k in j["classes"])' \
+        'all(max(k["worker_tiles"]) == k["tiles_most"] for k in j["classes"])' \
+        'all(min(k["worker_tiles"]) == k["tiles_least"] for k in j["classes"])' \
+        'all(k["tiles_most"] == -(-k["tiles"] // len(k["worker_tiles"])) for k in j["classes"])' \
+        'all(k["partials"] <= k["partial_limit"] for k in j["classes"])'
 }
-kinds
-json 'j["kinds"][0]["tiles"] * j["heads"] * j["tile_tokens"] == 8 * j["tokens"]' \
-    'sum(j["kinds"][0]["worker_rows"]) >= 40'
+classes
+json 'j["bucket"]["variant"] == {"heads": 1, "tile_tokens": 64}' \
+    'j["classes"][0]["tiles"] * 64 == 8 * j["kv_tokens"]' \
+    'sum(j["classes"][0]["worker_rows"]) >= 40'
 least=$(sed -n 's/.*"tiles_least": \([0-9]*\).*/\1/p' "$scratch/out")
 # shellcheck disable=SC2086
 run $plan
@@ -197,7 +259,7 @@ prints 'worker  66 to 131'
 bars=$(awk -F '|' '/\|/ && ++line % 4 == 0 { print $2 }' "$scratch/out" | tr -d '\n ' | wc -c)
 [ "$bars" -eq 132 ]
 verdict $? 'the drawing is to have a bar for each of 132 workers'
-LC_ALL=C.UTF-8 "$figraph" plan --preset llama-3.1-8b --kv 40x512 > "$scratch/out"
+LC_ALL=C.UTF-8 "$figraph" plan --preset llama-3.1-8b --kv 40x512 --traits h200 > "$scratch/out"
 python3 -c 'import sys
 lines = open(sys.argv[1], encoding="utf-8").read().splitlines()
 sys.exit(not (any("█" in l for l in lines) and max(map(len, lines)) <= 80))' "$scratch/out"
@@ -206,24 +268,25 @@ for traits in h200 h100 a100 host; do
     for lengths in 1 8x1 8x512 512,0,0,7 0 0,0,0; do
         run plan --preset tutorial --kv "$lengths" --traits "$traits" --json
         ends 0
-        kinds
+        classes
         run plan --preset tutorial --kv "$lengths" --traits "$traits"
         ends 0
-        awk 'length > 80 { long = 1 } END { exit long }' "$scratch/out"
-        verdict $? 'a drawing is to fit 80 columns'
+        fits 80
+        COLUMNS=200 run plan --preset tutorial --kv "$lengths" --traits "$traits"
+        fits 200
     done
 done
 
 # Of gemma-2's layers every second one has a window: one more tile where it begins within one.
-plan='plan --preset gemma-2-9b --kv 8192,5000,4096,1 --page-size 64'
+plan='plan --preset gemma-2-9b --kv 8192,5000,4096,1 --page-size 64 --traits h200'
 # shellcheck disable=SC2086
 run $plan --json
 ends 0
-kinds
-json '[(k["window"], k["layers"]) for k in j["kinds"]] == [(4096, 21), (0, 21)]' \
-    'j["tile_tokens"] == 64' \
-    'j["kinds"][0]["tiles"] * j["heads"] == 8 * (64 + 65 + 64 + 1)' \
-    'j["kinds"][1]["tiles"] * j["heads"] == 8 * (128 + 79 + 64 + 1)'
+classes
+json '[(k["window"], k["layers"]) for k in j["classes"]] == [(4096, 21), (0, 21)]' \
+    'j["bucket"]["variant"]["tile_tokens"] == 64' \
+    'j["classes"][0]["tiles"] * j["bucket"]["variant"]["heads"] == 8 * (64 + 65 + 64 + 1)' \
+    'j["classes"][1]["tiles"] * j["bucket"]["variant"]["heads"] == 8 * (128 + 79 + 64 + 1)'
 # shellcheck disable=SC2086
 run $plan
 ends 0
@@ -231,11 +294,11 @@ prints '21 of 42 layers: a query sees 4 096 tokens, its own included'
 prints '21 of 42 layers: a query sees all tokens'
 run plan --preset gemma-2-9b --kv-limit 4096 --kv 4096 --json
 ends 0
-json '[(k["window"], k["layers"]) for k in j["kinds"]] == [(0, 42)]'
+json '[(k["window"], k["layers"]) for k in j["classes"]] == [(0, 42)]'
 run plan --preset mistral-7b --kv 30000,200 --row-tokens 4 --deterministic --json
 ends 0
-kinds
-json '[(k["window"], k["layers"]) for k in j["kinds"]] == [(4096, 32)]'
+classes
+json '[(k["window"], k["layers"]) for k in j["classes"]] == [(4096, 32)]'
 run plan --preset gemma-2-9b --kv 0,0
 ends 0
 prints 'Every row is idle'
@@ -250,14 +313,37 @@ quiet
 prints "$fig"
 run capture --preset tutorial -o "$scratch/again.fig" --json
 ends 0
-json "j['bytes'] == $(wc -c < "$fig")" 'j["traits"] == "host"' 'len(j["content_id"]) == 64' \
-    'j["buckets"] > 1' 'j["nodes"] == 4'
+json "j['bytes'] == $(wc -c < "$fig")" 'j["traits"]["name"] == "host"' \
+    'len(j["content_id"]) == 64' 'j["bucket_count"] > 1' 'j["node_count"] == 4'
 cmp -s "$fig" "$scratch/again.fig"
 verdict $? 'two captures are to be the same file'
+for form in "-o$scratch/form.fig" "-o=$scratch/form.fig"; do
+    rm -f "$scratch/form.fig"
+    run capture --preset=tutorial "$form"
+    ends 0
+    cmp -s "$fig" "$scratch/form.fig"
+    verdict $? 'it is to write the file that -o names'
+done
+run capture --preset tutorial -x3
+refused 'unknown option -x'
+# Told nothing, capture and plan cut steps for one machine, and say which and why.
+if [ "$(sed -n 's/.*"name": "\(.*\)".*/\1/p' "$scratch/out")" = host ]; then
+    why='host, since there is no GPU; --traits names one'
+    run capture --preset tutorial -o "$scratch/again.fig"
+    prints "machine   $why"
+    run plan --preset tutorial --kv 5
+    prints "machine   $why"
+fi
+run plan --preset tutorial --kv 5 --device host
+prints 'machine   host, the device; --traits names a GPU'
+run plan --preset tutorial --kv 5 --traits a100
+prints 'machine   a100, as --traits says'
+FIG_DEVICE=cuda run plan --preset tutorial --kv 5 --traits h200
+ends 0
 run capture --preset tutorial --traits h200 --layers 3 --batch-limit 2 --kv-limit 300 \
     --page-size 0 -o "$scratch/h200.fig" --json
 ends 0
-json 'j["traits"] == "h200"' 'j["layers"] == 3' 'j["nodes"] == 12'
+json 'j["traits"]["name"] == "h200"' 'j["layers"] == 3' 'j["node_count"] == 12'
 run verify "$scratch/h200.fig"
 ends 0
 run capture --preset tutorial --kv-dtype fp8 -o "$scratch/x.fig"
@@ -296,6 +382,21 @@ run capture --config "$scratch/config.json" --batch-limit 8 --kv-limit 512 \
 ends 0
 cmp -s "$fig" "$scratch/config.fig"
 verdict $? 'the tutorial from a config.json is to be the same file as from its preset'
+# A config.json says how long a sequence may be; without an option no step is planned for more.
+sed 's/8192/1000/' "$scratch/config.json" > "$scratch/short.json"
+run plan --config "$scratch/short.json" --kv 1000
+ends 0
+run plan --config "$scratch/short.json" --kv 1001
+refused '1001' '1000'
+sed 's/8192/100000/' "$scratch/config.json" > "$scratch/long.json"
+run plan --config "$scratch/long.json" --kv 32769
+refused '32769' '32768'
+run plan --config "$scratch/long.json" --kv-limit 40000 --kv 32769
+ends 0
+sed 's/"llama"/"mistral"/; s/"num_key_value_heads": 4, //' "$scratch/config.json" \
+    > "$scratch/mha.json"
+run plan --config "$scratch/mha.json" --kv 5
+refused "$scratch/mha.json" 'num_key_value_heads is missing'
 sed 's/"llama"/"mamba"/' "$scratch/config.json" > "$scratch/mamba.json"
 run capture --config "$scratch/mamba.json" -o "$scratch/x.fig"
 refused "$scratch/mamba.json" 'model_type' 'mamba'
@@ -312,18 +413,33 @@ quiet
 prints 'sound'
 run verify "$fig" --json
 ends 0
-json 'j["sound"] is True' 'j["relowered"] == 0'
+json 'j["sound"] is True' 'j["relowered_count"] == 0'
 id=$(sed -n 's/.*"content_id": "\(.*\)".*/\1/p' "$scratch/out")
 run inspect "$fig"
 ends 0
 quiet
 prints "$id"
-run inspect "$fig" --format json
+run inspect "$fig" --json
 ends 0
-json 'isinstance(j, dict)'
-run inspect "$fig" --bucket 1 --format=json
+json 'j["spec"]["kv_limit"] == 512'
+run inspect "$fig" --bucket=1 --json
 ends 0
-json 'isinstance(j, dict)'
+json 'j["number"] == 1' 'len(j["launches"]) == 5'
+run inspect "$scratch/h200.fig" --all
+ends 0
+fits 80
+all=$(wc -l < "$scratch/out")
+run inspect "$scratch/h200.fig"
+fits 80
+prints 'a line for each batch'
+[ "$(wc -l < "$scratch/out")" -lt "$all" ]
+verdict $? 'without --all there are to be fewer lines'
+run inspect "$fig" --bucket 3
+narrow=$(wc -l < "$scratch/out")
+COLUMNS=200 run inspect "$fig" --bucket 3
+fits 200
+[ "$(wc -l < "$scratch/out")" -lt "$narrow" ]
+verdict $? 'a wide terminal is to be used'
 run inspect --bucket 2 -- "$fig"
 ends 0
 prints 'attention'
@@ -331,8 +447,8 @@ run inspect "$fig" --bucket 10000
 refused '10000'
 run inspect "$fig" --bucket 0
 refused '--bucket' '0'
-run inspect "$fig" --format yaml
-refused '--format' '"yaml"'
+run inspect "$fig" --format json
+refused '--format' 'unknown option'
 
 # ---- replay --------------------------------------------------------------------------------------
 run replay "$fig" --steps 24 --check --json
@@ -341,22 +457,22 @@ quiet
 json 'j["passed"] is True' 'sum(b["steps"] for b in j["buckets"]) == j["steps"] == 24' \
     'len(j["buckets"]) >= 4' '0 < j["worst_ulp"] <= 2' \
     'j["worst_ulp"] == max(b["worst_ulp"] for b in j["buckets"])' 'j["idle_rows"] > 0' \
-    'j["compared"] > 100000' 'all(b["median_us"] > 0 for b in j["buckets"])'
+    'j["compared"] > 100000' 'all(b["step_ns"]["p50"] > 0 for b in j["buckets"])'
 run replay "$fig" --steps 24 --check
 ends 0
 quiet
 prints 'worst error'
 run replay "$fig" --steps 12 --rows 3 --kv 120,0,510 --check --json
 ends 0
-json 'j["rows"] == 36' 'j["idle_rows"] == 13' 'j["passed"] is True'
+json 'j["all_rows"] == 36' 'j["idle_rows"] == 13' 'j["passed"] is True'
 run replay "$fig" --steps 4 --kv 4x126 --json --device host
 ends 0
-json 'j["rows"] == 16' 'j["tokens"] == 4 * (126 + 127 + 128 + 129)' 'j["checked"] is False' \
+json 'j["all_rows"] == 16' 'j["kv_tokens"] == 4 * (126 + 127 + 128 + 129)' 'j["checked"] is False' \
     '[b["kv"] for b in j["buckets"]] == [128, 256]'
 FIG_DEVICE=cuda run replay "$fig" --steps 4
 refused 'cuda'
 run replay "$fig"
-refused '--steps'
+refused '--steps N is required'
 run replay "$fig" --steps 0
 refused '--steps' '0'
 run replay "$fig" --steps 1 --rows 9
@@ -421,7 +537,7 @@ prints 'token'
 run memory "$fig" --json
 ends 0
 json 'j["token_bytes"] == 2 * 4 * 64 * 2' 'j["state_bytes"] == 4 * 8 * 32' 'j["pinned_bytes"] > 0' \
-    'j["device_bytes"] == sum(j[n + "_bytes"] for n in ["workspace", "plan", "state", "exec"])'
+    'j["device_bytes"] == sum(j[n + "_bytes"] for n in ["workspace", "plans", "state", "exec"])'
 four=$(sed -n 's/.*"pinned_bytes": \([0-9]*\).*/\1/p' "$scratch/out")
 run memory "$fig" --slots 4 --json
 json "j['pinned_bytes'] == $four"
@@ -438,6 +554,49 @@ refused "$scratch/none.fig"
 run capture --config "$scratch/gemma.json" --kv-dtype e5m2 -o "$scratch/checked.fig"
 run memory "$scratch/checked.fig" --json
 json 'j["token_bytes"] == 2 * 2 * 4 * 80'
+
+# ---- One vocabulary ------------------------------------------------------------------------------
+words='(what several commands say as JSON)'
+code=0
+python3 - "$figraph" "$scratch" > "$scratch/out" 2> "$scratch/err" << 'END' || code=$?
+import json, subprocess, sys
+figraph, scratch = sys.argv[1:]
+def ask(*words):
+    return json.loads(subprocess.run([figraph, *words, "--json"], check=True,
+                                     stdout=subprocess.PIPE).stdout)
+presets = {p["name"]: p for p in ask("presets")}
+for name in ("tutorial", "gemma-2-9b", "qwen3-8b", "mistral-7b"):
+    path = scratch + "/words.fig"
+    captured = ask("capture", "--preset", name, "-o", path)
+    whole, sound = ask("inspect", path), ask("verify", path)
+    for key in presets[name].keys() - {"name"}:
+        assert whole["spec"][key] == presets[name][key], (name, key)
+    assert captured["layers"] == whole["spec"]["layers"]
+    for said in (captured, sound):
+        assert said["traits"] == whole["traits"] and said["content_id"] == whole["content_id"]
+        assert said["bucket_count"] == len(whole["buckets"])
+        assert said["tensor_count"] == len(whole["tensors"])
+        assert said["node_count"] == len(whole["nodes"])
+        assert said["relowered_count"] == whole["relowered_count"] == 0
+    memory = ask("memory", path)
+    assert memory["workspace_bytes"] == whole["workspace_bytes"]
+    one = ask("inspect", path, "--bucket", "3")
+    assert {key: one[key] for key in whole["buckets"][2]} == whole["buckets"][2]
+    planned = ask("plan", "--preset", name, "--kv", "100,3")
+    assert planned["traits"] == whole["traits"]
+    own = whole["buckets"][planned["bucket"]["number"] - 1]
+    assert set(planned["bucket"]) == {"number", "batch", "kv", "variant", "workers"}
+    assert {key: own[key] for key in planned["bucket"]} == planned["bucket"], name
+    assert {c["window"] for c in planned["classes"]} == {c["window"] for c in whole["classes"]}
+    if name != "tutorial":
+        continue
+    assert planned["plan_bytes_limit"] == own["plan_bytes_limit"]
+    for bucket in ask("replay", path, "--steps", "12")["buckets"]:
+        own = whole["buckets"][bucket["number"] - 1]
+        for key in ("batch", "kv", "variant", "workers"):
+            assert own[key] == bucket[key], (key, own, bucket)
+END
+ends 0
 
 # ---- replay, refused -----------------------------------------------------------------------------
 run replay "$scratch/h200.fig" --steps 6 --check --json
@@ -481,12 +640,22 @@ static void ask(fig_spec *spec, const char *wrong) {
     if (is(wrong, "partial")) spec->rope.rotary_dim = 32;
     if (is(wrong, "norm")) spec->qk_norm_epsilon = 1e-6f;
     if (is(wrong, "scale")) spec->kv_dtype = FIG_E4M3;
+    if (is(wrong, "dense")) spec->page_size = 0;
+}
+
+/* Of another form than the standard step's of that name. */
+static void forge(fig_tensor_info *pages, const char *wrong) {
+    if (is(wrong, "dense")) pages->dims[1] = 512;
+    if (is(wrong, "dense")) pages->dims[0] = 8;
+    if (is(wrong, "fixed")) pages->dims[0] = 7;
+    if (is(wrong, "role")) pages->role = FIG_ROLE_STATE;
+    if (is(wrong, "layout")) pages->layout = FIG_HND;
 }
 
 /* The tutorial's step with one thing wrong in it. */
 int main(int count, char **words) {
     const char *wrong = count > 2 ? words[1] : "";
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     fig_program *p;
     fig_graphs *graphs;
     if (fig_spec_preset(&spec, "tutorial") != FIG_OK) return 1;
@@ -496,8 +665,9 @@ int main(int count, char **words) {
     fig_tensor table = fig_program_tensor(
         p, FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_ROLE_STATE,
                        .dtype = FIG_I32, .rank = 2, .dims = {8, 32}));
-    fig_tensor gate_up = tensor(p, "gate_up.0", 2, 128, 0, 0);
-    fig_tensor act = tensor(p, "act.0", 2, 64, 0, 0);
+    int64_t width = is(wrong, "width") ? 1 << 20 : 64;
+    fig_tensor gate_up = tensor(p, "gate_up.0", 2, 2 * width, 0, 0);
+    fig_tensor act = tensor(p, "act.0", 2, width, 0, 0);
     fig_tensor q = tensor(p, is(wrong, "name") ? "query.0" : "q.0", 3, 16, 64, 0);
     fig_tensor k = tensor(p, "k.0", 3, 4, 64, 0), v = tensor(p, "v.0", 3, 4, 64, 0);
     fig_tensor out = tensor(p, "out.0", 3, 16, 64, 0);
@@ -505,7 +675,8 @@ int main(int count, char **words) {
     fig_dtype stored = is(wrong, "scale") ? FIG_E4M3 : FIG_F16;
     fig_tensor_info pages = {.size = sizeof pages, .name = "k_cache.0", .role = FIG_ROLE_BOUND,
                              .dtype = stored, .rank = 4, .dims = {FIG_DIM_PAGES, 16, 4, 64}};
-    fig_cache cache = {.page_table = table};
+    fig_cache cache = {.page_table = is(wrong, "dense") ? (fig_tensor){0} : table};
+    forge(&pages, wrong);
     cache.k = fig_program_tensor(p, &pages);
     pages.name = "v_cache.0";
     cache.v = fig_program_tensor(p, &pages);
@@ -589,12 +760,49 @@ found scale 'k_cache.0'
 record name
 run replay "$scratch/name.fig" --steps 1
 refused 'query.0'
+for wrong in width dense fixed role layout; do
+    record $wrong
+    run replay "$scratch/$wrong.fig" --steps 1 --check --rows 8 --kv 100 --device host
+    refused "differs from the standard step's"
+    run serve "$scratch/$wrong.fig" --requests 1 --device host --fast
+    refused "differs from the standard step's"
+done
 record call
 run replay "$scratch/call.fig" --steps 1
 refused 'gemm'
 record more
 run replay "$scratch/more.fig" --steps 1
 refused '5 nodes' '4'
+
+# ---- Names that a terminal would obey, and targets that are not ours -----------------------------
+odd=$(printf '%s/a\033[2J\233b.fig' "$scratch")
+cp "$fig" "$odd"
+for command in verify memory "replay --steps 1 --device host" \
+    "serve --requests 1 --fast --device host"; do
+    # shellcheck disable=SC2086
+    run $command "$odd"
+    ends 0
+    words="$command: a name's controls on stdout"
+    LC_ALL=C grep -q "$(printf '[\033\233]')" "$scratch/out" && shown=1 || shown=0
+    verdict "$shown" 'a terminal is not to be told what a file is called to do'
+    grep -qF 'a?[2J?b.fig' "$scratch/out"
+    verdict $? 'the rest of the name is to be there'
+done
+run verify "$odd.none"
+words="verify: a name's controls on stderr"
+LC_ALL=C grep -q "$(printf '[\033\233]')" "$scratch/err" && shown=1 || shown=0
+verdict "$shown" 'a terminal is not to be told what a file is called to do'
+mkfifo "$scratch/pipe"
+run capture --preset tutorial -o "$scratch/pipe"
+refused 'pipe: not a regular file'
+test -p "$scratch/pipe"
+verdict $? 'a pipe is to stay one'
+run plan --config "$scratch/pipe" --kv 5
+refused 'pipe: not a regular file'
+run replay "$fig" --steps +4
+refused '+4'
+run serve "$fig" --rate 0x10
+refused '0x10'
 
 # ---- Damaged files -------------------------------------------------------------------------------
 bytes=$(wc -c < "$fig")
@@ -694,6 +902,35 @@ assert terminal(2) == b"", "work under a second is to show no progress"
 seen = terminal(300)
 assert b"step" in seen and b"of 300" in seen, seen[:200]
 assert seen.endswith(b"\r\x1b[K"), "the line is to be wiped"
+END
+ends 0
+
+# Told nothing, the program is as wide as the terminal; COLUMNS is heard where there is none.
+words='presets, help and inspect (on terminals of 60, 80, 130 and 300 columns)'
+code=0
+python3 - "$figraph" "$fig" > "$scratch/out" 2> "$scratch/err" << 'END' || code=$?
+import fcntl, os, pty, struct, subprocess, sys, termios
+figraph, fig = sys.argv[1:]
+def widest(columns, *words):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    work = subprocess.Popen([figraph, *words], stdout=slave)
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(master, 4096)
+        except OSError:
+            break
+        if not piece:
+            break
+        seen += piece
+    assert work.wait() == 0
+    return max(len(line) for line in seen.decode().splitlines())
+for columns, least, most in ((60, 50, 80), (80, 70, 80), (130, 110, 130), (300, 180, 200)):
+    assert least <= widest(columns, "serve", "--help") <= most, columns
+    assert widest(columns, "presets") <= max(most, 80), columns
+    assert widest(columns, "inspect", fig, "--bucket", "1") <= max(most, 80), columns
 END
 ends 0
 

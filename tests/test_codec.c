@@ -1,7 +1,8 @@
 /* test_codec.c: that graphs survive a file, and that no file makes what no recorder could.
  *
  * The forged files here are whole: hashes and frames agree, one section alone says something else.
- * Memory that runs out is test_codec_faults.c's.
+ * Memory that runs out is test_codec_faults.c's; what a newer library or a stranger would write,
+ * test_codec_strangers.c's.
  * tests/golden/ holds files of earlier versions; each must load for ever. */
 #include <stdarg.h>
 #include <stdint.h>
@@ -11,7 +12,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "graphs/codec.h"
+#include "graphs/graphs.h"
 #include "tests/support/capture.h"
 #include "tests/support/image.h"
 #include "tests/support/random.h"
@@ -23,7 +24,7 @@ typedef struct file {
 
 static file write_graphs(const fig_graphs *graphs) {
     file written;
-    if (fig_codec_write(graphs, &written.bytes, &written.count) != FIG_OK)
+    if (fig_graphs_write(graphs, &written.bytes, &written.count) != FIG_OK)
         fail_msg("%s", fig_message());
     return written;
 }
@@ -196,6 +197,7 @@ static const forgery forgeries[] = {
     {"node op", NODE(1, op), 33, FIG_FORMAT, "op is 33"},
     {"node fetch", NODE(1, op), FIG_OP_FETCH, FIG_FORMAT, "op is 0, which no node has"},
     {"node look ahead", NODE(1, op), FIG_OP_LOOK_AHEAD, FIG_FORMAT, "op is 8, which no node has"},
+    {"node ceiling", NODE(1, op), FIG_OP_CEILING, FIG_FORMAT, "op is 9, which no node has"},
     {"node of another op", NODE(1, op), FIG_OP_ROPE, FIG_FORMAT, "2 operands, it must be 10"},
     {"node layer", NODE(1, layer), 2, FIG_FORMAT, "layer"},
     {"node operand", NODE(1, operand), 0xfffffff0, FIG_FORMAT, "2 operands from 4294967280"},
@@ -334,8 +336,11 @@ static void a_longer_spec_is_read_while_its_surplus_is_zero(void **state) {
     image.sections[FIG_SECTION_SPEC].raw[longer - 1] = 1;
     assert_int_equal(parse_image(&image, &loaded), FIG_STALE);
     assert_null(loaded);
-    assert_non_null(strstr(fig_message(), "byte 187 is set"));
+    assert_non_null(strstr(fig_message(), "byte 203 is set"));
     assert_non_null(strstr(fig_message(), "version 20000"));
+    image.sections[FIG_SECTION_SPEC].raw[offsetof(fig_spec, rope.reserved)] = 1;
+    assert_int_equal(parse_image(&image, &loaded), FIG_STALE);
+    assert_non_null(strstr(fig_message(), "byte 176 is set, this library knows 176"));
     fig_image_close(&image);
     free(theirs.bytes);
     fig_graphs_destroy(made);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "include/figraph.h"
+#include "include/figraph_unstable.h"
 #include "planner/spec.h"
 #include "tests/support/json_file.h"
 
@@ -117,7 +117,7 @@ static void a_config_agrees_with_the_preset_of_its_model(void **state) {
     (void)state;
     int compared = 0;
     for (int i = 0; i < MODEL_COUNT; i++) {
-        fig_spec preset, read = empty_spec();
+        fig_spec preset = {.size = sizeof preset}, read = empty_spec();
         if (models[i].preset == NULL) continue;
         assert_int_equal(fig_spec_preset(&preset, models[i].preset), FIG_OK);
         read.page_size = preset.page_size;
@@ -185,7 +185,7 @@ static fig_status read_older(fig_spec *room, uint32_t size, const char *config) 
 
 static void an_older_caller_gets_what_it_has_room_for(void **state) {
     (void)state;
-    fig_spec room;
+    fig_spec room = {.size = sizeof room};
     const uint32_t size = offsetof(fig_spec, rope) + offsetof(fig_rope_spec, llama3_factor);
     assert_int_equal(read_older(&room, size, "tests/configs/llama-2-7b.json"), FIG_OK);
     assert_int_equal(room.kv_heads, 32);
@@ -194,7 +194,7 @@ static void an_older_caller_gets_what_it_has_room_for(void **state) {
 
 static void an_older_caller_is_told_what_it_has_no_room_for(void **state) {
     (void)state;
-    fig_spec room;
+    fig_spec room = {.size = sizeof room};
     const uint32_t size = offsetof(fig_spec, rope) + offsetof(fig_rope_spec, llama3_factor);
     assert_int_equal(read_older(&room, size, llama), FIG_UNSUPPORTED);
     assert_said("a fig_spec of 160 bytes");
@@ -258,7 +258,7 @@ static void each_layer_has_the_window_that_its_family_or_the_file_gives_it(void 
     (void)state;
     for (size_t i = 0; i < sizeof window_cases / sizeof window_cases[0]; i++) {
         const window_case *c = &window_cases[i];
-        fig_spec spec;
+        fig_spec spec = {.size = sizeof spec};
         if (read_layers(&spec, c->base, c->layers, c->fields) != FIG_OK)
             fail_msg("case %zu: %s", i, fig_message());
         if (spec.window != c->window || spec.window_layers[0] != c->window_layers)
@@ -270,7 +270,7 @@ static void each_layer_has_the_window_that_its_family_or_the_file_gives_it(void 
 
 static void windows_reach_the_last_layer_that_a_spec_may_have(void **state) {
     (void)state;
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     assert_int_equal(read_layers(&spec, gemma, 512, "{}"), FIG_OK);
     for (int i = 0; i < 8; i++)
         assert_true(spec.window_layers[i] == UINT64_C(0x5555555555555555));
@@ -293,7 +293,7 @@ static void a_part_of_the_head_turns_where_the_file_says_so(void **state) {
          64},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        fig_spec spec;
+        fig_spec spec = {.size = sizeof spec};
         if (read_layers(&spec, llama, 1, cases[i].fields) != FIG_OK)
             fail_msg("case %zu: %s", i, fig_message());
         assert_int_equal(spec.rope.rotary_dim, cases[i].rotary_dim);
@@ -302,7 +302,7 @@ static void a_part_of_the_head_turns_where_the_file_says_so(void **state) {
 
 static void every_activation_that_a_file_can_name_is_read(void **state) {
     (void)state;
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     assert_int_equal(read_layers(&spec, llama, 1, "{\"hidden_act\":\"gelu\"}"), FIG_OK);
     assert_int_equal(spec.activation, FIG_GELU);
     assert_int_equal(read_layers(&spec, llama, 1, "{\"hidden_act\":\"gelu_pytorch_tanh\"}"),
@@ -329,7 +329,7 @@ static void an_unused_window_is_no_window(void **state) {
 
 static void a_longer_context_than_any_spec_is_cut_to_the_limit(void **state) {
     (void)state;
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     assert_int_equal(read_layers(&spec, llama, 1, "{\"max_position_embeddings\":10485760}"),
                      FIG_OK);
     assert_int_equal(spec.kv_limit, 1 << 20);

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -106,7 +107,7 @@ static fig_device device_of(fig_device device) {
     return became;
 }
 
-static void auto_is_cuda_where_a_gpu_can_be_used_and_else_the_host(void **state) {
+static void auto_is_the_host_where_there_is_no_driver_or_no_gpu(void **state) {
     (void)state;
     assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_CUDA);
     assert_int_equal(device_of(FIG_DEVICE_CUDA), FIG_DEVICE_CUDA);
@@ -114,9 +115,45 @@ static void auto_is_cuda_where_a_gpu_can_be_used_and_else_the_host(void **state)
     fake->device_count = 0;
     assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_HOST);
     assert_int_equal(device_of(FIG_DEVICE_CUDA), FIG_DEVICE_AUTO);
+    fake->init = FIG_CU_NO_DEVICE;
+    assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_HOST);
+    fake->init = FIG_CU_SUCCESS;
     fake->device_count = 1;
     fake->memory_bytes = 64; /* a GPU, but a full one: no reason to run elsewhere */
     assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_AUTO);
+}
+
+static void auto_never_leaves_a_gpu_that_it_cannot_use_for_the_host(void **state) {
+    (void)state;
+    static const struct {
+        const char *call;
+        fig_cu_result result;
+    } refusals[] = {{"cuInit", 3},
+                    {"cuDeviceGetCount", 999},
+                    {"cuDevicePrimaryCtxRetain", 46},
+                    {"cuLibraryLoadData", 222}};
+    for (int i = 0; i < 4; i++) {
+        fake->fail_name = refusals[i].call, fake->fail_with = refusals[i].result;
+        assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_AUTO);
+        assert_non_null(strstr(fig_message(), refusals[i].call));
+    }
+    fake->fail_name = NULL;
+    fake->capability = 75;
+    assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_AUTO);
+    fake->no_images = 1;
+    assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_AUTO);
+}
+
+static void auto_never_becomes_the_host_for_who_named_a_gpu(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_gate_graphs();
+    fig_engine *engine;
+    fig_engine_options options = {.size = sizeof options, .ordinal = 7};
+    assert_int_equal(fig_engine_open(&engine, graphs, &options), FIG_NO_DEVICE);
+    check_message("cuda device: ordinal is 7, and the driver sees 1 GPUs, from 0");
+    fake->device_count = 0;
+    assert_int_equal(fig_engine_open(&engine, graphs, &options), FIG_NO_DEVICE);
+    fig_graphs_destroy(graphs);
 }
 
 int main(void) {
@@ -124,7 +161,9 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(what_is_missing_is_named),
         FIG_CUDA_BENCH_TEST(the_chip_decides_on_the_path),
         FIG_CUDA_BENCH_TEST(an_engine_tells_the_traits_of_its_gpu),
-        FIG_CUDA_BENCH_TEST(auto_is_cuda_where_a_gpu_can_be_used_and_else_the_host),
+        FIG_CUDA_BENCH_TEST(auto_is_the_host_where_there_is_no_driver_or_no_gpu),
+        FIG_CUDA_BENCH_TEST(auto_never_leaves_a_gpu_that_it_cannot_use_for_the_host),
+        FIG_CUDA_BENCH_TEST(auto_never_becomes_the_host_for_who_named_a_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -236,7 +236,7 @@ static void the_activation_is_the_specs(void **state) {
 
 static void every_preset_and_the_most_layers_record(void **state) {
     (void)state;
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     const char *name;
     for (int32_t i = 0; (name = fig_spec_preset_name(i)) != NULL; i++) {
         assert_int_equal(fig_spec_preset(&spec, name), FIG_OK);

@@ -102,7 +102,7 @@ static void a_callers_stream_is_used_and_left(void **state) {
     fig_cu_stream ours = fig_fake_cuda_stream_create(context);
     fig_cu_stream alien = fig_fake_cuda_stream_create(fig_fake_cuda_foreign());
     fig_cuda_bench mine;
-    const fig_engine_options options = {.stream = ours};
+    const fig_engine_options options = {.stream = (void *const *)&ours};
     fig_cuda_bench_open(&mine, &options);
     fig_cuda_bench_build(&mine);
     fake->busy_looks = 3;
@@ -111,7 +111,7 @@ static void a_callers_stream_is_used_and_left(void **state) {
     fig_cuda_bench_close(&mine);
     assert_int_equal(fig_cuda_api_table()->StreamQuery(ours), FIG_CU_SUCCESS);
 
-    const fig_engine_options wrong = {.stream = alien};
+    const fig_engine_options wrong = {.stream = (void *const *)&alien};
     assert_int_equal(api->open(&dev, &wrong), FIG_OK);
     assert_int_equal(api->stream_open(dev, &stream), FIG_INVALID);
     check_message("cuda device: the stream given is not of GPU 0's primary context");
@@ -123,6 +123,47 @@ static void a_callers_stream_is_used_and_left(void **state) {
     fig_cuda_bench_close(&b);
 }
 
+/* 0 is a stream, torch's for one, and stands for the default stream of the context that is current:
+ * whatever is done there, launches too, finds the GPU's own. */
+static void the_default_stream_is_a_stream_of_the_callers(void **state) {
+    (void)state;
+    for (uintptr_t handle = 0; handle <= FIG_CU_STREAM_OF_CONTEXT; handle++) {
+        fig_cuda_bench b;
+        uint64_t from = 77, to = 1;
+        int64_t pending;
+        fig_status fault;
+        void *const on = (void *)handle;
+        const fig_engine_options options = {.stream = &on};
+        fig_cuda_bench_open(&b, &options);
+        fig_cuda_bench_build(&b);
+        assert_null(api->stream_handle(b.stream));
+        fake->busy_looks = 3;
+        assert_int_equal(api->exec_launch(b.dev, b.exec, b.stream), FIG_OK);
+        fig_fake_cuda_push(&fig_fake_cuda_primary);
+        assert_int_equal(fig_cuda_api_table()->StreamQuery(NULL), FIG_CU_NOT_READY);
+        fig_fake_cuda_pop();
+        assert_int_equal(api->stream_query(b.dev, b.stream, &pending, &fault), FIG_OK);
+        assert_int_equal(pending, 1);
+        assert_int_equal(api->push(b.dev, b.stream, &to, &from, sizeof to), FIG_OK);
+        assert_int_equal(api->stream_wait(b.dev, b.stream, 1000000), FIG_OK);
+        fake->busy_looks = 0;
+        fig_cuda_bench_close(&b);
+    }
+}
+
+static void the_default_stream_of_a_thread_is_none_for_an_engine(void **state) {
+    (void)state;
+    fig_dev *dev;
+    fig_dev_stream *stream;
+    void *const on = (void *)(uintptr_t)FIG_CU_STREAM_OF_THREAD;
+    const fig_engine_options options = {.stream = &on};
+    assert_int_equal(api->open(&dev, &options), FIG_OK);
+    assert_int_equal(api->stream_open(dev, &stream), FIG_INVALID);
+    check_message("cuda device: the stream given is the default stream of a thread, another one in "
+                  "each thread");
+    api->close(dev);
+}
+
 static void a_push_into_a_capture_is_refused(void **state) {
     (void)state;
     fig_cuda_bench b, mine;
@@ -131,7 +172,7 @@ static void a_push_into_a_capture_is_refused(void **state) {
     fig_cuda_bench_open(&b, NULL);
     assert_int_equal(fig_cuda_api_table()->DevicePrimaryCtxRetain(&context, 40), FIG_CU_SUCCESS);
     fig_cu_stream ours = fig_fake_cuda_stream_create(context);
-    const fig_engine_options options = {.stream = ours};
+    const fig_engine_options options = {.stream = (void *const *)&ours};
     fig_cuda_bench_open(&mine, &options);
     assert_true(fig_fake_cuda_capture(ours));
     assert_int_equal(api->push(mine.dev, mine.stream, &to, &from, sizeof to), FIG_ORDER);
@@ -288,7 +329,7 @@ static void run_gemm(void *user) {
             g->up[r * 2 * FIG_GATE_WIDTH + c] = g->x[r * 4] * (float)(c + 1);
 }
 
-static int enqueue_gemm(void *user, const fig_call_args *args) {
+static int32_t enqueue_gemm(void *user, const fig_call_args *args) {
     gemm *g = user;
     *g = (gemm){args->reads[0], args->writes[0], FIG_GATE_ROWS}; /* of the largest bucket */
     fig_fake_cuda_enqueue(args->stream, run_gemm, g);
@@ -331,6 +372,8 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(blocks_come_zeroed),
         FIG_CUDA_BENCH_TEST(want_of_memory_names_what_was_asked_and_what_there_is),
         FIG_CUDA_BENCH_TEST(a_push_arrives_and_does_not_wait),
+        FIG_CUDA_BENCH_TEST(the_default_stream_is_a_stream_of_the_callers),
+        FIG_CUDA_BENCH_TEST(the_default_stream_of_a_thread_is_none_for_an_engine),
         FIG_CUDA_BENCH_TEST(a_push_into_a_capture_is_refused),
         FIG_CUDA_BENCH_TEST(a_callers_stream_is_used_and_left),
         FIG_CUDA_BENCH_TEST(a_wait_ends_when_the_stream_does_or_at_its_bound),

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "tests/support/fault.h"
 #include "tests/support/fetch_place.h"
 #include "tests/support/place.h"
@@ -40,13 +41,13 @@ static void scene_init(scene *s) {
     s->plan.rows = 3;
 }
 
-static int log_tag(void *user, const fig_call_args *args) {
+static int32_t log_tag(void *user, const fig_call_args *args) {
     scene *s = user;
     s->log[s->log_count++ % LOG_LIMIT] = args->tag;
     return 0;
 }
 
-static int block(void *user, const fig_call_args *args) {
+static int32_t block(void *user, const fig_call_args *args) {
     scene *s = user;
     (void)args;
     sem_post(&s->entered);
@@ -54,7 +55,7 @@ static int block(void *user, const fig_call_args *args) {
     return 0;
 }
 
-static int answer(void *user, const fig_call_args *args) {
+static int32_t answer(void *user, const fig_call_args *args) {
     (void)args;
     return ((scene *)user)->answer;
 }
@@ -351,7 +352,8 @@ static void a_patch_reaches_no_launch_before_it(void **state) {
 
 /* Every function that can fail, once, in the order numbered. Stops at the first failure. */
 static fig_status use_all(int64_t fail_at_call, scene *s) {
-    const fig_engine_options options = {.fail_at_call = fail_at_call};
+    const fig_engine_options options = {
+        .test = FIG_OPTIONS(fig_test_options, .fail_at_call = fail_at_call)};
     fig_fetch_place place;
     fig_fetch_place_init(&place);
     const fig_dev_launch kernel = fig_fetch_place_launch(&place);
@@ -381,7 +383,11 @@ static fig_status use_all(int64_t fail_at_call, scene *s) {
     if (status == FIG_OK) status = api->exec_launch(dev, exec, stream);
     if (status == FIG_OK) status = api->stream_wait(dev, stream, 20000000);
     if (status == FIG_OK) status = api->stream_query(dev, stream, &pending, &fault);
-    if (status == FIG_OK) status = api->stream_capture(dev, stream, NULL, &capture);
+    if (status == FIG_OK) status = api->stream_capture(dev, NULL, &capture);
+    if (status == FIG_OK) status = api->stream_fence(dev, stream, 1);
+    if (status == FIG_OK) status = api->stream_pass(dev, stream, 1);
+    if (status == FIG_OK) status = api->stream_follow(dev, stream, NULL);
+    if (status == FIG_OK) status = api->stream_lead(dev, stream, NULL);
     if (status == FIG_OK) status = api->graph_append(dev, graph, stream, NULL, NULL);
     if (status == FIG_OK) status = api->stream_wait(dev, stream, 20000000);
     if (dev != NULL) {
@@ -397,10 +403,11 @@ static fig_status use_all(int64_t fail_at_call, scene *s) {
 static void each_call_fails_when_asked_and_says_so(void **state) {
     (void)state;
     static const char *const names[] = {
-        "open",         "allocate",     "stream_open",  "copy_in",      "push",
-        "copy_out",     "graph_create", "graph_kernel", "graph_call",   "exec_create",
-        "exec_patch",   "exec_launch",  "stream_wait",  "stream_query", "stream_capture",
-        "graph_append", "stream_wait"};
+        "open",         "allocate",     "stream_open",   "copy_in",      "push",
+        "copy_out",     "graph_create", "graph_kernel",  "graph_call",   "exec_create",
+        "exec_patch",   "exec_launch",  "stream_wait",   "stream_query", "stream_capture",
+        "stream_fence", "stream_pass",  "stream_follow", "stream_lead",  "graph_append",
+        "stream_wait"};
     enum { NAMES = sizeof names / sizeof names[0] };
     for (int n = 1; n <= NAMES; n++) {
         scene s;
@@ -423,23 +430,26 @@ static void a_graph_is_appended_again_and_again_to_the_only_stream(void **state)
     fig_dev_graph *graph;
     uint64_t capture = 1;
     scene s;
-    const fig_engine_options options = {.size = sizeof options, .shuffle = 3};
+    const fig_engine_options options = {.size = sizeof options,
+                                        .test = FIG_OPTIONS(fig_test_options, .shuffle = 3)};
     const fig_dev_call call = call_of(&s, log_tag, 1);
     scene_init(&s);
     assert_int_equal(api->open(&dev, &options), FIG_OK);
     assert_int_equal(api->stream_open(dev, &stream), FIG_OK);
     assert_int_equal(api->graph_create(dev, &graph), FIG_OK);
     assert_int_equal(api->graph_call(dev, graph, &call, none), FIG_OK);
-    assert_int_equal(api->stream_capture(dev, stream, NULL, &capture), FIG_OK);
+    assert_int_equal(api->stream_capture(dev, NULL, &capture), FIG_OK);
     assert_int_equal(capture, 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(api->graph_append(dev, graph, stream, NULL, NULL), FIG_OK);
     assert_int_equal(api->stream_wait(dev, stream, -1), FIG_OK);
     assert_int_equal(s.log_count, 3);
     capture = 1;
-    assert_int_equal(api->stream_capture(dev, stream, &s, &capture), FIG_INVALID);
+    assert_int_equal(api->stream_capture(dev, &s, &capture), FIG_INVALID);
     assert_int_equal(capture, 0);
     assert_int_equal(api->graph_append(dev, graph, stream, &s, NULL), FIG_INVALID);
+    assert_int_equal(api->stream_follow(dev, stream, &s), FIG_INVALID);
+    assert_int_equal(api->stream_lead(dev, stream, &s), FIG_INVALID);
     api->stream_close(dev, stream);
     api->graph_destroy(dev, graph);
     api->close(dev);

@@ -37,8 +37,8 @@ for expression in sys.argv[2:]:
     done < "$scratch/json"
 }
 narrow() {
-    awk 'length > 100 { long = 1 } END { exit long }' "$scratch/out"
-    verdict $? 'no line is to be longer than 100 columns'
+    awk 'length > 80 { long = 1 } END { exit long }' "$scratch/out"
+    verdict $? 'no line is to be longer than 80 columns'
     [ ! -s "$scratch/err" ]
     verdict $? 'stderr is to be empty'
 }
@@ -89,14 +89,18 @@ export CUDA_VISIBLE_DEVICES
 run doctor
 ends 0
 narrow
-prints '^  fine    steps  *20 steps of the tutorial on the host, [0-9.]+ us of the host to plan one'
+prints '^  fine    steps  *20 steps of the tutorial on the host, [0-9.]+ us'
+lines=$(wc -l < "$scratch/out")
+COLUMNS=200 run doctor
+[ "$(wc -l < "$scratch/out")" -lt "$lines" ]
+verdict $? 'a wide terminal is to be used'
 prints '^  advice  driver  *(no driver|there is a driver)'
 prints '^                 -> for a GPU, install'
 prints ' 0 faults$'
 lacks '^  FAULT '
 run doctor --json
 ends 0
-json 'j["device"] == -1' 'j["faults"] == 0' 'j["findings"][-1]["subject"] == "steps"'
+json 'j["ordinal"] == -1' 'j["faults"] == 0' 'j["findings"][-1]["subject"] == "steps"'
 run doctor --device 7
 ends 1
 narrow

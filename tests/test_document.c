@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "include/figraph.h"
@@ -50,7 +52,21 @@ static void a_file_that_cannot_be_read_is_named(void **state) {
     assert_said("/nowhere/config.json");
     assert_said(strerror(ENOENT));
     assert_int_equal(fig_document_open(&document, "tests"), FIG_IO);
-    assert_said(strerror(EISDIR));
+    assert_said("not a regular file");
+}
+
+/* To open it as one opens a file would be to wait for somebody who writes. */
+static void a_pipe_is_refused_at_once(void **state) {
+    (void)state;
+    fig_document document;
+    char path[] = "/tmp/test_document.XXXXXX", pipe[sizeof path + 8];
+    assert_non_null(mkdtemp(path));
+    snprintf(pipe, sizeof pipe, "%s/pipe", path);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(fig_document_open(&document, pipe), FIG_IO);
+    assert_said("not a regular file");
+    assert_int_equal(unlink(pipe), 0);
+    assert_int_equal(rmdir(path), 0);
 }
 
 static void a_file_beyond_the_limit_is_not_parsed(void **state) {
@@ -201,6 +217,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_json_is_refused_with_its_place),
         cmocka_unit_test(a_file_that_cannot_be_read_is_named),
+        cmocka_unit_test(a_pipe_is_refused_at_once),
         cmocka_unit_test(a_file_beyond_the_limit_is_not_parsed),
         cmocka_unit_test(every_call_that_fails_while_opening_leaves_nothing_open),
         cmocka_unit_test(a_field_of_the_type_asked_for_is_read),

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "include/figraph_unstable.h"
 #include "tests/support/decode.h"
 #include "tests/support/fault.h"
 #include "tests/support/gate.h"
@@ -54,7 +55,7 @@ static fig_engine *open_engine(pass *p, const fig_graphs *graphs, int64_t fail_a
     const fig_engine_options sound = host_options();
     fig_engine_options options = sound;
     options.slots = 2;
-    options.fail_at_call = fail_at_call;
+    options.test = FIG_OPTIONS(fig_test_options, .fail_at_call = fail_at_call);
     if (!failed(p, fig_engine_open(&engine, graphs, &options))) return engine;
     assert_null(engine);
     assert_int_equal(fig_engine_open(&engine, graphs, &sound), FIG_OK);
@@ -89,7 +90,7 @@ static void run_gate(pass *p, const fig_graphs *graphs, int64_t fail_at_call) {
     TWICE(p, fig_engine_stage(engine, &step));
     TWICE(p, fig_engine_launch(engine));
     TWICE(p, fig_gate_bind(engine, "x", x, sizeof x)); /* a call that must be made anew */
-    TWICE(p, fig_engine_prepare(engine));
+    TWICE(p, fig_engine_prepare(engine, 0));
     TWICE(p, fig_engine_stage(engine, &step));
     TWICE(p, fig_engine_launch(engine));
     TWICE(p, fig_engine_wait(engine, FIG_HANG_US));
@@ -125,7 +126,7 @@ static void run_decode(pass *p, fig_decode *decode, int64_t fail_at_call) {
     const fig_span first_row = {.size = sizeof first_row, .name = "page_table", .bytes = 32};
     TWICE(p, fig_engine_write(engine, &first_row, decode->page_table));
     fig_decode_fill(decode, &random);
-    TWICE(p, fig_engine_prepare(engine));
+    TWICE(p, fig_engine_prepare(engine, 0));
     TWICE(p, fig_engine_stage(engine, &step));
     TWICE(p, fig_engine_launch(engine));
     TWICE(p, fig_engine_wait(engine, FIG_HANG_US));
@@ -218,7 +219,9 @@ static void every_allocation_of_a_decode_may_fail(void **state) {
 static int fail_steps(int64_t fail_at_call) {
     fig_gate g;
     int failures = 0;
-    fig_gate_open(&g, FIG_OPTIONS(fig_engine_options, .fail_at_call = fail_at_call));
+    fig_gate_open(&g,
+                  FIG_OPTIONS(fig_engine_options,
+                              .test = FIG_OPTIONS(fig_test_options, .fail_at_call = fail_at_call)));
     for (int32_t i = 0; i < 6; i++) {
         const fig_step step = fig_gate_step(1 + i % 4), next = fig_gate_step(1 + (i + 1) % 4);
         const fig_engine_stats before = fig_gate_stats(g.engine);
@@ -248,7 +251,7 @@ static void a_step_that_fails_stages_nothing(void **state) {
         fig_engine *engine;
         fig_graphs *graphs = fig_gate_graphs();
         fig_engine_options options = host_options();
-        options.fail_at_call = n;
+        options.test = FIG_OPTIONS(fig_test_options, .fail_at_call = n);
         fig_status status = fig_engine_open(&engine, graphs, &options);
         fig_engine_close(engine);
         fig_graphs_destroy(graphs);
@@ -266,7 +269,7 @@ static void a_step_that_fails_leaves_what_was_staged_before_it(void **state) {
         fig_gate_init(&g);
         g.graphs = fig_gate_graphs();
         fig_engine_options options = host_options();
-        options.fail_at_call = n;
+        options.test = FIG_OPTIONS(fig_test_options, .fail_at_call = n);
         fig_status status = fig_engine_open(&g.engine, g.graphs, &options);
         const fig_step three = fig_gate_step(3), one = fig_gate_step(1);
         if (status == FIG_OK) {
@@ -290,6 +293,35 @@ static void a_step_that_fails_leaves_what_was_staged_before_it(void **state) {
     fail_msg("no launch failed");
 }
 
+/* Whoever sees a failure would take back a second plan, or stage this one again. */
+static void what_is_taken_back_is_taken_back_though_the_device_refuses(void **state) {
+    (void)state;
+    const fig_step step = fig_gate_step(1);
+    fig_graphs *graphs = fig_gate_graphs();
+    int refused = 0;
+    for (int64_t n = 1; !refused; n++) {
+        static _Alignas(16) fig_gate_x x;
+        static fig_gate_act act;
+        fig_gate gate;
+        pass p = {.n = n};
+        fig_gate_init(&gate);
+        fig_engine *engine = open_engine(&p, graphs, n);
+        TWICE(&p, fig_gate_bind(engine, "x", x, sizeof x));
+        TWICE(&p, fig_gate_bind(engine, "act", act, sizeof act));
+        TWICE(&p, fig_engine_register(engine, "gemm", fig_gate_callback, &gate));
+        TWICE(&p, fig_engine_stage(engine, &step));
+        const int before = p.failures;
+        assert_int_equal(fig_engine_take_back(engine), FIG_OK);
+        refused = before == 0 && engine->drop_due != 0;
+        assert_int_equal(fig_engine_take_back(engine), FIG_ORDER);
+        TWICE(&p, fig_engine_step(engine, &step));
+        assert_int_equal(fig_engine_wait(engine, -1), FIG_OK);
+        assert_int_equal(engine->drop_due, 0);
+        fig_engine_close(engine);
+    }
+    fig_graphs_destroy(graphs);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_device_call_of_a_program_with_calls_may_fail),
@@ -298,6 +330,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_a_decode_may_fail),
         cmocka_unit_test(a_step_that_fails_stages_nothing),
         cmocka_unit_test(a_step_that_fails_leaves_what_was_staged_before_it),
+        cmocka_unit_test(what_is_taken_back_is_taken_back_though_the_device_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

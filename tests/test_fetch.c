@@ -119,7 +119,7 @@ static void publish_sections(fig_fetch_bench *b, uint32_t bucket, uint64_t numbe
     const int32_t rows = b->is.rows;
     do
         fig_fetch_bench_draw(b, &plan, bucket);
-    while (b->is.held == plan.head.bucket + 1 && plan.head.rows != rows);
+    while (b->is.held == plan.head.exec + 1 && plan.head.rows != rows);
     plan.head.sections = sections;
     fig_fetch_bench_publish(b, &plan, number);
 }

@@ -12,9 +12,12 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "graphs/codec.h"
 #include "graphs/graphs.h"
+#include "graphs/sections.h"
+#include "graphs/graphs.h"
+#include "graphs/sections.h"
 #include "planner/status.h"
+#include "tests/support/capture.h"
 #include "tests/support/fault.h"
 #include "tests/support/sample.h"
 
@@ -166,34 +169,49 @@ static void a_program_that_failed_or_goes_on_is_not_lowered(void **state) {
 
 /* ---- Assembling, as the codec does ----------------------------------------------------------- */
 
+static void *duplicate(const void *from, size_t bytes) {
+    if (from == NULL) return NULL;
+    void *copy = malloc(bytes);
+    assert_non_null(copy);
+    return memcpy(copy, from, bytes);
+}
+
+/* Of a program that it destroys. */
+static fig_status assemble_of(fig_program *program, const char *traits,
+                              const fig_bucket_shape *shapes, uint32_t count,
+                              const uint64_t *digests, fig_graphs **graphs) {
+    static const fig_codec_parts nothing;
+    fig_codec_parts parts = {.program = program,
+                             .target = fig_sample_target(traits),
+                             .buckets = duplicate(shapes, count * sizeof *shapes),
+                             .bucket_count = count,
+                             .made_digests = duplicate(digests, count * sizeof *digests),
+                             .maker = fig_codec_maker_of(fig_program_view_of(program))};
+    const fig_status status = fig_graphs_assemble(graphs, &parts);
+    assert_memory_equal(&parts, &nothing, sizeof parts);
+    if (status != FIG_OK) assert_null(*graphs);
+    return status;
+}
+
 static fig_status assemble(const fig_bucket_shape *shapes, uint32_t count, const uint64_t *digests,
                            fig_graphs **graphs) {
     const fig_spec spec = fig_sample_spec();
-    fig_program *program = fig_sample_step(&spec);
-    const fig_lower_target target = fig_sample_target("h100");
-    const fig_graphs_parts parts = {.program = program,
-                                    .target = &target,
-                                    .buckets = shapes,
-                                    .bucket_count = count,
-                                    .made_digests = digests};
-    const fig_status status = fig_graphs_assemble(graphs, &parts);
-    fig_program_destroy(program);
-    if (status != FIG_OK) assert_null(*graphs);
-    return status;
+    return assemble_of(fig_sample_step(&spec), "h100", shapes, count, digests, graphs);
 }
 
 static void buckets_of_a_file_are_checked(void **state) {
     (void)state;
     fig_graphs *graphs;
+    static const fig_bucket_shape many[4097];
     fig_bucket_shape shapes[3] = {{.caps = {1, 100}}, {.caps = {2, 50}}, {.caps = {2, 60}}};
     assert_int_equal(assemble(shapes, 3, NULL, &graphs), FIG_OK);
     fig_graphs_destroy(graphs);
     FIG_SAMPLE_REFUSES(assemble(shapes, 0, NULL, &graphs), FIG_INVALID, "0 buckets");
-    FIG_SAMPLE_REFUSES(assemble(shapes, 4097, NULL, &graphs), FIG_INVALID, "limits 1 to 4096");
+    FIG_SAMPLE_REFUSES(assemble(many, 4097, NULL, &graphs), FIG_INVALID, "limits 1 to 4096");
     shapes[2].caps.kv = 50;
     FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID,
                        "bucket 2: 2 x 50, variant 0 does not come after");
-    shapes[2].variant = FIG_VARIANT_COUNT;
+    shapes[2].variant = 2;
     FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID, "variant is 2");
     shapes[2].variant = 1;
     shapes[0].caps.batch = 3;
@@ -212,19 +230,15 @@ static void launches_of_all_buckets_have_a_limit(void **state) {
                            .batch_limit = 1,
                            .kv_limit = 4096};
     fig_program *program = fig_sample_program(&spec);
-    static fig_bucket_shape shapes[1024];
-    const fig_lower_target target = fig_sample_target("host");
+    static fig_bucket_shape shapes[256];
     fig_graphs *graphs;
     for (int i = 0; i < 4096; i++)
         fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
     assert_int_equal(fig_program_finish(program), FIG_OK);
-    for (int i = 0; i < 1024; i++)
+    for (int i = 0; i < 256; i++)
         shapes[i].caps = (fig_bucket){1, i + 1};
-    const fig_graphs_parts parts = {
-        .program = program, .target = &target, .buckets = shapes, .bucket_count = 1024};
-    FIG_SAMPLE_REFUSES(fig_graphs_assemble(&graphs, &parts), FIG_TOO_LARGE,
-                       "1024 buckets of 4097 launches, limit 4194304");
-    fig_program_destroy(program);
+    FIG_SAMPLE_REFUSES(assemble_of(program, "host", shapes, 256, NULL, &graphs), FIG_TOO_LARGE,
+                       "256 buckets of 4097 launches, limit 1048576");
 }
 
 static void launches_unlike_the_makers_are_counted(void **state) {
@@ -252,7 +266,7 @@ static void the_content_id_is_of_spec_program_traits_and_buckets(void **state) {
     (void)state;
     static const fig_bucket small[] = {{1, 8}};
     fig_spec spec = fig_sample_spec();
-    fig_traits traits;
+    fig_traits traits = {.size = sizeof traits};
     assert_int_equal(fig_traits_named(&traits, "h100"), FIG_OK);
     fig_graphs *graphs[4] = {fig_sample_graphs()};
     graphs[1] = fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits));
@@ -273,8 +287,8 @@ static void the_content_id_is_of_spec_program_traits_and_buckets(void **state) {
 static void assert_written_alike(const fig_graphs *a, const fig_graphs *b) {
     uint8_t *bytes[2];
     size_t counts[2];
-    assert_int_equal(fig_codec_write(a, &bytes[0], &counts[0]), FIG_OK);
-    assert_int_equal(fig_codec_write(b, &bytes[1], &counts[1]), FIG_OK);
+    assert_int_equal(fig_graphs_write(a, &bytes[0], &counts[0]), FIG_OK);
+    assert_int_equal(fig_graphs_write(b, &bytes[1], &counts[1]), FIG_OK);
     assert_int_equal(counts[0], counts[1]);
     assert_memory_equal(bytes[0], bytes[1], counts[0]);
     free(bytes[0]);
@@ -380,8 +394,9 @@ static void each_call_that_fails_is_reported(void **state) {
             }
             if (calls < n) break;
         }
-        /* A file's bytes are read, or on the disk, before it is closed. */
-        assert_int_equal(refused, what == SAVE || what == LOAD ? n - 2 : n - 1);
+        /* A file's bytes are read, or on the disk, before it is closed; of a save see file.c: it
+         * can do without a sweep, a file that has no name and its lock, and closes two. */
+        assert_int_equal(n - 1 - refused, what == SAVE ? 5 : what == LOAD ? 1 : 0);
         assert_true(refused >= 1);
         assert_int_equal(do_work(&b, what), FIG_OK);
     }
@@ -468,6 +483,7 @@ static void outs_are_filled_as_far_as_the_caller_knows_them(void **state) {
     assert_int_equal(larger.info.size, sizeof larger);
     static const uint8_t zeros[8];
     assert_memory_equal(larger.beyond, zeros, sizeof zeros);
+    assert_int_equal(fig_graphs_read_info(graphs, &(fig_graphs_info){0}), FIG_INVALID);
     larger.info.size = 0;
     FIG_SAMPLE_REFUSES(fig_graphs_bucket(graphs, 2, &larger.info), FIG_INVALID,
                        "fig_bucket_info: size is 0");
@@ -483,8 +499,8 @@ static void presets_lower_for_every_machine(void **state) {
     const char *preset, *machine;
     for (int32_t p = 0; (preset = fig_spec_preset_name(p)) != NULL; p++) {
         for (int32_t m = 0; (machine = fig_traits_name(m)) != NULL; m++) {
-            fig_spec spec;
-            fig_traits traits;
+            fig_spec spec = {.size = sizeof spec};
+            fig_traits traits = {.size = sizeof traits};
             assert_int_equal(fig_spec_preset(&spec, preset), FIG_OK);
             assert_int_equal(fig_traits_named(&traits, machine), FIG_OK);
             fig_graphs *graphs =
@@ -494,8 +510,43 @@ static void presets_lower_for_every_machine(void **state) {
     }
 }
 
+/* Byte for byte, and none but those: a second and dumber look than fig_lower_alike's. */
+static void check_shared(const fig_graphs *graphs) {
+    const fig_lower_source source = fig_graphs_source(graphs);
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        fig_lowered own, next;
+        assert_int_equal(fig_lower_bucket(&source, &graphs->buckets[i], &own), FIG_OK);
+        assert_ptr_equal(own.edges, graphs->order.edges);
+        for (uint32_t j = i + 1; j < graphs->bucket_count; j++) {
+            fig_bucket_shape other = graphs->buckets[j];
+            const int shares = other.plan.exec == graphs->buckets[i].plan.exec;
+            other.plan.exec = graphs->buckets[i].plan.exec;
+            assert_int_equal(fig_lower_bucket(&source, &other, &next), FIG_OK);
+            assert_int_equal(memcmp(own.params, next.params, own.params_bytes) == 0, shares);
+            fig_lower_finish(&next);
+        }
+        fig_lower_finish(&own);
+    }
+}
+
+static void buckets_that_need_the_same_launches_share_an_exec(void **state) {
+    (void)state;
+    fig_memory_info memory = {.size = sizeof memory};
+    fig_graphs *graphs = fig_capture_preset("llama-3.1-70b", 1, "h200");
+    assert_int_equal(graphs->bucket_count, 198);
+    assert_int_equal(graphs->exec_count, 38);
+    check_shared(graphs);
+    assert_int_equal(fig_graphs_memory(graphs, 0, &memory), FIG_OK);
+    assert_int_equal(memory.exec_count, 38);
+    fig_graphs_destroy(graphs);
+    graphs = fig_capture_mixed();
+    check_shared(graphs);
+    fig_graphs_destroy(graphs);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buckets_that_need_the_same_launches_share_an_exec),
         cmocka_unit_test(by_default_the_ladder_is_lowered_for_the_host),
         cmocka_unit_test(buckets_and_traits_are_the_callers),
         cmocka_unit_test(deterministic_graphs_are_lowered_once_and_loaded_so),

@@ -16,11 +16,14 @@ static uint32_t haste_of(fig_program *program, int n) {
     const fig_program_view *view = fig_program_view_of(program);
     fig_bucket_shape shape = {.caps = {4, 100}};
     fig_workspace workspace;
+    fig_lower_order order;
     fig_lowered lowered;
     uint32_t flags = UINT32_MAX;
     assert_int_equal(fig_lower_shape(view, &target, 0, &shape), FIG_OK);
     assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
-    assert_int_equal(fig_lower_bucket(view, &workspace, &shape, &lowered), FIG_OK);
+    assert_int_equal(fig_lower_order_init(&order, view), FIG_OK);
+    const fig_lower_source source = {view, &order, &workspace};
+    assert_int_equal(fig_lower_bucket(&source, &shape, &lowered), FIG_OK);
     for (uint32_t i = 0; i < lowered.launch_count; i++) {
         const fig_launch *launch = &lowered.launches[i];
         if (launch->op != FIG_OP_ATTENTION || n-- > 0) continue;
@@ -29,6 +32,7 @@ static uint32_t haste_of(fig_program *program, int n) {
         break;
     }
     fig_lower_finish(&lowered);
+    fig_lower_order_finish(&order);
     fig_workspace_finish(&workspace);
     return flags;
 }

@@ -1,40 +1,86 @@
 #!/bin/sh
 # test_header.sh: every header stands alone, and other compilers read those that they must.
 #
-# C++ and C11 without extensions take figraph.h; nvcc takes what kernels share with the host. The
-# part for nvcc is skipped, and says so, where there is none.
+# C99, C11, C++11 and C++20 without extensions take the installed ones, from gcc and, where there
+# is one, clang; a C++ program fills options and runs. nvcc takes what kernels share with the host;
+# that part is skipped, and says so, where there is none.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
+# Both headers, twice, by every compiler that there is and in every language that is promised.
 cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
+#include <figraph_unstable.h>
 #include <figraph.h>
+#include <figraph_unstable.h>
+int size_of_options(void);
 int size_of_options(void) {
     const fig_step *step = FIG_OPTIONS(fig_step, .rows = 1);
     return (int)step->size;
 }
 END
-${CC:-gcc} -std=c11 -pedantic-errors -Wall -Wextra -Werror -Iinclude -fsyntax-only \
-    "$scratch/public.c"
+for compiler in "${CC:-gcc}" gcc clang; do
+    command -v "${compiler%% *}" > /dev/null || continue
+    for standard in c99 c11; do
+        $compiler -std=$standard -pedantic-errors -Wall -Wextra -Wshadow -Wconversion -Werror \
+            -Iinclude -fsyntax-only "$scratch/public.c"
+    done
+done
 
+# C++ fills options, which is run, since it is there that sizes are set.
 cat > "$scratch/public.cc" << 'END'
 #include <figraph.h>
-fig_status step_one(fig_engine *engine) {
-    fig_step step = {};
-    step.size = sizeof step;
-    return fig_engine_step(engine, &step);
+#include <figraph_unstable.h>
+#include <cstdlib>
+#include <cstring>
+static bool is_refused(fig_status status, const char *word) {
+    return status == FIG_INVALID && std::strstr(fig_message(), word) != nullptr;
+}
+int main() {
+    auto spec = fig_options<fig_spec>();
+    if (spec.size != sizeof spec || spec.layers != 0) return 1;
+    if (fig_spec_preset(&spec, "tutorial") != FIG_OK || spec.q_heads == 0) return 2;
+    fig_program *program = nullptr;
+    fig_graphs *graphs = nullptr;
+    fig_engine *engine = nullptr;
+    if (fig_program_create(&program, &spec) != FIG_OK) return 3;
+    fig_program_decode_step(program);
+    if (fig_program_finish(program) != FIG_OK) return 4;
+    if (fig_graphs_lower(&graphs, program, nullptr) != FIG_OK) return 5;
+    auto options = fig_options<fig_engine_options>();
+    options.device = FIG_DEVICE_HOST;
+    options.slots = 1;
+    if (!is_refused(fig_engine_open(&engine, graphs, &options), "slots is 1")) return 6;
+    options.slots = 2;
+    if (fig_engine_open(&engine, graphs, &options) != FIG_OK) return 7;
+    const int32_t lengths[] = {1};
+    auto step = fig_options<fig_step>();
+    step.rows = 1;
+    step.kv_lengths = lengths;
+    if (fig_engine_step(engine, &step) != FIG_UNBOUND) return 8;
+    fig_engine_close(engine);
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(program);
 }
 END
-for standard in c++11 c++20; do
-    ${CXX:-g++} -std=$standard -pedantic-errors -Wall -Wextra -Wno-missing-field-initializers \
-        -Werror -Iinclude -fsyntax-only "$scratch/public.cc"
+for compiler in "${CXX:-g++}" g++ clang++; do
+    command -v "${compiler%% *}" > /dev/null || continue
+    for standard in c++11 c++20; do
+        $compiler -std=$standard -pedantic-errors -Wall -Wextra -Wshadow -Wconversion -Werror \
+            -Iinclude "$scratch/public.cc" "${BUILD:-build}/libfigraph.a" -lzstd -ljansson -lhwloc \
+            -lm -lpthread -o "$scratch/public"
+        "$scratch/public" || {
+            echo "$compiler -std=$standard: the program's step $? failed"
+            exit 1
+        }
+    done
 done
 
 for header in include/*.h planner/*.h kernels/*.h graphs/*.h engine/*.h engine/*/*.h; do
     printf '#include "%s"\nextern int alone;\n' "$header" > "$scratch/alone.c"
     ${CC:-gcc} -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wpedantic -Werror -iquote . \
-        -fsyntax-only "$scratch/alone.c"
+        -Iinclude -fsyntax-only "$scratch/alone.c"
 done
 
 if [ -z "${NVCC:-}" ]; then

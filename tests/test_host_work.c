@@ -23,7 +23,7 @@ typedef struct seen_args {
     char bytes[8];
 } seen_args;
 
-static int see_args(void *user, const fig_call_args *args) {
+static int32_t see_args(void *user, const fig_call_args *args) {
     seen_args *seen = user;
     seen->calls++;
     seen->args = *args;
@@ -147,7 +147,7 @@ typedef struct node_log {
     int count;
 } node_log;
 
-static int log_tag(void *user, const fig_call_args *args) {
+static int32_t log_tag(void *user, const fig_call_args *args) {
     node_log *log = user;
     log->tags[log->count / NODES][log->count % NODES] = args->tag;
     log->count++;

@@ -13,7 +13,7 @@ $make install PREFIX="$scratch/usr" > "$scratch/log" 2>&1 || { cat "$scratch/log
 "$scratch/usr/bin/figraph" --help > /dev/null
 
 cat > "$scratch/program.c" << 'END'
-#include <figraph.h>
+#include <figraph_unstable.h>
 #include <stdio.h>
 int main(void) {
     fig_spec spec = {.size = sizeof spec};

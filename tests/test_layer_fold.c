@@ -38,7 +38,7 @@ typedef struct tensor {
 } tensor;
 
 static fig_program *make_program(const tensor *tensors, size_t count) {
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     fig_program *program;
     assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);
     spec.layers = 6;

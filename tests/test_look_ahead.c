@@ -219,7 +219,7 @@ static void publish_any(fig_fetch_bench *b, uint64_t number) {
     fig_fetch_bench_draw(b, &plan, bucket);
     if (fig_random_range(random, 0, 1))
         plan.head.sections = (uint32_t)fig_random_range(random, 0, 31);
-    if (fig_random_range(random, 0, 2) && b->is.held == plan.head.bucket + 1)
+    if (fig_random_range(random, 0, 2) && b->is.held == plan.head.exec + 1)
         plan.head.rows = b->is.rows;
     if (fig_random_range(random, 0, 3) == 0) plan.head.horizon = fig_random_range(random, 2, 4);
     plan.head.row_tokens = fig_random_range(random, 0, 2);

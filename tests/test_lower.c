@@ -31,6 +31,8 @@ static fig_status shape_for(const fig_program *program, const fig_lower_target *
 typedef struct ground {
     fig_bucket_shape shape;
     fig_workspace workspace;
+    fig_lower_order order;
+    fig_lower_source source;
     fig_lowered lowered;
 } ground;
 
@@ -40,12 +42,15 @@ static void ground_make(ground *g, const fig_program *program) {
     const fig_program_view *view = fig_program_view_of(program);
     assert_int_equal(shape_for(program, &target, &caps, 0, &g->shape), FIG_OK);
     assert_int_equal(fig_workspace_init(&g->workspace, view, &g->shape, 1), FIG_OK);
-    if (fig_lower_bucket(view, &g->workspace, &g->shape, &g->lowered) != FIG_OK)
+    assert_int_equal(fig_lower_order_init(&g->order, view), FIG_OK);
+    g->source = (fig_lower_source){view, &g->order, &g->workspace};
+    if (fig_lower_bucket(&g->source, &g->shape, &g->lowered) != FIG_OK)
         fail_msg("%s", fig_message());
 }
 
 static void ground_finish(ground *g) {
     fig_lower_finish(&g->lowered);
+    fig_lower_order_finish(&g->order);
     fig_workspace_finish(&g->workspace);
 }
 
@@ -82,7 +87,7 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
             fail_msg("case %zu: groups %d, tiles of %d, %d workers", i, shape.plan.splits[0].groups,
                      shape.plan.splits[0].tile_tokens, shape.plan.splits[0].workers);
         assert_int_equal(shape.token_bytes[0], 2 * (2 / cases[i].groups) * 64 * 2);
-        assert_int_equal(shape.plan.bucket, 3);
+        assert_int_equal(shape.plan.exec, 3);
         assert_int_equal(shape.plan.row_limit, cases[i].caps.batch);
         assert_int_equal(shape.plan.class_count, 1);
         assert_true(shape.plan.layout.bytes > sizeof(fig_plan_head));
@@ -184,8 +189,8 @@ static void caps_beyond_the_spec_are_refused(void **state) {
                        "kv is 201, limits 1 to 200");
     FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 1}, -1, &shape), FIG_INVALID,
                        "variant is -1");
-    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 1}, FIG_VARIANT_COUNT, &shape),
-                       FIG_INVALID, "variant is 2, limits 0 to 1");
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 1}, 2, &shape), FIG_INVALID,
+                       "variant is 2, limits 0 to 1");
     fig_program_destroy(program);
 }
 
@@ -214,6 +219,31 @@ static fig_program *record_calls_alone(void) {
     fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
     assert_int_equal(fig_program_finish(program), FIG_OK);
     return program;
+}
+
+/* 2 kv heads. */
+static void records_of_a_callers_own_shape_a_bucket_in_place_of_the_machines(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    const fig_program_view *view = fig_program_view_of(program);
+    const fig_lower_target target = fig_sample_target("h200");
+    fig_variant own = {.name = "mine",
+                       .heads = 2,
+                       .tile_tokens = 32,
+                       .workers_per_sm = 2,
+                       .stages = 5,
+                       .bytes_per_us = 1};
+    fig_bucket_shape shape = {.caps = {6, 200}, .variant = 9};
+    assert_int_equal(fig_lower_shape_of(view, &target, 3, &own, &shape), FIG_OK);
+    assert_int_equal(shape.variant, 9);
+    assert_memory_equal(&shape.variants[0], &own, sizeof own);
+    assert_int_equal(shape.plan.splits[0].groups, 1);
+    assert_int_equal(shape.plan.splits[0].tile_tokens, 32);
+    own.heads = 3;
+    FIG_SAMPLE_REFUSES(fig_lower_shape_of(view, &target, 3, &own, &shape), FIG_INVALID,
+                       "variant mine reads 3 of 2 kv heads");
+    fig_program_destroy(program);
 }
 
 static void without_attention_there_is_no_split_and_one_variant(void **state) {
@@ -504,7 +534,7 @@ static void the_digest_sees_every_byte_and_count(void **state) {
     fig_lowered *lowered = &g.lowered;
     const uint64_t digest = fig_lower_digest(lowered);
     change_each_byte(lowered, lowered->launches, lowered->launch_count * sizeof(fig_launch));
-    change_each_byte(lowered, lowered->edges, lowered->edge_count * sizeof(fig_edge));
+    change_each_byte(lowered, g.order.edges, lowered->edge_count * sizeof(fig_edge));
     change_each_byte(lowered, lowered->relocs, lowered->reloc_count * sizeof(fig_reloc));
     change_each_byte(lowered, lowered->params, lowered->params_bytes);
     uint32_t *counts[] = {&lowered->launch_count, &lowered->edge_count, &lowered->reloc_count,
@@ -530,8 +560,7 @@ static void each_allocation_that_fails_is_reported(void **state) {
         fig_lowered lowered;
         memset(&lowered, 0xff, sizeof lowered);
         fig_fault_arm(n);
-        const fig_status status =
-            fig_lower_bucket(fig_program_view_of(program), &g.workspace, &g.shape, &lowered);
+        const fig_status status = fig_lower_bucket(&g.source, &g.shape, &lowered);
         const int64_t calls = fig_fault_disarm();
         if (calls < n) {
             fig_lower_finish(&lowered);
@@ -541,7 +570,7 @@ static void each_allocation_that_fails_is_reported(void **state) {
         assert_null(lowered.launches);
         assert_int_equal(lowered.launch_count, 0);
     }
-    assert_int_equal(n, 6);
+    assert_int_equal(n, 5);
     ground_finish(&g);
     fig_program_destroy(program);
 }
@@ -555,6 +584,7 @@ int main(void) {
         cmocka_unit_test(a_machine_of_a_thousand_places_is_used_whole),
         cmocka_unit_test(caps_beyond_the_spec_are_refused),
         cmocka_unit_test(a_line_that_an_int_cannot_count_is_refused),
+        cmocka_unit_test(records_of_a_callers_own_shape_a_bucket_in_place_of_the_machines),
         cmocka_unit_test(without_attention_there_is_no_split_and_one_variant),
         cmocka_unit_test(a_plan_made_on_the_device_comes_before_all_but_its_fetch),
         cmocka_unit_test(a_class_too_many_is_not_shaped),

@@ -210,6 +210,79 @@ static void more_than_a_plan_carries_comes_back(void **state) {
     close_bench(b);
 }
 
+/* Plans that wait carry an older page of more entries than one plan can: those must go first. */
+static void more_changed_entries_than_a_plan_carries_wait_for_launches(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    const int32_t limit = (int32_t)b->engine->tables.slot_limit;
+    static const int32_t lengths[ROWS] = {1, 0, 1, 1, 0, 1};
+    const fig_step step = {.size = sizeof step, .rows = ROWS, .kv_lengths = lengths};
+    for (int n = 0; n < 2; n++) {
+        for (int32_t i = 0; i < limit; i++)
+            set(b, (n * limit + i) / PAGES, (n * limit + i) % PAGES, 1, "page_table");
+        stage(b);
+    }
+    for (int32_t s = 0; s <= 2 * limit / PAGES && s < SEQUENCES; s++)
+        set(b, s, 0, PAGES, NULL);
+    assert_int_equal(fig_engine_stage(b->engine, &step), FIG_BUSY);
+    assert_non_null(strstr(fig_message(), "launch what is staged first"));
+    launch(b), launch(b);
+    stage(b), launch(b);
+    wait_for_all(b);
+    check_tables(b);
+    close_bench(b);
+}
+
+/* ---- Plans that arrive damaged ------------------------------------------------------------- */
+
+static void damage(bench *b, uint64_t number) {
+    const fig_ring *ring = &b->engine->ring;
+    ring->slots[(number - 1) % ring->slot_count * ring->slot_bytes + sizeof(fig_plan_head)] ^= 1;
+}
+
+static void a_damaged_plan_loses_no_entry(void **state) {
+    (void)state;
+    for (int ahead = 0; ahead < 2; ahead++) { /* 1: a newer page goes ahead before it is launched */
+        bench *b = open_bench();
+        b->engine->check_plans = 1;
+        set(b, 3, 5, 2, NULL);
+        set(b, 4, 1, 1, "page_table");
+        stage(b);
+        damage(b, b->engine->ring.next - 1);
+        if (ahead) set(b, 3, 0, PAGES, NULL);
+        launch(b);
+        assert_int_equal(fig_engine_wait(b->engine, -1), FIG_DRIVER);
+        assert_string_equal(fig_message(),
+                            "1 plans arrived damaged, and 1 steps ran no rows for it; what those "
+                            "plans carried for page tables goes with the next");
+        if (ahead) set(b, 4, 0, PAGES, "page_table");
+        stage(b), launch(b);
+        wait_for_all(b);
+        check_tables(b);
+        close_bench(b);
+    }
+}
+
+/* Of several in flight, all that a ring holds, it is not told which one was damaged. */
+static void of_several_plans_the_damaged_one_loses_no_entry(void **state) {
+    (void)state;
+    for (int bad = 0; bad < 4; bad++) {
+        bench *b = open_bench();
+        b->engine->check_plans = 1;
+        for (int n = 0; n < 4; n++) {
+            set(b, n, 3, 2, NULL);
+            set(b, 5, 7, 1, NULL); /* each time another page */
+            stage(b);
+        }
+        damage(b, b->engine->ring.next - 4 + (uint64_t)bad);
+        for (int n = 0; n < 4; n++)
+            launch(b);
+        assert_int_equal(fig_engine_wait(b->engine, -1), FIG_DRIVER);
+        check_tables(b);
+        close_bench(b);
+    }
+}
+
 static void what_waits_for_a_table_goes_there_before_it_is_bound_anew(void **state) {
     (void)state;
     bench *b = open_bench();
@@ -275,6 +348,9 @@ int main(void) {
         cmocka_unit_test(a_read_does_not_lose_what_a_staged_plan_would_undo),
         cmocka_unit_test(pages_of_a_plan_that_is_taken_back_go_with_the_next),
         cmocka_unit_test(more_than_a_plan_carries_comes_back),
+        cmocka_unit_test(more_changed_entries_than_a_plan_carries_wait_for_launches),
+        cmocka_unit_test(a_damaged_plan_loses_no_entry),
+        cmocka_unit_test(of_several_plans_the_damaged_one_loses_no_entry),
         cmocka_unit_test(what_waits_for_a_table_goes_there_before_it_is_bound_anew),
         cmocka_unit_test(the_tables_are_right_after_anything),
     };

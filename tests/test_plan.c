@@ -34,7 +34,7 @@ typedef struct step_arrays {
 } step_arrays;
 
 static fig_plan_shape draw_shape(fig_random *random, int32_t class_count) {
-    fig_plan_shape shape = {.bucket = (uint32_t)fig_random_range(random, 0, 4000)};
+    fig_plan_shape shape = {.exec = (uint32_t)fig_random_range(random, 0, 4000)};
     shape.row_limit = fig_random_range(random, 1, ROW_CAPACITY);
     shape.class_count = class_count;
     for (int32_t i = 0; i < shape.class_count; i++) {
@@ -80,7 +80,7 @@ static fig_plan_step draw_step(fig_random *random, int32_t row_limit, step_array
 
 /* Settles from nothing, and writes all. */
 static uint32_t write_whole(const fig_plan_shape *shape, const fig_plan_step *step) {
-    held.bucket = -1;
+    held.exec = -1;
     const uint32_t sections = fig_plan_settle(shape, step, &held);
     return fig_plan_write(shape, step, sections, &held, slot);
 }
@@ -119,7 +119,7 @@ static void put_head(const fig_plan_shape *shape, const fig_plan_step *step, uin
                      uint32_t bytes) {
     const int32_t grows = step->lengths != NULL && step->horizon > 1 ? step->row_tokens : 0;
     const fig_plan_head head = {.bytes = bytes,
-                                .bucket = shape->bucket,
+                                .exec = shape->exec,
                                 .rows = step->rows,
                                 .sections = sections,
                                 .horizon = step->horizon,
@@ -209,7 +209,7 @@ static void a_slot_holds_what_its_words_say_and_nothing_else_is_touched(void **s
         uint32_t all = FIG_PLAN_HAS_SEQUENCES;
         if (step.lengths != NULL) all |= FIG_PLAN_HAS_LENGTHS | FIG_PLAN_HAS_SPLITS;
         if (step.positions != NULL) all |= FIG_PLAN_HAS_POSITIONS;
-        held.bucket = -1;
+        held.exec = -1;
         assert_int_equal(fig_plan_settle(&shape, &step, &held), all);
         /* Any of them travels without the others. */
         const uint32_t sections = all & (uint32_t)fig_random_range(&random, 0, 15);
@@ -302,7 +302,7 @@ enum {
 
 /* Two classes of tiles of 16 and 64 tokens; the second sees 64. */
 static fig_plan_shape small_shape(uint32_t bucket) {
-    fig_plan_shape shape = {.bucket = bucket, .row_limit = 8, .class_count = 2};
+    fig_plan_shape shape = {.exec = bucket, .row_limit = 8, .class_count = 2};
     for (int i = 0; i < 2; i++)
         shape.splits[i] = (fig_split_shape){.row_limit = 8,
                                             .groups = 2,
@@ -328,7 +328,7 @@ static void what_the_device_holds_does_not_travel(void **state) {
     const fig_plan_shape shape = small_shape(3), other = small_shape(4);
     int32_t lengths[] = {30, 0, 100, 7}, sequences[] = {0, 1, 2, 3}, positions[] = {1, 2, 3, 4};
     fig_plan_step step = {.rows = 4, .lengths = lengths, .horizon = 1, .row_tokens = 1};
-    held.bucket = -1;
+    held.exec = -1;
     expect_sections(&shape, &step, ALL);
     lengths[0] = 32; /* into the last place of its second tile */
     expect_sections(&shape, &step, LENGTHS);
@@ -348,7 +348,7 @@ static void what_the_device_holds_does_not_travel(void **state) {
     expect_sections(&shape, &step, ALL);
     expect_sections(&other, &step, ALL);
     expect_sections(&shape, &step, ALL);
-    held.bucket = -1;
+    held.exec = -1;
     expect_sections(&shape, &step, ALL);
 }
 
@@ -358,7 +358,7 @@ static void a_horizon_travels_as_its_tiles(void **state) {
     const fig_plan_shape shape = small_shape(3);
     int32_t lengths[] = {30, 65};
     fig_plan_step step = {.rows = 2, .lengths = lengths, .horizon = 1, .row_tokens = 1};
-    held.bucket = -1;
+    held.exec = -1;
     expect_sections(&shape, &step, ALL);
     step.horizon = 3; /* to 32 and 67 */
     expect_sections(&shape, &step, LENGTHS);
@@ -379,7 +379,7 @@ static void without_lengths_rows_and_sequences_alone_travel(void **state) {
     (void)state;
     const fig_plan_shape shape = small_shape(3);
     fig_plan_step step = {.rows = 4, .horizon = 5};
-    held.bucket = -1;
+    held.exec = -1;
     expect_sections(&shape, &step, SEQUENCES);
     step.rows = 3;
     expect_sections(&shape, &step, SEQUENCES);
@@ -428,12 +428,12 @@ static void run_series(uint64_t seed, int64_t *left_out) {
     const int on_device = fig_random_range(&random, 0, 7) == 0;
     for (uint32_t b = 0; b < BUCKETS; b++) {
         shapes[b] = draw_shape(&random, class_count);
-        shapes[b].bucket = b;
+        shapes[b].exec = b;
     }
     step_arrays arrays;
     int b = 0;
     fig_plan_step step = draw_step(&random, shapes[b].row_limit, &arrays);
-    held.bucket = -1;
+    held.exec = -1;
     memset(plan, UNTOUCHED, sizeof plan);
     for (int n = 0; n < STEPS; n++) {
         if (fig_random_range(&random, 0, 7) == 0) b = fig_random_range(&random, 0, BUCKETS - 1);
@@ -441,7 +441,7 @@ static void run_series(uint64_t seed, int64_t *left_out) {
         if (step.rows > shapes[b].row_limit) step.rows = shapes[b].row_limit;
         step.lengths = on_device ? NULL : arrays.lengths;
         if (on_device) step.positions = NULL;
-        if (fig_random_range(&random, 0, 19) == 0) held.bucket = -1;
+        if (fig_random_range(&random, 0, 19) == 0) held.exec = -1;
         const uint32_t sections = fig_plan_settle(&shapes[b], &step, &held);
         *left_out += !(sections & FIG_PLAN_HAS_SPLITS) + !(sections & FIG_PLAN_HAS_SEQUENCES);
         memset(slot, fig_random_range(&random, 0, 255), sizeof slot);

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "tests/support/hang.h"
 #include "tests/support/place.h"
 #include "tests/support/race.h"
@@ -68,7 +69,8 @@ static void so_it_is_where_nobody_checks(void **state) {
 static void so_it_is_in_any_order_of_a_graphs_nodes(void **state) {
     (void)state;
     fig_engine_options options = checked(SLOTS);
-    if (options.device == FIG_DEVICE_HOST) options.shuffle = 77;
+    const fig_test_options test = {.size = sizeof test, .shuffle = 77};
+    if (options.device == FIG_DEVICE_HOST) options.test = &test;
     run(options, 4);
 }
 
@@ -91,7 +93,7 @@ static void a_plan_of_which_a_byte_changed_runs_no_rows_and_is_counted(void **st
         uint8_t *slot =
             race.engine->ring.slots + torn % SLOTS * (size_t)race.engine->ring.slot_bytes;
         const fig_plan_head *head = (const fig_plan_head *)(void *)slot;
-        race.engine->held.bucket = -1; /* so that every section travels */
+        race.engine->held.exec = -1; /* so that every section travels */
         assert_int_equal(fig_engine_stage(race.engine, &step), FIG_OK);
         if (byte >= head->bytes) break;
         slot[byte] ^= 1;

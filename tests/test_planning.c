@@ -82,7 +82,7 @@ static void open_case(planning_case *c, uint64_t number) {
     c->words = &c->memory->words;
     c->random = fig_random_seed(seed + number);
     c->kv_limit = draw(c, 8, 400);
-    c->shape.bucket = (uint32_t)draw(c, 0, 4000);
+    c->shape.exec = (uint32_t)draw(c, 0, 4000);
     c->shape.row_limit = draw(c, 1, ROW_CAPACITY);
     c->shape.class_count = draw(c, 0, FIG_CLASS_LIMIT);
     c->rows = draw(c, 0, c->shape.row_limit);
@@ -119,7 +119,7 @@ static void expect_host_s(const planning_case *c, const int32_t *lengths, uint64
     uint8_t *expected = fig_twin_plan(&shape, &step);
     const fig_plan_head *head = (const fig_plan_head *)(void *)c->plan;
     assert_int_equal(head->rows, c->rows);
-    assert_int_equal(head->bucket, c->shape.bucket);
+    assert_int_equal(head->exec, c->shape.exec);
     for (uint32_t i = sizeof *head; i < c->shape.layout.bytes && c->rows > 0; i++)
         if (c->plan[i] != expected[i])
             fail_msg("byte %u: %u, the host's is %u; seed 0x%llx", i, c->plan[i], expected[i],
@@ -172,7 +172,7 @@ static void a_line_past_its_bound_makes_the_step_one_of_no_rows(void **state) {
         open_case(&c, n);
         int32_t class_index = draw(&c, 0, FIG_CLASS_LIMIT - 1);
         if (class_index < c.shape.class_count && c.shape.splits[class_index].tile_limit > 0) {
-            c.params.shape.splits[class_index].tile_limit--;
+            ((fig_plan_head *)(void *)c.plan)->tile_limits[class_index]--;
             fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
             assert_int_equal(((const fig_plan_head *)(void *)c.plan)->rows, 0);
             assert_true(c.words->missed == 8);

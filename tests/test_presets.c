@@ -6,11 +6,12 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "planner/spec.h"
 
 static void a_preset_is_the_model_it_names(void **state) {
     (void)state;
-    fig_spec spec;
+    fig_spec spec = {.size = sizeof spec};
     const fig_spec tutorial = {.size = sizeof(fig_spec),
                                .dtype = FIG_F16,
                                .layers = 1,
@@ -65,22 +66,23 @@ static void presets_of_other_families_are_the_models_they_name(void **state) {
         {"gemma-2-9b", 42, 16, 8, 256, 14336, 8192, 4096, 1e4f, 50, 0.0625f, 0, FIG_GELU_TANH},
     };
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-        fig_spec spec, expected = {.size = sizeof(fig_spec),
-                                   .dtype = FIG_BF16,
-                                   .layers = models[i].layers,
-                                   .q_heads = models[i].q_heads,
-                                   .kv_heads = models[i].kv_heads,
-                                   .head_dim = models[i].head_dim,
-                                   .ffn_width = models[i].ffn_width,
-                                   .activation = models[i].activation,
-                                   .page_size = 16,
-                                   .batch_limit = 256,
-                                   .kv_limit = models[i].kv_limit,
-                                   .window = models[i].window,
-                                   .soft_cap = models[i].soft_cap,
-                                   .sm_scale = models[i].sm_scale,
-                                   .qk_norm_epsilon = models[i].qk_norm_epsilon,
-                                   .rope = {.theta = models[i].theta}};
+        fig_spec spec = {.size = sizeof spec},
+                 expected = {.size = sizeof(fig_spec),
+                             .dtype = FIG_BF16,
+                             .layers = models[i].layers,
+                             .q_heads = models[i].q_heads,
+                             .kv_heads = models[i].kv_heads,
+                             .head_dim = models[i].head_dim,
+                             .ffn_width = models[i].ffn_width,
+                             .activation = models[i].activation,
+                             .page_size = 16,
+                             .batch_limit = 256,
+                             .kv_limit = models[i].kv_limit,
+                             .window = models[i].window,
+                             .soft_cap = models[i].soft_cap,
+                             .sm_scale = models[i].sm_scale,
+                             .qk_norm_epsilon = models[i].qk_norm_epsilon,
+                             .rope = {.theta = models[i].theta}};
         assert_int_equal(fig_spec_preset(&spec, models[i].name), FIG_OK);
         memcpy(expected.window_layers, spec.window_layers, sizeof expected.window_layers);
         if (memcmp(&spec, &expected, sizeof spec) != 0) fail_msg("%s", models[i].name);
@@ -89,7 +91,7 @@ static void presets_of_other_families_are_the_models_they_name(void **state) {
 
 static void windows_are_every_layers_in_mistral_and_every_second_ones_in_gemma(void **state) {
     (void)state;
-    fig_spec spec, resolved;
+    fig_spec spec = {.size = sizeof spec}, resolved;
     assert_int_equal(fig_spec_preset(&spec, "mistral-7b"), FIG_OK);
     assert_int_equal(fig_spec_resolve(&spec, &resolved), FIG_OK);
     for (int32_t layer = 0; layer < 32; layer++)
@@ -102,8 +104,8 @@ static void windows_are_every_layers_in_mistral_and_every_second_ones_in_gemma(v
 
 static void every_preset_passes_and_an_unknown_one_lists_them(void **state) {
     (void)state;
-    fig_spec spec;
-    const fig_spec zeros = {0};
+    fig_spec spec = {.size = sizeof spec};
+    const fig_spec zeros = {.size = sizeof zeros};
     int32_t count = 0;
     for (; fig_spec_preset_name(count) != NULL; count++) {
         assert_int_equal(fig_spec_preset(&spec, fig_spec_preset_name(count)), FIG_OK);
@@ -115,8 +117,24 @@ static void every_preset_passes_and_an_unknown_one_lists_them(void **state) {
     assert_string_equal(fig_message(), "preset llama is unknown, there are tutorial, llama-3.1-8b, "
                                        "llama-3.1-8b-layer, llama-3.1-70b, qwen2.5-7b, qwen3-8b, "
                                        "mistral-7b, gemma-2-9b");
-    assert_memory_equal(&spec, &zeros, sizeof spec);
+    assert_memory_equal(&spec, &zeros, sizeof spec); /* its size is kept, all else is zero */
     assert_int_equal(fig_spec_preset(&spec, NULL), FIG_INVALID);
+}
+
+/* An older header's struct is shorter, and what lies behind it is not the library's. */
+static void a_preset_fills_no_more_than_the_caller_has(void **state) {
+    (void)state;
+    fig_spec spec;
+    memset(&spec, 0x5a, sizeof spec);
+    spec.size = offsetof(fig_spec, ffn_width);
+    assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);
+    assert_true(spec.head_dim != 0x5a5a5a5a);
+    assert_int_equal(spec.size, offsetof(fig_spec, ffn_width));
+    assert_int_equal(spec.ffn_width, 0x5a5a5a5a);
+    memset(&spec, 0x5a, sizeof spec); /* a size that was never set */
+    assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_INVALID);
+    assert_int_equal(spec.ffn_width, 0x5a5a5a5a);
+    assert_int_equal(fig_spec_preset(NULL, "tutorial"), FIG_INVALID);
 }
 
 int main(void) {
@@ -124,6 +142,7 @@ int main(void) {
         cmocka_unit_test(a_preset_is_the_model_it_names),
         cmocka_unit_test(presets_of_other_families_are_the_models_they_name),
         cmocka_unit_test(windows_are_every_layers_in_mistral_and_every_second_ones_in_gemma),
+        cmocka_unit_test(a_preset_fills_no_more_than_the_caller_has),
         cmocka_unit_test(every_preset_passes_and_an_unknown_one_lists_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,7 @@ static void take(void *user, const char *bytes, size_t count) {
 
 static fig_print print_to(sink *s) {
     memset(s, 0, sizeof *s);
-    return (fig_print){.write = take, .user = s};
+    return (fig_print){.write = take, .user = s, .columns = 80};
 }
 
 /* ---- JSON */
@@ -176,16 +176,26 @@ static void a_locale_with_a_comma_changes_no_number(void **state) {
     assert_string_equal(text, "0.25");
 }
 
+static void counts_have_their_thousands_apart(void **state) {
+    (void)state;
+    char text[FIG_PRINT_NUMBER];
+    assert_string_equal(fig_print_count(text, 0), "0");
+    assert_string_equal(fig_print_count(text, 999), "999");
+    assert_string_equal(fig_print_count(text, 1000), "1 000");
+    assert_string_equal(fig_print_count(text, 131072), "131 072");
+    assert_string_equal(fig_print_count(text, UINT64_MAX), "18 446 744 073 709 551 615");
+}
+
 static void sizes_have_a_unit_and_one_decimal(void **state) {
     (void)state;
     char text[FIG_PRINT_NUMBER];
     assert_string_equal(fig_print_bytes(text, 0), "0 B");
-    assert_string_equal(fig_print_bytes(text, 10239), "10239 B");
+    assert_string_equal(fig_print_bytes(text, 10239), "10 239 B");
     assert_string_equal(fig_print_bytes(text, 10240), "10.0 KiB");
-    assert_string_equal(fig_print_bytes(text, 1024 * 1024 - 1), "1023.9 KiB");
+    assert_string_equal(fig_print_bytes(text, 1024 * 1024 - 1), "1 023.9 KiB");
     assert_string_equal(fig_print_bytes(text, 1024 * 1024), "1.0 MiB");
     assert_string_equal(fig_print_bytes(text, 1610612736), "1.5 GiB");
-    assert_string_equal(fig_print_bytes(text, UINT64_MAX), "16777215.9 TiB");
+    assert_string_equal(fig_print_bytes(text, UINT64_MAX), "16 777 215.9 TiB");
 }
 
 /* ---- Columns */
@@ -199,33 +209,79 @@ static size_t longest_line(const sink *s) {
     return longest;
 }
 
-static void cells_stand_in_two_columns_until_one_is_too_long(void **state) {
+static void cells_stand_side_by_side_as_many_as_fit(void **state) {
     (void)state;
-    sink s;
-    fig_print print = print_to(&s);
-    fig_print_cell(&print, 4, "a", "1");
-    fig_print_cell(&print, 4, "bc", "2");
-    fig_print_cell(&print, 4, "long", "a value that does not fit in one cell of the two there are");
-    fig_print_cell(&print, 4, "d", "3");
-    fig_print_cell(&print, 4, "e", "a value that does not fit in one cell of the two there are");
-    fig_print_end_line(&print);
-    fig_print_end_line(&print);
-    assert_string_equal(
-        s.text, "       a     1                                       bc    2\n"
-                "       long  a value that does not fit in one cell of the two there are\n"
-                "       d     3\n"
-                "       e     a value that does not fit in one cell of the two there are\n");
+    static const char *const expected[] = {
+        "       a     1                             bc    2\n"
+        "       long  a value that does not fit in one cell of the two there are\n"
+        "       d     3\n"
+        "       e     a value that does not fit in one cell of the two there are\n",
+        "       a     1                             bc    2\n"
+        "       long  a value that does not fit in one cell of the two there are        d     3\n"
+        "       e     a value that does not fit in one cell of the two there are\n"};
+    for (int i = 0; i < 2; i++) {
+        sink s;
+        fig_print print = print_to(&s);
+        print.columns = i == 0 ? 80 : 106;
+        fig_print_cell(&print, 4, "a", "1");
+        fig_print_cell(&print, 4, "bc", "2");
+        fig_print_cell(&print, 4, "long",
+                       "a value that does not fit in one cell of the two there are");
+        fig_print_cell(&print, 4, "d", "3");
+        fig_print_cell(&print, 4, "e",
+                       "a value that does not fit in one cell of the two there are");
+        fig_print_end_line(&print);
+        fig_print_end_line(&print);
+        assert_string_equal(s.text, expected[i]);
+    }
 }
 
 static void words_break_before_the_last_column(void **state) {
     (void)state;
-    sink s;
-    fig_print print = print_to(&s);
-    for (int i = 0; i < 100; i++)
-        fig_print_word(&print, 10, i == 0 ? "word" : ", another");
-    fig_print_end_line(&print);
-    assert_true(longest_line(&s) <= FIG_PRINT_COLUMNS);
-    assert_true(longest_line(&s) > FIG_PRINT_COLUMNS - 10);
+    for (uint32_t columns = 40; columns <= 200; columns += 40) {
+        sink s;
+        fig_print print = print_to(&s);
+        print.columns = columns;
+        for (int i = 0; i < 100; i++)
+            fig_print_word(&print, 10, i == 0 ? "word" : i % 9 == 0 ? " -> then" : ", another");
+        fig_print_end_line(&print);
+        assert_null(strstr(s.text, "\n          ,"));
+        assert_null(strstr(s.text, "\n           "));
+        assert_non_null(strstr(s.text, ",\n"));
+        assert_true(longest_line(&s) <= columns);
+        assert_true(longest_line(&s) > columns - 10);
+    }
+}
+
+static void no_line_ends_within_a_number(void **state) {
+    (void)state;
+    for (uint32_t columns = 40; columns < 80; columns++) {
+        sink s;
+        fig_print print = print_to(&s);
+        print.columns = columns;
+        for (int i = 0; i < 30; i++)
+            fig_print_words(&print, 7, " 131 072 tokens");
+        assert_true(longest_line(&s) <= columns);
+        assert_null(strstr(s.text, "131\n"));
+    }
+}
+
+static void sentences_break_between_words_and_keep_their_commas(void **state) {
+    (void)state;
+    for (uint32_t columns = 40; columns < 80; columns++) {
+        sink s;
+        fig_print print = print_to(&s);
+        print.columns = columns;
+        fig_print_text(&print, "label: ");
+        for (int i = 0; i < 30; i++)
+            fig_print_words(&print, 7, "%stheta %d", i > 0 ? ", " : "", i);
+        fig_print_end_line(&print);
+        assert_true(longest_line(&s) <= columns);
+        assert_true(longest_line(&s) > columns - 10);
+        assert_null(strstr(s.text, "\n,"));
+        assert_null(strstr(s.text, " \n"));
+        assert_null(strstr(s.text, "       ,"));
+    }
 }
 
 int main(void) {
@@ -235,9 +291,12 @@ int main(void) {
         cmocka_unit_test(what_is_not_finite_is_null),
         cmocka_unit_test(a_float_reads_back_as_itself),
         cmocka_unit_test(a_locale_with_a_comma_changes_no_number),
+        cmocka_unit_test(counts_have_their_thousands_apart),
         cmocka_unit_test(sizes_have_a_unit_and_one_decimal),
-        cmocka_unit_test(cells_stand_in_two_columns_until_one_is_too_long),
+        cmocka_unit_test(cells_stand_side_by_side_as_many_as_fit),
         cmocka_unit_test(words_break_before_the_last_column),
+        cmocka_unit_test(no_line_ends_within_a_number),
+        cmocka_unit_test(sentences_break_between_words_and_keep_their_commas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

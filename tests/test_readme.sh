@@ -22,7 +22,7 @@ ln -s "$build/figraph" "$scratch/bin/figraph"
 ln -s "$root/include" "$scratch/include"
 PATH=$scratch/bin:$PATH
 cd "$scratch"
-unset FIG_DEVICE LC_ALL LC_CTYPE
+unset FIG_DEVICE COLUMNS LC_ALL LC_CTYPE
 LANG=C.UTF-8
 export LANG
 
@@ -31,13 +31,24 @@ awk '/^```c$/ { number++; inside = 1; next } /^```$/ { inside = 0 }
     inside { print > ("example." number ".c") }' "$readme"
 mv example.1.c serve.c
 lines=$(wc -l < serve.c)
-[ "$lines" -ge 15 ] && [ "$lines" -le 25 ] || fail "the serving loop has $lines lines, not 15 to 25"
+[ "$lines" -ge 15 ] && [ "$lines" -le 35 ] || fail "the serving loop has $lines lines, not 15 to 35"
 sh -ec "$(sed -n 's/^`\(build\/figraph capture [^`]*\)`.*/\1/p' "$readme")" > log 2>&1 ||
     fail "the capture before the serving loop: $(cat log)"
 compile=$(sed -n 's/^    gcc \(serve\.c .*\)/\1/p' "$readme")
 compile="${CC:-gcc} -Wall -Wextra -Werror $compile"
 sh -ec "$compile" > log 2>&1 || fail "the serving loop does not compile: $(cat log)"
 ./serve > log 2>&1 || fail "the serving loop failed: $(cat log)"
+grep -qx '64 steps over 4 pages: the mean of v is .*right' log && [ "$(wc -l < log)" -eq 1 ] ||
+    fail "the serving loop does not say in one line that it ran: $(cat log)"
+# It is to see that it serves what it was given: without its pages it is wrong.
+cp serve.c whole.c
+awk '/seen % 16 == 1/ { skip = 1 } !skip { print } skip && /;$/ { skip = 0 }' whole.c > serve.c
+grep -q set_pages serve.c && fail 'the pages were not taken out of the serving loop'
+sh -ec "$compile" > log 2>&1 || fail "the serving loop without pages does not compile: $(cat log)"
+./serve > log 2>&1 && fail "the serving loop does not notice that its pages are missing"
+grep -q 'wrong' log || fail "the serving loop without pages says: $(cat log)"
+cp whole.c serve.c
+sh -ec "$compile" > log 2>&1
 mkdir elsewhere
 if (cd elsewhere && ../serve) > log 2>&1; then
     fail 'the serving loop does not notice that its file is missing'
@@ -102,8 +113,8 @@ int main(void) {
         fig_engine_stats stats = {.size = sizeof stats};
         TRY(fig_graphs_plan(graphs, &of, &report));
         of.bucket = report.bucket;
-        step(engine, &of, NULL, NULL);
-        capture(engine, report.bucket, info.spec->layers, NULL);
+        step(engine, &of, NULL);
+        capture(engine, report.bucket, info.spec->layers);
         TRY(fig_engine_wait(engine, 60000000));
         fig_engine_read_stats(engine, &stats);
         if (stats.launched != rows || stats.last_bucket != report.bucket) return 2;

@@ -39,7 +39,7 @@ static void rope_is_in_place_and_of_the_spec_unless_told(void **state) {
     assert_int_equal(first[FIG_ROPE_K_OUT], k.id);
     assert_int_equal(first[FIG_ROPE_POSITIONS], 0);
     assert_int_equal(second[FIG_ROPE_Q_OUT], out.id);
-    fig_rope_spec stored;
+    fig_rope_terms stored;
     memcpy(&stored, view->attributes, sizeof stored);
     assert_memory_equal(&stored, &view->spec.rope, sizeof stored);
     memcpy(&stored, view->attributes + view->nodes[1].attribute, sizeof stored);
@@ -246,6 +246,28 @@ static void an_unsound_rope_is_refused(void **state) {
     FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "theta is -1");
 }
 
+/* A cache stands inside other structs by value: its room may be a newer header's fields. */
+static void reserved_room_is_refused_by_name(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    const fig_tensor k = fig_sample_rows(program, "k", 2, 64);
+    fig_cache cache = fig_sample_cache(program, "cache", 2, 64);
+    cache.reserved[2] = k;
+    fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = k, .cache = cache));
+    FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "append_kv: cache: reserved[2] is tensor 1");
+    program = begin();
+    const fig_tensor q = fig_sample_rows(program, "q", 8, 64);
+    cache = fig_sample_cache(program, "cache", 2, 64);
+    cache.reserved[0] = q;
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = q, .cache = cache));
+    FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "attention: cache: reserved[0] is tensor 1");
+    program = begin();
+    const fig_rope_spec own = {.reserved = {0, 0, 0, 7}};
+    const fig_tensor rows = fig_sample_rows(program, "q", 8, 64);
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = rows, .k = rows, .rope = &own));
+    FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "rope: reserved[3] is 7, it must be 0");
+}
+
 static fig_status attend_with(float sm_scale, float *stored) {
     fig_program *program = begin();
     const fig_tensor q = fig_sample_rows(program, "q", 8, 64);
@@ -396,6 +418,7 @@ int main(void) {
         cmocka_unit_test(a_rope_turns_all_of_a_head_unless_told),
         cmocka_unit_test(norms_of_heads_have_an_epsilon),
         cmocka_unit_test(an_unsound_rope_is_refused),
+        cmocka_unit_test(reserved_room_is_refused_by_name),
         cmocka_unit_test(activations_share_an_operation),
         cmocka_unit_test(a_residual_is_add_rms_norms),
         cmocka_unit_test(sm_scale_is_the_specs_unless_told),

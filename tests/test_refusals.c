@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "tests/support/decode.h"
 #include "tests/support/place.h"
 
@@ -98,9 +99,10 @@ static const mistake table[] = {
     SPEC_FIELD(window, -1, "spec: window is -1, limits 0 to 2147483647"),
     /* kinds */
     SPEC_FIELD(dtype, FIG_I32, "spec: dtype is 8, this library has FIG_F32, FIG_F16 and FIG_BF16"),
-    SPEC_FIELD(kv_dtype, FIG_BF16,
-               "spec: kv_dtype is 3, it must be 0 or dtype, 2; FIG_E4M3 and FIG_E5M2 go with "
-               "FIG_F16 and FIG_BF16"),
+    SPEC_FIELD(
+        kv_dtype, FIG_BF16,
+        "spec: kv_dtype is FIG_BF16, but dtype is FIG_F16: a cache has that dtype, or FIG_E4M3 "
+        "or FIG_E5M2 beside FIG_F16 and FIG_BF16"),
     SPEC_FIELD(kv_layout, 2, "spec: kv_layout is 2, limits 0 to 1"),
     SPEC_FIELD(activation, 3, "spec: activation is 3, limits 0 to 2"),
     SPEC_FIELD(kv_scales, 1,
@@ -271,7 +273,7 @@ static fig_status try_binding(const mistake *m, const fig_decode *d, fig_engine 
     fig_status status = fig_engine_bind(engine, &wrong);
     if (!is_out) return status;
     assert_int_equal(status, FIG_OK); /* each is right by itself */
-    status = fig_engine_prepare(engine);
+    status = fig_engine_prepare(engine, 0);
     char kept[512];
     snprintf(kept, sizeof kept, "%s", fig_message());
     assert_int_equal(fig_engine_bind(engine, &right), FIG_OK);

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "tests/support/decode.h"
 #include "tests/support/place.h"
 
@@ -16,7 +17,8 @@ static fig_engine *open_engine(const fig_decode *decode, uint64_t shuffle) {
     fig_engine_options options = fig_place_options();
     fig_engine *engine;
     options.slots = 8;
-    if (options.device == FIG_DEVICE_HOST) options.shuffle = shuffle;
+    const fig_test_options test = {.size = sizeof test, .shuffle = shuffle};
+    if (options.device == FIG_DEVICE_HOST) options.test = &test;
     if (fig_engine_open(&engine, decode->graphs, &options) != FIG_OK) fail_msg("%s", fig_message());
     return engine;
 }

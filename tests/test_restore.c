@@ -71,12 +71,16 @@ static void lower(const fig_program *program) {
     const fig_program_view *view = fig_program_view_of(program);
     fig_bucket_shape shape = {.caps = {1, 1}};
     fig_workspace workspace;
+    fig_lower_order order;
     fig_lowered lowered;
     const fig_lower_target target = fig_sample_target("host");
     assert_int_equal(fig_lower_shape(view, &target, 0, &shape), FIG_OK);
     assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
-    assert_int_equal(fig_lower_bucket(view, &workspace, &shape, &lowered), FIG_OK);
+    assert_int_equal(fig_lower_order_init(&order, view), FIG_OK);
+    const fig_lower_source source = {view, &order, &workspace};
+    assert_int_equal(fig_lower_bucket(&source, &shape, &lowered), FIG_OK);
     fig_lower_finish(&lowered);
+    fig_lower_order_finish(&order);
     fig_workspace_finish(&workspace);
 }
 
@@ -220,8 +224,8 @@ static void damage_is_named(void **state) {
     REFUSE_DAMAGE("reserved[6] is 1");
     h.strings[1] = '/';
     REFUSE_DAMAGE("[A-Za-z0-9._-]");
-    h.nodes[3].op = 9;
-    REFUSE_DAMAGE("node 3 (?): op is 9");
+    h.nodes[3].op = FIG_OP_CALL - 1;
+    REFUSE_DAMAGE("node 3 (?): op is 63");
     h.nodes[1].op = FIG_OP_PLAN;
     REFUSE_DAMAGE("node 1 (plan): 10 operands, it must be 2");
     h.nodes[3].op = FIG_OP_FETCH;
@@ -297,7 +301,7 @@ static void set_call(hostile *h, size_t offset, uint32_t value) {
 static void damaged_attributes_are_named(void **state) {
     (void)state;
     hostile h = hostile_make();
-    fig_rope_spec rope;
+    fig_rope_terms rope;
     memcpy(&rope, h.attributes + h.nodes[1].attribute, sizeof rope);
     set_call(&h, offsetof(fig_call_attributes, name), 2);
     REFUSE_DAMAGE("node 8 (call): no name begins");

@@ -61,7 +61,7 @@ static bench *bench_open(uint32_t slot_count) {
                                   .slot_bytes = SLOT_BYTES,
                                   .tells = 1};
     b->drop = (fig_fetch_params){
-        .state = &b->state, .words = &b->words, .shape = {.bucket = FIG_FETCH_DROP}};
+        .state = &b->state, .words = &b->words, .shape = {.exec = FIG_FETCH_DROP}};
     b->look = (fig_look_ahead_params){.ring = (uint8_t *)b->slots,
                                       .state = &b->state,
                                       .words = &b->words,
@@ -79,7 +79,7 @@ static void replay(bench *b) {
 static void write_plan(uint8_t *slot, uint64_t number) {
     test_plan *plan = (test_plan *)(void *)slot;
     plan->head.bytes = SLOT_BYTES;
-    plan->head.bucket = 0;
+    plan->head.exec = 0;
     plan->head.rows = ROWS;
     plan->head.horizon = 1;
     plan->head.sections = FIG_PLAN_HAS_LENGTHS | FIG_PLAN_HAS_SEQUENCES | FIG_PLAN_HAS_POSITIONS |

@@ -43,12 +43,12 @@ typedef struct rope_case {
     fig_rope_params params;
 } rope_case;
 
-static fig_rope_spec draw_rope(fig_twin_step *step, int32_t head_dim) {
+static fig_rope_terms draw_rope(fig_twin_step *step, int32_t head_dim) {
     static const float thetas[] = {1e4f, 5e5f, 1e6f};
-    fig_rope_spec rope = {.interleaved = fig_twin_step_draw(step, 0, 1),
-                          .rotary_dim = head_dim,
-                          .theta = thetas[fig_twin_step_draw(step, 0, 2)],
-                          .scale = fig_twin_step_draw(step, 0, 1) ? 1.0f : 4.0f};
+    fig_rope_terms rope = {.interleaved = fig_twin_step_draw(step, 0, 1),
+                           .rotary_dim = head_dim,
+                           .theta = thetas[fig_twin_step_draw(step, 0, 2)],
+                           .scale = fig_twin_step_draw(step, 0, 1) ? 1.0f : 4.0f};
     if (fig_twin_step_draw(step, 0, 1))
         rope.rotary_dim = 2 * fig_twin_step_width(step, head_dim / 2);
     if (fig_twin_step_draw(step, 0, 1)) return rope;
@@ -167,7 +167,7 @@ static void close_side(rope_side *side) {
  * they stretch the errors: f32 rounds two products, their sum, a sine and a cosine; before that,
  * where there is a norm, a scale and two products. */
 static double lost_of(const rope_case *c, const double *want, int32_t i) {
-    const fig_rope_spec *rope = &c->params.rope;
+    const fig_rope_terms *rope = &c->params.rope;
     int32_t half = rope->rotary_dim / 2;
     int32_t other = rope->interleaved ? i ^ 1 : i < half ? i + half : i - half;
     if (i >= rope->rotary_dim) return c->params.q_norm != NULL ? 0x1p-22 * fabs(want[i]) : 0;
@@ -181,7 +181,6 @@ static void check_token(const rope_case *c, const rope_side *side, int32_t token
     int64_t out = token * side->out_strides.row + head * side->out_strides.head;
     truth_rope_args args = {
         .x = {side->in.before, dtype, side->in_strides.row, side->in_strides.head},
-        .rope = c->params.rope,
         .row = token,
         .position = place,
         .head = head,
@@ -189,6 +188,7 @@ static void check_token(const rope_case *c, const rope_side *side, int32_t token
         .cos_sin = turns_at(c, place),
         .norm = side->normalised ? side->norm.data : NULL,
         .norm_epsilon = c->params.norm_epsilon};
+    memcpy(&args.rope, &c->params.rope, sizeof c->params.rope);
     truth_rope(&args, want);
     for (int32_t i = 0; i < c->params.head_dim; i++) {
         double lost = lost_of(c, want, i);
@@ -310,9 +310,9 @@ static void a_position_past_32_bits_is_not_cut(void **state) {
     bench->position = (1ll << 32) + 5;
     fig_twin_launch(FIG_OP_ROPE, &bench->params, NULL);
     truth_rope_args args = {.x = {bench->x, FIG_F32, HEAD_DIM, HEAD_DIM},
-                            .rope = bench->params.rope,
                             .position = bench->position,
                             .head_dim = HEAD_DIM};
+    memcpy(&args.rope, &bench->params.rope, sizeof bench->params.rope);
     truth_rope(&args, want);
     for (int i = 0; i < HEAD_DIM; i++)
         fig_twin_step_expect(&step, "rope", i, bench->q_out[i], want[i], 4e-6);

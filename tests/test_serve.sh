@@ -54,11 +54,15 @@ tutorial='--preset tutorial'
 # ---- Help ----------------------------------------------------------------------------------------
 run serve --help
 fine
-prints 'usage: figraph serve [FILE] [options]'
+prints 'usage: figraph serve (FILE | --preset NAME) [options]'
 prints 'example:'
 prints '  figraph serve '
-awk 'length > 100 { long = 1 } END { exit long }' "$scratch/out"
-verdict $? 'help is to fit 100 columns'
+narrow() {
+    awk 'length > 80 { long = 1 } END { exit long }' "$scratch/out"
+    verdict $? 'no line is to be longer than 80 columns'
+}
+narrow
+prints 'GiB of the cache; without this and --kv-pages'
 run --help
 prints '  serve '
 
@@ -66,13 +70,21 @@ prints '  serve '
 # shellcheck disable=SC2086 # words, here and below
 {
     served $tutorial --requests 24
-    json 'j["device"] == "host"' 'j["most_rows"] == 8' 'j["preemptions"] == 0' \
+    json 'j["model"] == "tutorial"' 'j["device"] == "host"' 'j["most_rows"] == 8' \
+        'j["preemptions"] == 0' \
         'j["plans"] == j["steps"]' 'j["checked"] is True' 'j["page_bytes"] == 16 * 1024'
     run serve $tutorial --requests 24
     fine
+    narrow
     prints '24 requests'
     prints 'p99.9'
-    prints '24 done'
+    prints 'done      24 in'
+    # A bin of a histogram is an eighth of an octave wide: a third digit would be made up.
+    for percentile in $(sed -n 's/^  step   *\(.*\)/\1/p' "$scratch/out" |
+        grep -o '[0-9.]* [mun]*s' | head -n 4 | sed 's/ .*//'); do
+        [ "$(printf '%s' "$percentile" | tr -d . | sed 's/^0*//; s/0*$//' | wc -c)" -le 2 ]
+        verdict $? "a percentile is to have two digits, not $percentile"
+    done
     served $tutorial --requests 1
     json 'j["most_rows"] == 1' 'j["mean_rows"] == 1' 'j["steps"] == j["tokens"]'
     # Out of pages, in every way in which rows can run out of them.
@@ -148,6 +160,7 @@ served_file() { # CAPTURE OPTION...
     served "$scratch/served.fig" --requests 10
 }
 served_file --config "$scratch/gemma.json"
+json "j['file'] == '$scratch/served.fig'" '"model" not in j'
 served "$scratch/served.fig" --requests 10 --kv-pages 24 --horizon 4
 json 'j["preemptions"] > 0'
 served_file --preset tutorial --row-tokens 3
@@ -194,6 +207,17 @@ bad --device gpu / --device gpu
 bad cuda / --device cuda
 bad "$scratch/none/x.csv" / --save-trace "$scratch/none/x.csv"
 bad /dev/full / --requests 2000 --save-trace /dev/full
+# A disk that is full in the middle of it.
+words='serve --save-trace, where a file may have 1024 bytes'
+code=0
+(
+    trap '' XFSZ
+    ulimit -f 2
+    exec "$figraph" serve --preset tutorial --requests 2000 --save-trace "$scratch/part.csv"
+) > "$scratch/out" 2> "$scratch/err" || code=$?
+refused "$scratch/part.csv" 'File too large'
+[ ! -e "$scratch/part.csv" ]
+verdict $? 'a trace that could not be written is to leave no part of it'
 for option in --requests --rate --seed; do
     bad "$option" --trace / --trace "$trace" $option 1
 done
@@ -221,10 +245,17 @@ wrong 3 'prompt_tokens' "$header" 0,1,2 0,1
 wrong 2 'output_tokens' "$header" 0,1,2,3
 wrong 4 'before' "$header" 1,1,2 2,1,2 1.5,1,2
 wrong 3 '512' "$header" 0,100,412 0,100,413
+wrong 2 '1 to 2147483647' "$header" 0,3000000000,2
+wrong 2 '1 to 2147483647' "$header" 0,3,3000000000
+wrong 2 'blank' "$header" '' 0,1,2
+wrong 2 'that is the longest sequence a step takes' "$header" 0,500,13
+printf '%s\n' "$header" 0,10,3 '' > "$scratch/blank.csv"
+served --preset tutorial --trace "$scratch/blank.csv"
+json 'j["requests"] == 1'
 run serve --preset tutorial --kv-pages 4 --trace "$scratch/one.csv"
 refused "$scratch/one.csv:2:" '400' '64' 'cache'
 run serve --preset tutorial --trace "$scratch"
-refused "$scratch" 'directory'
+refused "$scratch" 'not a regular file'
 
 # ---- The line on a terminal ----------------------------------------------------------------------
 # It lasts for more than a second on any machine, since its last request comes that late.

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -147,6 +148,19 @@ static void a_trace_is_read_as_it_stands(void **state) {
     fig_serve_trace_finish(&trace);
 }
 
+static void blank_lines_at_the_end_are_no_requests(void **state) {
+    (void)state;
+    static const char *const ends[] = {"", "\n", "\n\n", "\n  \n\r\n"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char bytes[128];
+        fig_serve_trace trace;
+        snprintf(bytes, sizeof bytes, HEADER "0,5,7%s", ends[i]);
+        assert_int_equal(read_bytes(&trace, bytes, &roomy), FIG_EXIT_FINE);
+        assert_int_equal(trace.count, 1);
+        fig_serve_trace_finish(&trace);
+    }
+}
+
 static void what_is_no_trace_is_refused(void **state) {
     (void)state;
     static const char *const wrong[] = {
@@ -155,11 +169,21 @@ static void what_is_no_trace_is_refused(void **state) {
         "0,5,7\n",
         "arrival_s,prompt_tokens\n0,5\n",
         "arrival,prompt,output\n0,5,7\n",
-        HEADER "0,5,7\n\n",
+        HEADER "\n",
+        HEADER "\n0,5,7\n",
+        HEADER "0,5,7\n\n0,5,7\n",
         HEADER "0,5\n",
         HEADER "0,5,7,9\n",
         HEADER "0,5,7 \n",
         HEADER "-1,5,7\n",
+        HEADER "+1,5,7\n",
+        HEADER " 1,5,7\n",
+        HEADER "0x1p3,5,7\n",
+        HEADER "0x8,5,7\n",
+        HEADER "inf,5,7\n",
+        HEADER "nan,5,7\n",
+        HEADER "0,+5,7\n",
+        HEADER "0,5, 7\n",
         HEADER "nan,5,7\n",
         HEADER "inf,5,7\n",
         HEADER "2e9,5,7\n",
@@ -193,6 +217,35 @@ static void a_line_longer_than_any_request_is_refused(void **state) {
     fig_serve_trace_finish(&trace);
 }
 
+/* Behind a NUL there may be anything, and a reader of lines would not see it. */
+static void a_line_that_holds_a_nul_is_refused(void **state) {
+    (void)state;
+    static const char bytes[] = HEADER "0,5,7\0,9\n1,5,7\n";
+    char path[] = "/tmp/test_serve_trace.XXXXXX";
+    fig_serve_trace trace = {0};
+    const int file = mkstemp(path);
+    assert_int_equal(write(file, bytes, sizeof bytes - 1), sizeof bytes - 1);
+    assert_int_equal(close(file), 0);
+    assert_int_equal(fig_serve_trace_read(&trace, path, &roomy), FIG_EXIT_BAD);
+    assert_int_equal(trace.count, 0);
+    fig_serve_trace_finish(&trace);
+    unlink(path);
+}
+
+/* To open it as one opens a file would be to wait for somebody who writes. */
+static void a_pipe_is_refused_at_once(void **state) {
+    (void)state;
+    char path[] = "/tmp/test_serve_trace.XXXXXX", pipe[sizeof path + 8];
+    fig_serve_trace trace = {0};
+    assert_non_null(mkdtemp(path));
+    snprintf(pipe, sizeof pipe, "%s/pipe", path);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(fig_serve_trace_read(&trace, pipe, &roomy), FIG_EXIT_BAD);
+    assert_int_equal(unlink(pipe), 0);
+    assert_int_equal(rmdir(path), 0);
+    fig_serve_trace_finish(&trace);
+}
+
 static void a_folder_and_a_file_that_is_not_there_are_refused(void **state) {
     (void)state;
     fig_serve_trace trace = {0};
@@ -212,8 +265,11 @@ int main(void) {
         cmocka_unit_test(a_seed_gives_the_same_requests_and_another_gives_others),
         cmocka_unit_test(a_file_keeps_every_request),
         cmocka_unit_test(a_trace_is_read_as_it_stands),
+        cmocka_unit_test(blank_lines_at_the_end_are_no_requests),
         cmocka_unit_test(what_is_no_trace_is_refused),
         cmocka_unit_test(a_line_longer_than_any_request_is_refused),
+        cmocka_unit_test(a_line_that_holds_a_nul_is_refused),
+        cmocka_unit_test(a_pipe_is_refused_at_once),
         cmocka_unit_test(a_folder_and_a_file_that_is_not_there_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

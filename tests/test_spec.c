@@ -9,9 +9,21 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
 #include "planner/bounds.h"
 #include "planner/spec.h"
 #include "planner/traits.h"
+
+enum { VARIANT_COUNT = 2 };
+
+/* [VARIANT_COUNT] */
+static const fig_variant *variants_of_h200(void) {
+    const fig_traits h200 = {.size = sizeof h200, .name = "h200"};
+    int32_t count;
+    const fig_variant *variants = fig_traits_variants(&h200, &count);
+    assert_int_equal(count, VARIANT_COUNT);
+    return variants;
+}
 
 static const fig_spec sound = {
     .size = sizeof(fig_spec),
@@ -203,6 +215,8 @@ static void the_rope_is_checked_field_by_field(void **state) {
         FLOAT(rope.llama3_high, INFINITY,
               "rope: llama3_high is inf, it must be finite and above llama3_low, 1"),
         INTEGER(rope.llama3_context, 1, NULL),
+        INTEGER(rope.reserved[0], 1, "rope: reserved[0] is 1, it must be 0"),
+        INTEGER(rope.reserved[3], 9, "rope: reserved[3] is 9, it must be 0"),
         INTEGER(rope.llama3_context, 0, "rope: llama3_context is 0, it must be at least 1"),
         INTEGER(rope.llama3_context, -1, "rope: llama3_context is -1, it must be at least 1"),
     };
@@ -223,14 +237,19 @@ static void without_a_llama3_factor_its_fields_are_zero(void **state) {
 /* The cache is of the activations' type or, under the narrow ones, fp8, which alone has scales. */
 static void each_pair_of_dtypes_is_taken_or_refused_by_name(void **state) {
     (void)state;
-    static const char refused[] = "spec: kv_dtype is %d, it must be 0 or dtype, %d; FIG_E4M3 and "
-                                  "FIG_E5M2 go with FIG_F16 and FIG_BF16";
+    static const char refused[] = "spec: kv_dtype is %s, but dtype is %s: a cache has that dtype, "
+                                  "or FIG_E4M3 or FIG_E5M2 beside FIG_F16 and FIG_BF16";
     static const fig_dtype dtypes[] = {FIG_F32, FIG_F16, FIG_BF16};
+    static const char *const names[] = {
+        [0] = "no dtype",        [FIG_F32] = "FIG_F32",   [FIG_F16] = "FIG_F16",
+        [FIG_BF16] = "FIG_BF16", [FIG_E4M3] = "FIG_E4M3", [FIG_E5M2] = "FIG_E5M2",
+        [FIG_I32] = "FIG_I32",   [FIG_I64] = "FIG_I64"};
+    const int name_count = sizeof names / sizeof names[0];
     for (int i = 0; i < 3; i++) {
         for (int kv = -1; kv <= 10; kv++) {
             for (int scales = 0; scales <= 1; scales++) {
                 fig_spec spec = sound, out;
-                char sentence[160];
+                char sentence[200];
                 spec.dtype = dtypes[i];
                 spec.kv_dtype = (fig_dtype)kv;
                 spec.kv_scales = scales;
@@ -249,7 +268,9 @@ static void each_pair_of_dtypes_is_taken_or_refused_by_name(void **state) {
                              "spec: kv_scales is 1, it must be 0 where kv_dtype is neither "
                              "FIG_E4M3 nor FIG_E5M2");
                 else
-                    snprintf(sentence, sizeof sentence, refused, kv, (int)dtypes[i]);
+                    snprintf(sentence, sizeof sentence, refused,
+                             names[kv > 0 && kv < name_count && names[kv] != NULL ? kv : 0],
+                             names[dtypes[i]]);
                 assert_string_equal(fig_message(), sentence);
             }
         }
@@ -397,13 +418,13 @@ static void whatever_passes_has_tiles_that_an_i32_counts(void **state) {
             refused++;
         }
         assert_int_equal(fig_spec_check(&spec), FIG_OK);
-        for (int i = 0; i < FIG_VARIANT_COUNT; i++) {
+        for (int i = 0; i < VARIANT_COUNT; i++) {
             int64_t tokens = (int64_t)spec.batch_limit * spec.kv_limit;
             const fig_split_shape shape = {.row_limit = spec.batch_limit,
-                                           .tile_tokens = fig_variant_table[i].tile_tokens,
+                                           .tile_tokens = variants_of_h200()[i].tile_tokens,
                                            .row_tokens = 1};
             int64_t tiles = fig_bounds_tiles(&shape, tokens, spec.kv_limit);
-            assert_true(tiles * groups_of(kv_heads, fig_variant_table[i].heads) <= INT32_MAX);
+            assert_true(tiles * groups_of(kv_heads, variants_of_h200()[i].heads) <= INT32_MAX);
         }
     }
     assert_int_equal(refused, FIG_HEAD_LIMIT - 16);

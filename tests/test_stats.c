@@ -204,7 +204,7 @@ static void a_replay_of_nothing_counts_as_missed(void **state) {
     static const int32_t lengths[] = {5, 6};
     step_in(engine, 1, 2, lengths, NULL);
     for (int64_t n = 1; n <= 3; n++) {
-        fig_dev_exec *exec = engine->execs.buckets[0].exec;
+        fig_dev_exec *exec = engine->execs.of[0].exec;
         assert_int_equal(engine->api->exec_launch(engine->dev, exec, engine->stream), FIG_OK);
         assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_DRIVER);
         assert_int_equal(read_stats(engine).missed, n);
@@ -329,8 +329,21 @@ static void another_thread_reads_whole_numbers_while_steps_are_made(void **state
     fig_race_close(&race);
 }
 
+static void stats_into_a_struct_without_a_size_are_refused(void **state) {
+    (void)state;
+    fig_engine *engine = open_engine();
+    fig_engine_stats stats = {.staged = 7};
+    assert_int_equal(fig_engine_read_stats(engine, &stats), FIG_INVALID);
+    assert_int_equal(stats.staged, 7);
+    stats.size = sizeof stats;
+    assert_int_equal(fig_engine_read_stats(engine, &stats), FIG_OK);
+    assert_int_equal(stats.staged, 0);
+    fig_race_close(&race);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stats_into_a_struct_without_a_size_are_refused),
         cmocka_unit_test(uploaded_bytes_are_those_of_the_sections_that_travel),
         cmocka_unit_test(few_pages_count_with_the_plan_and_many_ahead_of_it),
         cmocka_unit_test(a_plan_taken_back_counts_as_taken_back_and_sent_nothing),

@@ -159,6 +159,13 @@ static void an_out_is_filled_as_far_as_both_know_it(void **state) {
     assert_int_equal(newer.known.size, sizeof newer);
     assert_int_equal(newer.known.second, 6);
     assert_int_equal(newer.surplus, 0);
+    theirs.size = FIG_STATUS_SIZE_LIMIT + 1; /* what stood in memory that nobody set */
+    assert_int_equal(fig_status_give(&theirs, &ours, sizeof ours, "options"), FIG_INVALID);
+    assert_string_equal(fig_message(), "options: size is 16385, it must be sizeof(options)");
+    options taken;
+    assert_int_equal(fig_status_take_options(&taken, sizeof taken, &theirs, "options"),
+                     FIG_INVALID);
+    assert_int_equal(fig_status_give(NULL, &ours, sizeof ours, "options"), FIG_INVALID);
     theirs.size = 3;
     assert_int_equal(fig_status_give(&theirs, &ours, sizeof ours, "options"), FIG_INVALID);
     assert_string_equal(fig_message(), "options: size is 3, it must be sizeof(options)");

@@ -72,6 +72,7 @@ static void unsound_steps_are_refused(void **state) {
     (void)state;
     static const int32_t negative[] = {1, -1}, long_row[] = {1, 201}, ones[] = {1, 1, 1};
     static const int32_t below[] = {0, -1}, above[] = {0, 9}, twice[] = {4, 5, 4};
+    static const int32_t far[] = {INT32_MAX}, last[] = {FIG_POSITION_LIMIT};
     FIG_SAMPLE_REFUSES(STEP(.rows = -1, .kv_lengths = lengths), FIG_INVALID, "rows is -1");
     FIG_SAMPLE_REFUSES(STEP(.rows = 7, .kv_lengths = lengths), FIG_TOO_LARGE, "rows is 7, limit 6");
     FIG_SAMPLE_REFUSES(STEP(.rows = 1), FIG_INVALID, "kv_lengths is NULL for 1 rows");
@@ -80,6 +81,12 @@ static void unsound_steps_are_refused(void **state) {
                        "kv_lengths[1] is 201, limit 200");
     FIG_SAMPLE_REFUSES(STEP(.rows = 2, .kv_lengths = ones, .positions = below), FIG_INVALID,
                        "positions[1] is -1");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 1, .kv_lengths = ones, .positions = far), FIG_TOO_LARGE,
+                       "positions[0] is 2147483647 and grows by 0 within the horizon, limit "
+                       "1073741824");
+    FIG_SAMPLE_REFUSES(STEP(.rows = 1, .kv_lengths = ones, .positions = last, .horizon = 2),
+                       FIG_TOO_LARGE, "positions[0] is 1073741824 and grows by 1");
+    assert_int_equal(STEP(.rows = 1, .kv_lengths = ones, .positions = last), FIG_OK);
     FIG_SAMPLE_REFUSES(STEP(.rows = 2, .kv_lengths = ones, .sequences = below), FIG_INVALID,
                        "sequences[1] is -1, limits 0 to 8");
     FIG_SAMPLE_REFUSES(STEP(.rows = 2, .kv_lengths = ones, .sequences = above), FIG_INVALID,
@@ -191,7 +198,9 @@ static int fault_of(const fig_spec *spec, const fig_step *step, int32_t ahead, i
         const int busy = step->kv_lengths == NULL || step->kv_lengths[other] != 0;
         if (busy && step->sequences[other] == sequence) return 2;
     }
-    return step->positions != NULL && step->positions[row] < 0 ? 3 : 0;
+    if (step->positions == NULL) return 0;
+    const int64_t last = (int64_t)step->positions[row] + (step->kv_lengths != NULL ? ahead : 0);
+    return step->positions[row] < 0 || last > FIG_POSITION_LIMIT ? 3 : 0;
 }
 
 /* Most draws are sound, or unsound in one row. */
@@ -221,7 +230,7 @@ static void a_row_is_refused_just_where_something_is_wrong_with_it(void **state)
         for (int32_t r = 0; r < 6; r++) {
             const int idle = fig_random_range(&random, 0, 2) == 0;
             rows_lengths[r] = idle ? 0 : draw_number(&random, spec.row_tokens, 200 - ahead);
-            positions[r] = draw_number(&random, 0, INT32_MAX - 2);
+            positions[r] = draw_number(&random, 0, FIG_POSITION_LIMIT - ahead);
             sequences[r] = (r + draw) % spec.sequence_limit;
             if (fig_random_range(&random, 0, 9) == 0)
                 sequences[r] = draw_number(&random, 0, spec.sequence_limit - 1);

@@ -11,6 +11,7 @@
 
 #include "graphs/strings.h"
 #include "tests/support/fault.h"
+#include "tests/support/random.h"
 
 enum { NAME_COUNT = 10000 };
 
@@ -32,7 +33,7 @@ static void ten_thousand_names_are_each_kept_once(void **state) {
             assert_int_equal(slot->owner, round == 0 ? 0 : i + 1);
             slot->owner = (uint32_t)i + 1;
         }
-        assert_int_equal(strings.used, NAME_COUNT);
+        assert_int_equal(strings.count, NAME_COUNT);
     }
     for (int i = 0; i < NAME_COUNT; i++) {
         slot = fig_strings_find(&strings, name_of(i));
@@ -57,6 +58,73 @@ static void a_copy_of_text_finds_the_same_names(void **state) {
     assert_false(fig_strings_begins(text, sizeof text, 0));
     assert_false(fig_strings_begins(text, sizeof text, 2));
     assert_false(fig_strings_begins(text, sizeof text, sizeof text));
+    fig_strings_finish(&strings);
+}
+
+/* The longest way down that a forger can make: names that differ in their last bits alone, and
+ * names that are each other's beginnings. Slots and forks hold the shape that bounds it. */
+static void no_choice_of_names_makes_a_way_longer_than_a_name_has_bits(void **state) {
+    (void)state;
+    enum { NAMES = 12000 };
+    fig_strings strings = {0};
+    fig_string_slot *slot;
+    char name[FIG_NAME_LIMIT + 1];
+    assert_int_equal(fig_strings_init(&strings), FIG_OK);
+    for (int i = 1; i <= FIG_NAME_LIMIT; i++) {
+        memset(name, 'x', sizeof name);
+        name[i] = '\0';
+        assert_int_equal(fig_strings_add(&strings, name, &slot), FIG_OK);
+    }
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "%063d", i);
+        assert_int_equal(fig_strings_add(&strings, name, &slot), FIG_OK);
+    }
+    for (uint32_t i = 0; i < strings.count; i++) {
+        const char *own = strings.text + strings.slots[i].offset;
+        uint32_t side = strings.root, steps = 0, last = 0;
+        for (; side & 1; steps++) {
+            const fig_string_fork *fork = &strings.forks[side >> 1];
+            assert_true(steps == 0 || fork->bit > last);
+            last = fork->bit;
+            const size_t byte = last / 8;
+            const int bit = byte < strlen(own) ? own[byte] >> (7 - last % 8) & 1 : 0;
+            side = fork->sides[bit];
+        }
+        assert_int_equal(side >> 1, i);
+        assert_true(steps < 8 * (FIG_NAME_LIMIT + 1));
+        assert_ptr_equal(fig_strings_find(&strings, own), &strings.slots[i]);
+        assert_ptr_equal(fig_strings_at(&strings, strings.slots[i].offset), &strings.slots[i]);
+        assert_null(fig_strings_at(&strings, strings.slots[i].offset + 1));
+    }
+    fig_strings_finish(&strings);
+}
+
+/* Against a list that is searched from its beginning. */
+static void what_was_added_is_found_and_nothing_else(void **state) {
+    (void)state;
+    enum { ROUNDS = 3000, BYTES = 4 };
+    fig_random random = fig_random_seed(5);
+    static char kept[ROUNDS][BYTES + 1];
+    int count = 0;
+    fig_strings strings = {0};
+    fig_string_slot *slot;
+    assert_int_equal(fig_strings_init(&strings), FIG_OK);
+    for (int round = 0; round < ROUNDS; round++) {
+        char name[BYTES + 1] = "";
+        for (int32_t i = fig_random_range(&random, 1, BYTES) - 1; i >= 0; i--)
+            name[i] = "aAbz_-.0"[fig_random_range(&random, 0, 7)];
+        int at = 0;
+        while (at < count && strcmp(kept[at], name) != 0)
+            at++;
+        slot = fig_strings_find(&strings, name);
+        assert_int_equal(slot != NULL, at < count);
+        if (slot != NULL) assert_int_equal(slot - strings.slots, at);
+        if (round % 2 == 0) continue;
+        assert_int_equal(fig_strings_add(&strings, name, &slot), FIG_OK);
+        assert_int_equal(slot - strings.slots, at);
+        if (at == count) memcpy(kept[count++], name, sizeof name);
+    }
+    assert_true(count > 300);
     fig_strings_finish(&strings);
 }
 
@@ -156,6 +224,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_thousand_names_are_each_kept_once),
         cmocka_unit_test(a_copy_of_text_finds_the_same_names),
+        cmocka_unit_test(no_choice_of_names_makes_a_way_longer_than_a_name_has_bits),
+        cmocka_unit_test(what_was_added_is_found_and_nothing_else),
         cmocka_unit_test(unsound_text_is_refused),
         cmocka_unit_test(names_end_at_their_limit),
         cmocka_unit_test(text_ends_at_its_limit),

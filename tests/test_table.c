@@ -83,6 +83,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_SPLIT] = FIG_TYPE_SPLIT,
                                     [FIG_FIELD_HEADS] = FIG_TYPE_I32,
                                     [FIG_FIELD_HASTE] = FIG_TYPE_U32,
+                                    [FIG_FIELD_STAGES] = FIG_TYPE_I32,
                                     [FIG_FIELD_WORKSPACE] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING_STATE] = FIG_TYPE_ADDRESS,
@@ -219,7 +220,7 @@ static void dimensions_are_those_of_the_documented_shapes(void **state) {
  * or an engine's to fill. */
 static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
     static const char *const names[][4] = {
-        [FIG_FIELD_ZERO] = {"reserved", "tells"},
+        [FIG_FIELD_ZERO] = {"reserved", "tells", "pieces", "blocks"},
         [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype", "kv_dtype"},
         [FIG_FIELD_ROWS] = {"rows.row_limit"},
         [FIG_FIELD_MULTIPLE] = {"rows.multiple"},
@@ -316,14 +317,16 @@ static void only_what_is_optional_in_the_public_header_is_optional(void **state)
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
     (void)state;
     static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
-        [FIG_OP_FETCH] = 1,      [FIG_OP_GATED] = 21,        [FIG_OP_ROPE] = 21,
+        [FIG_OP_FETCH] = 1,      [FIG_OP_GATED] = 21 * 3,    [FIG_OP_ROPE] = 21 * 3,
         [FIG_OP_APPEND_KV] = 21, [FIG_OP_ATTENTION] = 13,    [FIG_OP_PLAN] = 1,
-        [FIG_OP_RMS_NORM] = 21,  [FIG_OP_MERGE_STATES] = 21, [FIG_OP_LOOK_AHEAD] = 1};
+        [FIG_OP_RMS_NORM] = 21,  [FIG_OP_MERGE_STATES] = 21, [FIG_OP_LOOK_AHEAD] = 1,
+        [FIG_OP_CEILING] = 17};
     fig_rows rows = {.row_limit = 21, .multiple = 3};
-    fig_gated_params gated = {.rows = rows};
-    fig_rope_params rope = {.rows = rows};
+    fig_gated_params gated = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
+    fig_rope_params rope = {
+        .rows = rows, .q_heads = 32, .k_heads = 1, .head_dim = 128, .dtype = FIG_BF16};
     fig_append_kv_params append = {.rows = rows};
-    fig_rms_norm_params rms_norm = {.rows = rows};
+    fig_rms_norm_params rms_norm = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
     fig_merge_states_params merge = {.rows = rows};
     fig_plan_params plan = {.kv_limit = 5};
     fig_attention_params attention = {
@@ -338,6 +341,7 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
     };
     fig_fetch_params fetch = {0};
     fig_look_ahead_params look_ahead = {0};
+    fig_ceiling_params ceiling = {.blocks = 17};
     const void *params[FIG_OP_KERNEL_COUNT] = {[FIG_OP_FETCH] = &fetch,
                                                [FIG_OP_GATED] = &gated,
                                                [FIG_OP_ROPE] = &rope,
@@ -346,7 +350,8 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
                                                [FIG_OP_PLAN] = &plan,
                                                [FIG_OP_RMS_NORM] = &rms_norm,
                                                [FIG_OP_MERGE_STATES] = &merge,
-                                               [FIG_OP_LOOK_AHEAD] = &look_ahead};
+                                               [FIG_OP_LOOK_AHEAD] = &look_ahead,
+                                               [FIG_OP_CEILING] = &ceiling};
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         for (int i = 0; i < fig_kernel_table[op].family_count; i++) {
             fig_launch_shape shape;
@@ -364,9 +369,9 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
 
 static void rows_stand_at_their_number_and_only_operations_have_names(void **state) {
     (void)state;
-    static const char *const names[] = {"fetch",     "gated",        "rope",
-                                        "append_kv", "attention",    "plan",
-                                        "rms_norm",  "merge_states", "look_ahead"};
+    static const char *const names[] = {"fetch",      "gated",  "rope",     "append_kv",
+                                        "attention",  "plan",   "rms_norm", "merge_states",
+                                        "look_ahead", "ceiling"};
     assert_int_equal(sizeof names / sizeof names[0], FIG_OP_KERNEL_COUNT);
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         assert_string_equal(fig_table_op_name(op), names[op]);

@@ -10,6 +10,17 @@
 #include "planner/spec.h"
 #include "planner/traits.h"
 
+enum { VARIANT_COUNT = 2 };
+
+/* [VARIANT_COUNT] */
+static const fig_variant *variants_of_h200(void) {
+    const fig_traits h200 = {.size = sizeof h200, .name = "h200"};
+    int32_t count;
+    const fig_variant *variants = fig_traits_variants(&h200, &count);
+    assert_int_equal(count, VARIANT_COUNT);
+    return variants;
+}
+
 static void each_name_gives_a_machine_that_passes(void **state) {
     (void)state;
     static const fig_traits expected[] = {{sizeof(fig_traits), "h200", 90, 132, 232448},
@@ -18,7 +29,7 @@ static void each_name_gives_a_machine_that_passes(void **state) {
                                           {sizeof(fig_traits), "host", 0, 8, 232448}};
     int32_t count = 0;
     for (; fig_traits_name(count) != NULL; count++) {
-        fig_traits traits;
+        fig_traits traits = {.size = sizeof traits};
         assert_in_range(count, 0, 3);
         assert_int_equal(fig_traits_named(&traits, fig_traits_name(count)), FIG_OK);
         assert_memory_equal(&traits, &expected[count], sizeof traits);
@@ -30,12 +41,20 @@ static void each_name_gives_a_machine_that_passes(void **state) {
 
 static void an_unknown_name_lists_what_there_is(void **state) {
     (void)state;
-    fig_traits traits;
-    const fig_traits none = {0};
+    fig_traits traits = {.size = sizeof traits};
+    const fig_traits none = {.size = sizeof none};
     memset(&traits, 0xa5, sizeof traits);
+    traits.size = sizeof traits;
     assert_int_equal(fig_traits_named(&traits, "h20"), FIG_INVALID);
     assert_string_equal(fig_message(), "traits h20 are unknown, there are h200, h100, a100, host");
     assert_memory_equal(&traits, &none, sizeof traits);
+    traits.size = offsetof(fig_traits, sm_count);
+    traits.sm_count = 7;
+    assert_int_equal(fig_traits_named(&traits, "h200"), FIG_OK);
+    assert_int_equal(traits.sm_count, 7); /* beyond what the caller has */
+    traits.size = 0x5a5a5a5a;
+    assert_int_equal(fig_traits_named(&traits, "h200"), FIG_INVALID);
+    traits.size = sizeof traits;
     assert_int_equal(fig_traits_named(&traits, NULL), FIG_INVALID);
     assert_string_equal(fig_message(), "traits NULL are unknown, there are h200, h100, a100, host");
 }
@@ -80,16 +99,55 @@ static void a_field_out_of_range_is_refused_by_name(void **state) {
 
 static void a_variant_fits_the_limits_of_the_split(void **state) {
     (void)state;
-    for (int i = 0; i < FIG_VARIANT_COUNT; i++) {
-        const fig_variant *variant = &fig_variant_table[i];
+    for (int i = 0; i < VARIANT_COUNT; i++) {
+        const fig_variant *variant = &variants_of_h200()[i];
         assert_in_range(variant->heads, 1, FIG_HEAD_LIMIT);
         assert_in_range(variant->tile_tokens, 16, FIG_TILE_TOKENS_LIMIT);
         assert_in_range(variant->workers_per_sm, 1, FIG_WORKER_LIMIT);
         assert_true(variant->bytes_per_us > 0);
     }
     assert_in_range(FIG_FIXED_TILE_TOKENS, 16, FIG_TILE_TOKENS_LIMIT);
-    assert_string_equal(fig_variant_table[0].name, "head");
-    assert_string_equal(fig_variant_table[1].name, "page");
+    assert_string_equal(variants_of_h200()[0].name, "head");
+    assert_string_equal(variants_of_h200()[1].name, "page");
+}
+
+static void a_variant_out_of_range_is_refused_by_name(void **state) {
+    (void)state;
+    fig_variant variant = variants_of_h200()[0];
+    assert_int_equal(fig_traits_check_variant(&variant), FIG_OK);
+    int32_t *const fields[] = {&variant.heads,    &variant.tile_tokens, &variant.workers_per_sm,
+                               &variant.stages,   &variant.start_ns,    &variant.bytes_per_us,
+                               &variant.piece_ns, &variant.segment_ns};
+    static const char *const names[] = {"heads",    "tile_tokens",  "workers_per_sm", "stages",
+                                        "start_ns", "bytes_per_us", "piece_ns",       "segment_ns"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const int32_t kept = *fields[i], bad[] = {-1, INT32_MAX};
+        for (int j = 0; j < 2; j++) {
+            *fields[i] = bad[j];
+            assert_int_equal(fig_traits_check_variant(&variant), FIG_INVALID);
+            assert_non_null(strstr(fig_message(), names[i]));
+        }
+        *fields[i] = kept;
+    }
+    static const char bad_names[][12] = {"", "a b", "longer-than-", "a\0b"};
+    for (size_t i = 0; i < sizeof bad_names / sizeof bad_names[0]; i++) {
+        memcpy(variant.name, bad_names[i], sizeof variant.name);
+        assert_int_equal(fig_traits_check_variant(&variant), FIG_INVALID);
+    }
+}
+
+static void every_machine_has_candidates_also_one_of_another_name(void **state) {
+    (void)state;
+    static const char *const names[] = {"h200", "h100", "a100", "host", "mine"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        fig_traits traits = {.size = sizeof traits, .compute_capability = 80};
+        int32_t count;
+        memcpy(traits.name, names[i], strlen(names[i]) + 1);
+        const fig_variant *variants = fig_traits_variants(&traits, &count);
+        assert_in_range(count, 1, FIG_VARIANT_LIMIT);
+        for (int32_t v = 0; v < count; v++)
+            assert_int_equal(fig_traits_check_variant(&variants[v]), FIG_OK);
+    }
 }
 
 int main(void) {
@@ -98,6 +156,8 @@ int main(void) {
         cmocka_unit_test(an_unknown_name_lists_what_there_is),
         cmocka_unit_test(a_field_out_of_range_is_refused_by_name),
         cmocka_unit_test(a_variant_fits_the_limits_of_the_split),
+        cmocka_unit_test(a_variant_out_of_range_is_refused_by_name),
+        cmocka_unit_test(every_machine_has_candidates_also_one_of_another_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

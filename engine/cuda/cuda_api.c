@@ -62,9 +62,12 @@ fig_status fig_cuda_api_load(fig_cuda_api *api, const char *library) {
     fig_cu_result (*driver_version)(int *) = NULL;
     fig_cuda_api_lookup lookup = NULL;
     int version = 0;
-    api->version = 0;
+    api->version = api->is_missing = 0;
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL) return fig_fail(FIG_NO_DEVICE, "cuda device: no driver: %s", dlerror());
+    if (handle == NULL) {
+        api->is_missing = 1;
+        return fig_fail(FIG_NO_DEVICE, "cuda device: no driver: %s", dlerror());
+    }
     void *version_entry = dlsym(handle, "cuDriverGetVersion");
     void *lookup_entry = dlsym(handle, "cuGetProcAddress_v2");
     memcpy(&driver_version, &version_entry, sizeof version_entry);

@@ -67,7 +67,10 @@ enum {
     FIG_CU_KERNEL_STATIC_SHARED_BYTES = 1,
     FIG_CU_KERNEL_DYNAMIC_SHARED_BYTES = 8, /* most that a launch may ask for */
     FIG_CU_STREAM_NON_BLOCKING = 1,
+    FIG_CU_STREAM_OF_CONTEXT = 1, /* a handle, as is NULL: its legacy default stream */
+    FIG_CU_STREAM_OF_THREAD = 2,  /* a handle: the default stream of the calling thread */
     FIG_CU_EVENT_TIMED = 0,
+    FIG_CU_EVENT_UNTIMED = 2,
     FIG_CU_HOST_PORTABLE = 1, /* of memory that is allocated, and of memory that is registered */
     FIG_CU_HOST_MAPPED = 2,
     FIG_CU_CAPTURE_RELAXED = 2,
@@ -149,6 +152,7 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(StreamGetCtx, 9020, (fig_cu_stream, fig_cu_context *))                                       \
     X(StreamQuery, 2000, (fig_cu_stream))                                                          \
     X(StreamSynchronize, 2000, (fig_cu_stream))                                                    \
+    X(StreamWaitEvent, 3020, (fig_cu_stream, fig_cu_event, unsigned int))                          \
     X(EventCreate, 2000, (fig_cu_event *, unsigned int))                                           \
     X(EventDestroy, 4000, (fig_cu_event))                                                          \
     X(EventRecord, 2000, (fig_cu_event, fig_cu_stream))                                            \
@@ -197,7 +201,8 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(GraphLaunch, 10000, (fig_cu_exec, fig_cu_stream))
 
 typedef struct fig_cuda_api {
-    int version; /* the driver's, 12080 for CUDA 12.8; 0: closed */
+    int version;    /* the driver's, 12080 for CUDA 12.8; 0: closed */
+    int is_missing; /* 1: closed because this machine has no such library */
     /* fig_images_of; beside the driver because a test that plays the one plays the other. */
     fig_image (*image)(fig_op op, uint32_t family, fig_image_path path);
 #define FIG_CUDA_API_MEMBER(name, since, parameters) fig_cu_result(*name) parameters;

@@ -17,14 +17,12 @@ typedef struct fig_cuda_gpu {
     fig_cu_context context; /* NULL: not retained */
     fig_cu_stream aside;    /* for work at set-up: apart from the caller's and from the NULL stream,
                                whose every use waits for other streams and breaks captures */
+    fig_cu_stream uploads; /* what execs need of the device goes there; nothing is captured on it */
     fig_image_path path;
     int ordinal;
     int32_t node; /* of the host's NUMA nodes the one beside it; -1: unknown */
     fig_traits traits;
-    int entered;       /* the context is current, on top of the caller's */
-    int relaxed;       /* the thread may do what is unsafe in a capture, whatever `mode` */
-    unsigned int mode; /* the caller's, of the thread */
-    char lost[256];    /* "": it is not */
+    char lost[256]; /* "": it is not */
 } fig_cuda_gpu;
 
 /* The error of one driver call, as a status and its sentence. */
@@ -37,6 +35,9 @@ typedef struct fig_cuda_gpu {
 
 /* How many the driver sees; FIG_NO_DEVICE, and 0, where there is no driver or no GPU. */
 fig_status fig_cuda_gpu_count(int *count);
+/* 1: this machine has no driver, or a sound driver that sees no GPU. 0 where anything else is
+ * wrong, a driver that is too old or refuses to start included. */
+int fig_cuda_gpu_is_absent(void);
 /* Looks for the GPU and asks nothing of it; FIG_NO_DEVICE says in one sentence what is missing.
  * Nothing is held. look finds also one that has no kernels here; `path` is what it would run. */
 fig_status fig_cuda_gpu_look(fig_cuda_gpu *gpu, int ordinal, int plain);

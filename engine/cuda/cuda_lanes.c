@@ -37,7 +37,7 @@ static int is_implied(const fig_cuda_lane_place *places, const uint32_t *before,
     return 0;
 }
 
-/* Who stands aside has no depth, and has been seen by nobody. */
+/* A leaf has no depth, and has been seen by nobody. */
 static void come_after(fig_cuda_lane_place *place, const fig_cuda_lane_place *other) {
     assert(other->depth > 0);
     if (other->depth > place->depth) place->depth = other->depth;

@@ -16,7 +16,7 @@ enum { FIG_CUDA_LANE_COUNT = 3 };
 
 /* Where a node stands. */
 typedef struct fig_cuda_lane_place {
-    uint32_t lane, depth;               /* depth from 1; 0: it stands aside, in no lane */
+    uint32_t lane, depth;               /* depth from 1; 0: a leaf, in no lane */
     uint32_t seen[FIG_CUDA_LANE_COUNT]; /* of each lane that it comes after, itself included */
 } fig_cuda_lane_place;
 
@@ -26,7 +26,7 @@ typedef struct fig_cuda_lanes {
     uint32_t tails[FIG_CUDA_LANE_COUNT]; /* numbers of nodes; of lanes that have any */
 } fig_cuda_lanes;
 
-/* Finds the place of the next node. after: each once, none of them aside; places: [node] of those
+/* Finds the place of the next node. after: each once, none of them a leaf; places: [node] of those
  * added; before: [after.count + 1], filled with what it comes after in the graph. Returns how many
  * those are. */
 uint32_t fig_cuda_lanes_find(const fig_cuda_lanes *lanes, const fig_cuda_lane_place *places,

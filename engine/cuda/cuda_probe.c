@@ -29,7 +29,7 @@ static fig_status add_kernels(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda_k
                                    .block = {32, 1, 1},
                                    .params = &params,
                                    .params_bytes = sizeof params,
-                                   .aside = 1};
+                                   .is_leaf = 1};
     for (int i = 0; i < KERNELS; i++)
         FIG_TRY(fig_cuda_work_kernel(work, gpu, kernels, &launch, (fig_dev_after){NULL, 0}));
     return FIG_OK;

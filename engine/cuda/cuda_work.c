@@ -66,23 +66,23 @@ static fig_status reserve(fig_cuda_work *work) {
     return FIG_OK;
 }
 
-/* What the next node comes after in the graph, in `before_nodes`; one that stands aside takes no
+/* What the next node comes after in the graph, in `before_nodes`; a leaf takes no
  * lane, so that nobody comes to wait for it. */
-static fig_dev_after place_next(const fig_cuda_work *work, fig_dev_after after, int aside,
+static fig_dev_after place_next(const fig_cuda_work *work, fig_dev_after after, int is_leaf,
                                 fig_cuda_lane_place *place) {
     *place = (fig_cuda_lane_place){0};
     assert(after.count <= work->node_count);
     for (uint32_t i = 0; i < after.count; i++)
         assert(after.nodes[i] < work->node_count);
-    if (aside) return after;
+    if (is_leaf) return after;
     const uint32_t count =
         fig_cuda_lanes_find(&work->lanes, work->places, after, place, work->before_nodes);
     return (fig_dev_after){work->before_nodes, count};
 }
 
-static void keep_next(fig_cuda_work *work, const fig_cuda_node *node, int aside,
+static void keep_next(fig_cuda_work *work, const fig_cuda_node *node, int is_leaf,
                       const fig_cuda_lane_place *place) {
-    if (!aside) fig_cuda_lanes_take(&work->lanes, place, work->node_count);
+    if (!is_leaf) fig_cuda_lanes_take(&work->lanes, place, work->node_count);
     work->places[work->node_count] = *place;
     work->nodes[work->node_count++] = *node;
 }
@@ -146,13 +146,13 @@ fig_status fig_cuda_work_kernel(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda
     FIG_TRY(fig_cuda_kernels_take(kernels, gpu, &wish, &node.kernel));
     FIG_TRY(make_driver_params(gpu, &node, launch->params, &copy, &params));
     CU_TRY(gpu, GraphAddKernelNode, &node.node, work->graph, NULL, 0, &params);
-    after = place_next(work, after, launch->aside, &place);
+    after = place_next(work, after, launch->is_leaf, &place);
     fig_status status = add_edges(work, gpu, node.node, after, &programmatic_count);
     if (status != FIG_OK) {
         gpu->cu->GraphDestroyNode(node.node);
         return status;
     }
-    keep_next(work, &node, launch->aside, &place);
+    keep_next(work, &node, launch->is_leaf, &place);
     work->programmatic_count += programmatic_count;
     return FIG_OK;
 }
@@ -274,6 +274,13 @@ fig_status fig_cuda_work_check(const fig_cuda_work *work, fig_cuda_gpu *gpu) {
     return status;
 }
 
+/* What the first launch would wait for else. */
+static fig_status upload(fig_cuda_gpu *gpu, fig_cu_exec exec) {
+    CU_TRY(gpu, GraphUpload, exec, gpu->uploads);
+    CU_TRY(gpu, StreamSynchronize, gpu->uploads);
+    return FIG_OK;
+}
+
 fig_status fig_cuda_work_instantiate(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu_exec *exec) {
     fig_cu_instantiate_params params = {.flags = 0};
     fig_cu_exec made;
@@ -282,6 +289,11 @@ fig_status fig_cuda_work_instantiate(fig_cuda_work *work, fig_cuda_gpu *gpu, fig
     fig_cu_result result = gpu->cu->GraphInstantiateWithParams(&made, work->graph, &params);
     if (result != FIG_CU_SUCCESS)
         return fig_cuda_gpu_refuse(gpu, result, "cuGraphInstantiateWithParams");
+    fig_status status = upload(gpu, made);
+    if (status != FIG_OK) {
+        gpu->cu->GraphExecDestroy(made);
+        return status;
+    }
     work->users++;
     *exec = made;
     return FIG_OK;

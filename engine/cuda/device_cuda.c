@@ -2,44 +2,40 @@
  * graphs are CUgraphs.
  *
  * The seam alone: which GPU and what its errors mean is cuda_gpu.c's, what a graph holds is
- * cuda_work.c's, what a caller captures cuda_splice.c's. Invariant: a launch makes one call to the
+ * cuda_work.c's, what a caller captures cuda_splice.c's, what waits and in which order streams run
+ * cuda_stream.c's. Invariant: a launch makes one call to the
  * driver and nothing else; every other function that calls it breaks no capture of the caller's,
  * and gives back the context and the mode that the thread had. */
 #include "engine/device.h"
 
 #include <inttypes.h>
-#include <sched.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "engine/clock.h"
 #include "engine/cuda/cuda_splice.h"
+#include "engine/cuda/cuda_stream.h"
 #include "engine/cuda/cuda_work.h"
+#include "engine/lender.h"
 #include "engine/machine/placement.h"
+#include "engine/stats.h"
+#include "include/figraph_unstable.h"
 #include "planner/status.h"
-
-enum {
-    YIELD_COUNT = 64, /* looks at a stream between which the thread only gives way */
-    NAP_US = 20,      /* then it sleeps, each time twice as long: a step takes 10 us to 10 ms */
-    NAP_LIMIT_US = 200
-};
 
 struct fig_dev {
     fig_cuda_gpu gpu;
     fig_cuda_kernels kernels;
     fig_placement placement;
-    fig_cu_stream callers; /* NULL: streams are ours */
-    int64_t calls;         /* made so far, of those that can fail */
+    fig_lender lender;
+    int has_callers;     /* 1: the stream is the caller's */
+    void *callers;       /* its handle */
+    pthread_mutex_t one; /* held by who adds a node: it may load an image, or capture a call */
+    int64_t calls;       /* made so far, of those that can fail */
     int64_t fail_at_call;
 };
 
-struct fig_dev_stream {
-    fig_cu_stream stream;
-    int ours;
-    int64_t pending;       /* launches since it was last seen idle */
-    fig_cu_event marks[2]; /* NULL: was never set */
-};
+/* Whose callback this thread is in; NULL: in none. */
+static _Thread_local const fig_dev *calling;
 
 struct fig_dev_graph {
     fig_cuda_work *work;
@@ -54,7 +50,7 @@ struct fig_dev_exec {
 
 /* Stands at the head of every function that can fail, as on the host device. */
 static fig_status count_call(fig_dev *dev, fig_status status, const char *name) {
-    if (++dev->calls != dev->fail_at_call) return FIG_OK;
+    if (fig_stats_count(&dev->calls) != dev->fail_at_call) return FIG_OK;
     return fig_fail(status, "cuda device: call %" PRId64 " (%s) failed as asked", dev->calls, name);
 }
 
@@ -75,6 +71,7 @@ static void cuda_close(fig_dev *dev) {
     }
     fig_cuda_gpu_close(&dev->gpu);
     fig_placement_close(&dev->placement);
+    pthread_mutex_destroy(&dev->one);
     free(dev);
 }
 
@@ -102,14 +99,19 @@ static fig_status open_gpu(fig_dev *dev, int32_t numa_node) {
  * will do counts the host's calls alone. */
 static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     fig_cuda_gpu gpu;
+    fig_test_options test;
     *out = NULL;
-    FIG_TRY(fig_cuda_gpu_find(&gpu, options->ordinal, options->plain));
+    FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
+    FIG_TRY(fig_cuda_gpu_find(&gpu, options->ordinal, test.plain_kernels));
     fig_dev *dev = calloc(1, sizeof *dev);
     if (dev == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *dev);
     dev->gpu = gpu;
-    dev->callers = options->stream;
-    dev->fail_at_call = options->fail_at_call;
+    dev->one = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    dev->has_callers = options->stream != NULL;
+    if (dev->has_callers) dev->callers = *options->stream;
+    dev->fail_at_call = test.fail_at_call;
     fig_status status = count_call(dev, FIG_DRIVER, "open");
+    if (status == FIG_OK) status = fig_lender_init(&dev->lender, options);
     if (status == FIG_OK) status = open_gpu(dev, options->numa_node);
     if (status == FIG_OK) {
         *out = dev;
@@ -195,25 +197,44 @@ static fig_status allocate_pinned(fig_dev *dev, fig_block *block, size_t bytes) 
     return FIG_OK;
 }
 
+static fig_status clear(fig_cuda_gpu *gpu, fig_cu_address address, size_t bytes) {
+    CU_TRY(gpu, MemsetD8Async, address, 0, bytes, gpu->aside);
+    CU_TRY(gpu, StreamSynchronize, gpu->aside);
+    return FIG_OK;
+}
+
 static fig_status allocate_device(fig_dev *dev, fig_block *block, size_t bytes) {
     fig_cuda_gpu *gpu = &dev->gpu;
     fig_cu_address address = 0;
     fig_cu_result result = gpu->cu->MemAlloc(&address, bytes);
     if (result != FIG_CU_SUCCESS) return fail_memory(dev, result, bytes);
-    result = gpu->cu->MemsetD8Async(address, 0, bytes, gpu->aside);
-    if (result == FIG_CU_SUCCESS) result = gpu->cu->StreamSynchronize(gpu->aside);
-    if (result != FIG_CU_SUCCESS) {
-        gpu->cu->MemFree(address);
-        return fig_cuda_gpu_refuse(gpu, result, "cuMemsetD8Async");
+    const fig_status status = clear(gpu, address, bytes);
+    if (status != FIG_OK) gpu->cu->MemFree(address);
+    if (status == FIG_OK) block->device = pointer_of(address);
+    return status;
+}
+
+static fig_status borrow(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
+    const fig_dev *before = calling;
+    calling = dev;
+    fig_status status = fig_lender_take(&dev->lender, block, kind, bytes);
+    calling = before;
+    FIG_TRY(status);
+    if (kind == FIG_MEMORY_PINNED) {
+        memset(block->host, 0, bytes);
+    } else {
+        status = clear(&dev->gpu, address_of(block->device), bytes);
     }
-    block->device = pointer_of(address);
-    return FIG_OK;
+    if (status != FIG_OK) fig_lender_give_back(&dev->lender, block);
+    return status;
 }
 
 static fig_status cuda_allocate(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
     const size_t least = bytes > 0 ? bytes : 1; /* the driver allocates no nothing */
     *block = (fig_block){0};
     FIG_TRY(enter(dev, FIG_NOMEM, "allocate"));
+    if (dev->lender.allocate != NULL)
+        return fig_cuda_gpu_leave(&dev->gpu, borrow(dev, block, kind, least));
     fig_status status = kind == FIG_MEMORY_PINNED ? allocate_pinned(dev, block, least)
                                                   : allocate_device(dev, block, least);
     if (status == FIG_OK) {
@@ -226,7 +247,9 @@ static fig_status cuda_allocate(fig_dev *dev, fig_block *block, fig_memory kind,
 static void cuda_release(fig_dev *dev, fig_block *block) {
     if (block->device != NULL) {
         fig_cuda_gpu_enter_to_free(&dev->gpu);
-        if (block->kind == FIG_MEMORY_PINNED) {
+        if (dev->lender.allocate != NULL) {
+            fig_lender_give_back(&dev->lender, block);
+        } else if (block->kind == FIG_MEMORY_PINNED) {
             unpin(dev, block->host, block->bytes);
         } else {
             dev->gpu.cu->MemFree(address_of(block->device));
@@ -238,25 +261,14 @@ static void cuda_release(fig_dev *dev, fig_block *block) {
 
 /* ---- Stream -------------------------------------------------------------------------------- */
 
-static fig_status make_stream(fig_dev *dev, fig_dev_stream *stream) {
-    fig_cuda_splice seen;
-    if (dev->callers == NULL) {
-        CU_TRY(&dev->gpu, StreamCreate, &stream->stream, FIG_CU_STREAM_NON_BLOCKING);
-        stream->ours = 1;
-        return FIG_OK;
-    }
-    FIG_TRY(fig_cuda_splice_look(&dev->gpu, dev->callers, &seen));
-    stream->stream = dev->callers;
-    return FIG_OK;
-}
-
 static fig_status cuda_stream_open(fig_dev *dev, fig_dev_stream **out) {
     *out = NULL;
     FIG_TRY(enter(dev, FIG_DRIVER, "stream_open"));
     fig_dev_stream *stream = calloc(1, sizeof *stream);
-    fig_status status = stream != NULL
-                            ? make_stream(dev, stream)
-                            : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *stream);
+    fig_status status =
+        stream != NULL
+            ? fig_cuda_stream_open(stream, &dev->gpu, dev->has_callers ? &dev->callers : NULL)
+            : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *stream);
     if (status == FIG_OK) {
         *out = stream;
     } else {
@@ -265,83 +277,19 @@ static fig_status cuda_stream_open(fig_dev *dev, fig_dev_stream **out) {
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
-/* A stream of the caller's may be capturing. A wait would break that, and a copy would become part
- * of it, to be done at each replay from memory that is gone by then. */
-static fig_status check_not_capturing(fig_dev *dev, const fig_dev_stream *stream) {
-    fig_cuda_splice seen;
-    if (stream->ours) return FIG_OK;
-    FIG_TRY(fig_cuda_splice_look(&dev->gpu, stream->stream, &seen));
-    if (seen.capture == 0) return FIG_OK;
-    return fig_fail(FIG_ORDER,
-                    "cuda device: the engine's stream is capturing: what waits or copies "
-                    "comes before that or after");
-}
-
-/* A stream of a lost context has ended what it ever will, and one that captures cannot be waited
- * for. */
 static void cuda_stream_close(fig_dev *dev, fig_dev_stream *stream) {
     if (stream == NULL) return;
     fig_cuda_gpu_enter_to_free(&dev->gpu);
-    if (dev->gpu.lost[0] == '\0' && check_not_capturing(dev, stream) == FIG_OK) {
-        fig_cu_result result = dev->gpu.cu->StreamSynchronize(stream->stream);
-        if (result != FIG_CU_SUCCESS) fig_cuda_gpu_refuse(&dev->gpu, result, "cuStreamSynchronize");
-    }
-    for (int i = 0; i < 2; i++)
-        if (stream->marks[i] != NULL) dev->gpu.cu->EventDestroy(stream->marks[i]);
-    if (stream->ours) dev->gpu.cu->StreamDestroy(stream->stream);
+    fig_cuda_stream_close(stream, &dev->gpu);
     fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
     free(stream);
 }
 
-static fig_status end_stream(fig_dev *dev, fig_dev_stream *stream) {
-    FIG_TRY(check_not_capturing(dev, stream));
-    CU_TRY(&dev->gpu, StreamSynchronize, stream->stream);
-    stream->pending = 0;
-    return FIG_OK;
-}
-
-/* At least one look, however short the bound. */
-static fig_status poll_stream(fig_dev *dev, fig_dev_stream *stream, int64_t timeout_us) {
-    const int64_t begin_ns = fig_clock_ns();
-    int64_t nap_us = NAP_US, spent_us = 0;
-    FIG_TRY(check_not_capturing(dev, stream));
-    for (int looks = 1;; looks++) {
-        fig_cu_result result = dev->gpu.cu->StreamQuery(stream->stream);
-        if (result == FIG_CU_SUCCESS) break;
-        if (result != FIG_CU_NOT_READY)
-            return fig_cuda_gpu_refuse(&dev->gpu, result, "cuStreamQuery");
-        spent_us = (fig_clock_ns() - begin_ns) / 1000;
-        if (spent_us >= timeout_us)
-            return fig_fail(FIG_TIMEOUT,
-                            "still running after %" PRId64 " us: at most %" PRId64 " steps to end",
-                            timeout_us, stream->pending);
-        if (looks <= YIELD_COUNT) {
-            sched_yield();
-            continue;
-        }
-        const int64_t left_us = timeout_us - spent_us;
-        struct timespec nap = {0, (long)(nap_us < left_us ? nap_us : left_us) * 1000};
-        nanosleep(&nap, NULL);
-        nap_us = nap_us * 2 < NAP_LIMIT_US ? nap_us * 2 : NAP_LIMIT_US;
-    }
-    stream->pending = 0;
-    return FIG_OK;
-}
-
 static fig_status cuda_stream_wait(fig_dev *dev, fig_dev_stream *stream, int64_t timeout_us) {
     FIG_TRY(enter(dev, FIG_DRIVER, "stream_wait"));
-    fig_status status =
-        timeout_us < 0 ? end_stream(dev, stream) : poll_stream(dev, stream, timeout_us);
+    fig_status status = timeout_us < 0 ? fig_cuda_stream_end(stream, &dev->gpu)
+                                       : fig_cuda_stream_poll(stream, &dev->gpu, timeout_us);
     return fig_cuda_gpu_leave(&dev->gpu, status);
-}
-
-static fig_status look_at_stream(fig_dev *dev, fig_dev_stream *stream, fig_status *fault) {
-    fig_cu_result result = dev->gpu.cu->StreamQuery(stream->stream);
-    if (result == FIG_CU_SUCCESS) stream->pending = 0;
-    if (result == FIG_CU_SUCCESS || result == FIG_CU_NOT_READY) return FIG_OK;
-    fig_status status = fig_cuda_gpu_refuse(&dev->gpu, result, "cuStreamQuery");
-    if (status == FIG_LOST) *fault = FIG_LOST;
-    return status;
 }
 
 /* `pending` counts from the last time that the stream was seen idle: which of its launches have
@@ -352,22 +300,17 @@ static fig_status cuda_stream_query(fig_dev *dev, fig_dev_stream *stream, int64_
     *fault = dev->gpu.lost[0] == '\0' ? FIG_OK : FIG_LOST;
     FIG_TRY(count_call(dev, FIG_DRIVER, "stream_query"));
     FIG_TRY(fig_cuda_gpu_check(&dev->gpu));
-    FIG_TRY(fig_cuda_gpu_relax(&dev->gpu));
-    fig_status status = look_at_stream(dev, stream, fault);
+    FIG_TRY(stream->stream == NULL ? fig_cuda_gpu_enter(&dev->gpu) : fig_cuda_gpu_relax(&dev->gpu));
+    fig_status status = fig_cuda_stream_look(stream, &dev->gpu, fault);
     *pending = stream->pending;
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
-static fig_cu_stream stream_of(const fig_dev_stream *own, void *stream) {
-    return stream != NULL ? (fig_cu_stream)stream : own->stream;
-}
-
-static fig_status cuda_stream_capture(fig_dev *dev, fig_dev_stream *own, void *stream,
-                                      uint64_t *capture) {
+static fig_status cuda_stream_capture(fig_dev *dev, void *stream, uint64_t *capture) {
     fig_cuda_splice seen;
     *capture = 0;
     FIG_TRY(enter(dev, FIG_DRIVER, "stream_capture"));
-    fig_status status = fig_cuda_splice_look(&dev->gpu, stream_of(own, stream), &seen);
+    fig_status status = fig_cuda_splice_look(&dev->gpu, fig_cuda_stream_of(stream), &seen);
     *capture = seen.capture;
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
@@ -378,51 +321,60 @@ static fig_status cuda_stream_take_fault(fig_dev *dev, fig_dev_stream *stream) {
     return fig_cuda_gpu_check(&dev->gpu);
 }
 
-/* An event is made for a mark's first use: most streams have none. */
-static fig_status set_mark(fig_dev *dev, fig_dev_stream *stream, fig_cu_event *mark) {
-    fig_cu_event made;
-    FIG_TRY(check_not_capturing(dev, stream));
-    if (*mark == NULL) {
-        CU_TRY(&dev->gpu, EventCreate, &made, FIG_CU_EVENT_TIMED);
-        *mark = made;
-    }
-    CU_TRY(&dev->gpu, EventRecord, *mark, stream->stream);
-    return FIG_OK;
-}
-
 static fig_status cuda_stream_mark(fig_dev *dev, fig_dev_stream *stream, int32_t which) {
     FIG_TRY(enter(dev, FIG_DRIVER, "stream_mark"));
-    return fig_cuda_gpu_leave(&dev->gpu, set_mark(dev, stream, &stream->marks[which]));
-}
-
-static fig_status time_marks(fig_dev *dev, fig_dev_stream *stream, double *ns) {
-    float ms;
-    assert(stream->marks[0] != NULL && stream->marks[1] != NULL);
-    CU_TRY(&dev->gpu, EventSynchronize, stream->marks[1]);
-    CU_TRY(&dev->gpu, EventElapsedTime, &ms, stream->marks[0], stream->marks[1]);
-    *ns = (double)ms * 1e6;
-    return FIG_OK;
+    return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_stream_mark(stream, &dev->gpu, which));
 }
 
 static fig_status cuda_stream_between(fig_dev *dev, fig_dev_stream *stream, double *ns) {
     *ns = 0;
     FIG_TRY(enter(dev, FIG_DRIVER, "stream_between"));
-    return fig_cuda_gpu_leave(&dev->gpu, time_marks(dev, stream, ns));
+    return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_stream_between(stream, &dev->gpu, ns));
 }
+
+static fig_status cuda_stream_fence(fig_dev *dev, fig_dev_stream *stream, uint32_t which) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_fence"));
+    return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_stream_fence(stream, &dev->gpu, which));
+}
+
+static fig_status cuda_stream_pass(fig_dev *dev, fig_dev_stream *stream, uint32_t which) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_pass"));
+    return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_stream_pass(stream, &dev->gpu, which));
+}
+
+/* ---- The caller's streams ------------------------------------------------------------------ */
+
+static void *cuda_stream_handle(const fig_dev_stream *own) {
+    return own->stream;
+}
+
+static fig_status cuda_stream_follow(fig_dev *dev, fig_dev_stream *own, void *stream) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_follow"));
+    return fig_cuda_gpu_leave(&dev->gpu,
+                              fig_cuda_stream_follow(own, &dev->gpu, fig_cuda_stream_of(stream)));
+}
+
+static fig_status cuda_stream_lead(fig_dev *dev, fig_dev_stream *own, void *stream) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "stream_lead"));
+    return fig_cuda_gpu_leave(&dev->gpu,
+                              fig_cuda_stream_lead(own, &dev->gpu, fig_cuda_stream_of(stream)));
+}
+
+/* ---- Copies -------------------------------------------------------------------------------- */
 
 /* Where each end lies the driver sees by its address: what a caller has bound may be memory of the
  * GPU, or pinned and mapped, or managed. */
 static fig_status copy(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
                        size_t bytes) {
-    FIG_TRY(check_not_capturing(dev, stream));
+    FIG_TRY(fig_cuda_stream_check(stream, &dev->gpu));
     if (bytes > 0)
         CU_TRY(&dev->gpu, MemcpyAsync, address_of(to), address_of(from), bytes, stream->stream);
-    return end_stream(dev, stream);
+    return fig_cuda_stream_end(stream, &dev->gpu);
 }
 
 static fig_status push(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
                        size_t bytes) {
-    FIG_TRY(check_not_capturing(dev, stream));
+    FIG_TRY(fig_cuda_stream_check(stream, &dev->gpu));
     CU_TRY(&dev->gpu, MemcpyAsync, address_of(to), address_of(from), bytes, stream->stream);
     return FIG_OK;
 }
@@ -459,6 +411,11 @@ static void cuda_graph_destroy(fig_dev *dev, fig_dev_graph *graph) {
     free(graph);
 }
 
+static int cuda_is_calling(const fig_dev *dev, const fig_dev_stream *own) {
+    (void)own;
+    return calling == dev;
+}
+
 static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
     *out = NULL;
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_create"));
@@ -479,14 +436,22 @@ static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
     assert(launch->op < FIG_OP_KERNEL_COUNT);
     assert(launch->params_bytes == fig_kernel_table[launch->op].params_bytes);
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_kernel"));
-    return fig_cuda_gpu_leave(
-        &dev->gpu, fig_cuda_work_kernel(graph->work, &dev->gpu, &dev->kernels, launch, after));
+    pthread_mutex_lock(&dev->one);
+    fig_status status = fig_cuda_work_kernel(graph->work, &dev->gpu, &dev->kernels, launch, after);
+    pthread_mutex_unlock(&dev->one);
+    return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
 static fig_status cuda_graph_call(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
                                   fig_dev_after after) {
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_call"));
-    return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_work_call(graph->work, &dev->gpu, call, after));
+    pthread_mutex_lock(&dev->one);
+    const fig_dev *before = calling;
+    calling = dev;
+    const fig_status status = fig_cuda_work_call(graph->work, &dev->gpu, call, after);
+    calling = before;
+    pthread_mutex_unlock(&dev->one);
+    return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
 /* An exec costs device memory, and a graph that is only ever captured needs none. */
@@ -498,15 +463,13 @@ static fig_status append(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own
     FIG_TRY(fig_cuda_splice_look(gpu, on, &splice));
     if (splice.capture != 0) return fig_cuda_splice_add(gpu, on, &splice, graph->work->graph, refs);
     if (graph->exec == NULL) FIG_TRY(fig_cuda_work_instantiate(graph->work, gpu, &graph->exec));
-    CU_TRY(gpu, GraphLaunch, graph->exec, on);
-    own->pending += on == own->stream;
-    return FIG_OK;
+    return fig_cuda_stream_launch(own, gpu, on, graph->exec);
 }
 
 static fig_status cuda_graph_append(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own,
                                     void *stream, fig_graph_refs *refs) {
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_append"));
-    return fig_cuda_gpu_leave(&dev->gpu, append(dev, graph, own, stream_of(own, stream), refs));
+    return fig_cuda_gpu_leave(&dev->gpu, append(dev, graph, own, fig_cuda_stream_of(stream), refs));
 }
 
 /* ---- Execs --------------------------------------------------------------------------------- */
@@ -544,20 +507,28 @@ static fig_status cuda_exec_patch(fig_dev *dev, fig_dev_exec *exec, uint32_t nod
                                                              node, params, params_bytes));
 }
 
-/* A stream knows its context, and an exec those of its nodes: none is made current. */
-static fig_status cuda_exec_launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *stream) {
-    assert(exec->stream == NULL || exec->stream == stream);
-    FIG_TRY(count_call(dev, FIG_DRIVER, "exec_launch"));
-    FIG_TRY(fig_cuda_gpu_check(&dev->gpu));
+static fig_status launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *stream) {
     CU_TRY(&dev->gpu, GraphLaunch, exec->exec, stream->stream);
     exec->stream = stream;
     stream->pending++;
     return FIG_OK;
 }
 
+/* A stream knows its context, and an exec those of its nodes, so none is made current; but the
+ * default stream is that of the context which is current. */
+static fig_status cuda_exec_launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *stream) {
+    assert(exec->stream == NULL || exec->stream == stream);
+    FIG_TRY(count_call(dev, FIG_DRIVER, "exec_launch"));
+    FIG_TRY(fig_cuda_gpu_check(&dev->gpu));
+    if (stream->stream != NULL) return launch(dev, exec, stream);
+    FIG_TRY(fig_cuda_gpu_enter(&dev->gpu));
+    return fig_cuda_gpu_leave(&dev->gpu, launch(dev, exec, stream));
+}
+
 const fig_device_api fig_device_cuda = {
     .name = "cuda",
     .kind = FIG_DEVICE_CUDA,
+    .is_absent = fig_cuda_gpu_is_absent,
     .open = cuda_open,
     .close = cuda_close,
     .read_traits = cuda_read_traits,
@@ -575,7 +546,13 @@ const fig_device_api fig_device_cuda = {
     .stream_take_fault = cuda_stream_take_fault,
     .stream_mark = cuda_stream_mark,
     .stream_between = cuda_stream_between,
+    .stream_fence = cuda_stream_fence,
+    .stream_pass = cuda_stream_pass,
+    .stream_handle = cuda_stream_handle,
     .stream_capture = cuda_stream_capture,
+    .stream_follow = cuda_stream_follow,
+    .stream_lead = cuda_stream_lead,
+    .is_calling = cuda_is_calling,
     .graph_create = cuda_graph_create,
     .graph_destroy = cuda_graph_destroy,
     .graph_kernel = cuda_graph_kernel,

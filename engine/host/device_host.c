@@ -14,8 +14,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/lender.h"
 #include "engine/machine/placement.h"
 #include "engine/clock.h"
+#include "include/figraph_unstable.h"
 #include "planner/status.h"
 
 enum {
@@ -28,6 +30,8 @@ struct fig_dev {
     int64_t fail_at_call;
     uint64_t shuffle;
     fig_placement placement;
+    fig_lender lender;
+    int is_calling; /* 1: the lender is, on the caller's thread */
 };
 
 struct fig_dev_exec {
@@ -57,11 +61,15 @@ struct fig_dev_stream {
 
 /* Stands at the head of every function that can fail, so that a test reaches each of them. */
 static fig_status count_call(fig_dev *dev, fig_status status, const char *name) {
-    if (++dev->calls != dev->fail_at_call) return FIG_OK;
+    if (__atomic_add_fetch(&dev->calls, 1, __ATOMIC_RELAXED) != dev->fail_at_call) return FIG_OK;
     return fig_fail(status, "host device: call %" PRId64 " (%s) failed as asked", dev->calls, name);
 }
 
 /* ---- Device and memory --------------------------------------------------------------------- */
+
+static int host_is_absent(void) {
+    return 0;
+}
 
 static void host_close(fig_dev *dev) {
     fig_placement_close(&dev->placement);
@@ -75,11 +83,17 @@ static fig_status place(fig_dev *dev, int32_t numa_node) {
 }
 
 static fig_status host_open(fig_dev **dev, const fig_engine_options *options) {
+    fig_test_options test;
+    *dev = NULL;
+    FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
     *dev = calloc(1, sizeof **dev);
     if (*dev == NULL) return fig_fail(FIG_NOMEM, "host device: %zu bytes", sizeof **dev);
-    (*dev)->fail_at_call = options->fail_at_call;
-    (*dev)->shuffle = options->shuffle;
+    (*dev)->fail_at_call = test.fail_at_call;
+    (*dev)->shuffle = test.shuffle;
     fig_status status = count_call(*dev, FIG_DRIVER, "open");
+    if (status == FIG_OK && options->stream != NULL)
+        status = fig_fail(FIG_INVALID, "host device: stream is given, and it has none but its own");
+    if (status == FIG_OK) status = fig_lender_init(&(*dev)->lender, options);
     if (status == FIG_OK) status = place(*dev, options->numa_node);
     if (status == FIG_OK) return FIG_OK;
     host_close(*dev);
@@ -89,6 +103,7 @@ static fig_status host_open(fig_dev **dev, const fig_engine_options *options) {
 
 static void host_read_traits(const fig_dev *dev, fig_traits *traits) {
     (void)dev;
+    traits->size = sizeof *traits;
     fig_traits_named(traits, "host");
 }
 
@@ -102,10 +117,19 @@ static int is_placed(const fig_dev *dev, fig_memory kind) {
     return kind == FIG_MEMORY_PINNED && dev->placement.memory_node >= 0;
 }
 
+static fig_status borrow(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
+    dev->is_calling = 1;
+    const fig_status status = fig_lender_take(&dev->lender, block, kind, bytes);
+    dev->is_calling = 0;
+    if (status == FIG_OK && bytes > 0) memset(block->device, 0, bytes);
+    return status;
+}
+
 static fig_status host_allocate(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
     *block = (fig_block){0};
     FIG_TRY(count_call(dev, FIG_NOMEM, "allocate"));
     void *memory = NULL;
+    if (dev->lender.allocate != NULL) return borrow(dev, block, kind, bytes);
     if (is_placed(dev, kind)) {
         FIG_TRY(fig_placement_allocate(&dev->placement, bytes, &memory));
     } else {
@@ -118,7 +142,9 @@ static fig_status host_allocate(fig_dev *dev, fig_block *block, fig_memory kind,
 }
 
 static void host_release(fig_dev *dev, fig_block *block) {
-    if (is_placed(dev, block->kind)) {
+    if (dev->lender.allocate != NULL) {
+        fig_lender_give_back(&dev->lender, block);
+    } else if (is_placed(dev, block->kind)) {
         fig_placement_release(&dev->placement, block->device, block->bytes);
     } else {
         free(block->device);
@@ -282,12 +308,47 @@ static fig_status check_stream(const void *stream) {
     return fig_fail(FIG_INVALID, "host device: stream is %p, it must be NULL", stream);
 }
 
-static fig_status host_stream_capture(fig_dev *dev, fig_dev_stream *own, void *stream,
-                                      uint64_t *capture) {
+/* What waits for memory to be left alone reads it on the caller's thread. */
+static fig_status host_stream_fence(fig_dev *dev, fig_dev_stream *stream, uint32_t which) {
+    (void)which;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "stream_fence"));
+    wait_until_idle(stream);
+    return FIG_OK;
+}
+
+static fig_status host_stream_pass(fig_dev *dev, fig_dev_stream *stream, uint32_t which) {
+    (void)stream, (void)which;
+    return count_call(dev, FIG_DRIVER, "stream_pass");
+}
+
+/* Its own thread asks first: whether the caller's is in a callback is the caller's to read. */
+static int host_is_calling(const fig_dev *dev, const fig_dev_stream *own) {
+    return pthread_equal(pthread_self(), own->thread) || dev->is_calling;
+}
+
+static void *host_stream_handle(const fig_dev_stream *own) {
     (void)own;
+    return NULL;
+}
+
+static fig_status host_stream_capture(fig_dev *dev, void *stream, uint64_t *capture) {
     *capture = 0;
     FIG_TRY(count_call(dev, FIG_DRIVER, "stream_capture"));
     return check_stream(stream);
+}
+
+/* What the calling thread has done is done. */
+static fig_status host_stream_follow(fig_dev *dev, fig_dev_stream *own, void *stream) {
+    (void)own;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "stream_follow"));
+    return check_stream(stream);
+}
+
+static fig_status host_stream_lead(fig_dev *dev, fig_dev_stream *own, void *stream) {
+    FIG_TRY(count_call(dev, FIG_DRIVER, "stream_lead"));
+    FIG_TRY(check_stream(stream));
+    wait_until_idle(own);
+    return FIG_OK;
 }
 
 static fig_status host_copy_in(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
@@ -424,6 +485,7 @@ static fig_status host_graph_append(fig_dev *dev, fig_dev_graph *graph, fig_dev_
 const fig_device_api fig_device_host = {
     .name = "host",
     .kind = FIG_DEVICE_HOST,
+    .is_absent = host_is_absent,
     .open = host_open,
     .close = host_close,
     .read_traits = host_read_traits,
@@ -441,7 +503,13 @@ const fig_device_api fig_device_host = {
     .stream_take_fault = host_stream_take_fault,
     .stream_mark = host_stream_mark,
     .stream_between = host_stream_between,
+    .stream_fence = host_stream_fence,
+    .stream_pass = host_stream_pass,
+    .stream_handle = host_stream_handle,
     .stream_capture = host_stream_capture,
+    .stream_follow = host_stream_follow,
+    .stream_lead = host_stream_lead,
+    .is_calling = host_is_calling,
     .graph_create = host_graph_create,
     .graph_destroy = host_graph_destroy,
     .graph_kernel = host_graph_kernel,

@@ -13,6 +13,7 @@
 #include "engine/device.h"
 #include "engine/machine/ping.h"
 #include "engine/machine/placement.h"
+#include "include/figraph_unstable.h"
 #include "kernels/families.h"
 #include "planner/status.h"
 

@@ -63,20 +63,20 @@ static fig_status take_named(fig_placement *placement, int32_t numa_node) {
     return FIG_OK;
 }
 
-static fig_status take_devices(fig_placement *placement, const fig_placement_wish *wish) {
+/* A topology that cannot be had leaves the memory anywhere: nobody asked for more. */
+static void take_devices(fig_placement *placement, const fig_placement_wish *wish) {
     if (wish->device_node < 0 || !has_several_nodes(wish->system != NULL ? wish->system : "/sys"))
-        return FIG_OK;
-    FIG_TRY(fig_topology_open(&placement->topology, NULL));
+        return;
+    if (fig_topology_open(&placement->topology, NULL) != FIG_OK) return;
     if (fig_topology_has_node(placement->topology, wish->device_node))
         placement->memory_node = wish->device_node;
-    return FIG_OK;
 }
 
 fig_status fig_placement_open(fig_placement *placement, const fig_placement_wish *wish) {
     *placement = (fig_placement){.memory_node = -1, .thread_node = wish->device_node};
     fig_status status = FIG_OK;
     if (wish->numa_node > 0) status = take_named(placement, wish->numa_node);
-    if (wish->numa_node == 0) status = take_devices(placement, wish);
+    if (wish->numa_node == 0) take_devices(placement, wish);
     if (status != FIG_OK || placement->memory_node < 0) {
         fig_topology_close(placement->topology);
         placement->topology = NULL;

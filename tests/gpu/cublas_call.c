@@ -78,7 +78,7 @@ static int multiply(const float *x, const float *w, float *y, int rows, int dept
 }
 
 /* Setting the stream takes the workspace away, and cuBLAS would allocate one in the capture. */
-static int gemm(void *user, const fig_call_args *args) {
+static int32_t gemm(void *user, const fig_call_args *args) {
     const float *x = args->reads[0], *w = args->reads[1];
     (void)user;
     int bad = cublas.set_stream(cublas.handle, args->stream);
@@ -354,7 +354,8 @@ static void and_of_what_a_caller_captures(void **state) {
     fig_cu_instantiate_params params = {.flags = 0};
     open_layer(&l);
     assert_int_equal(cu->StreamBeginCapture(stream, 0), FIG_CU_SUCCESS);
-    OK(fig_engine_append(l.engine, FIG_OPTIONS(fig_append, .bucket = 1, .stream = stream)));
+    void *const on = stream;
+    OK(fig_engine_append(l.engine, FIG_OPTIONS(fig_append, .bucket = 1, .stream = &on)));
     assert_int_equal(cu->StreamEndCapture(stream, &graph), FIG_CU_SUCCESS);
     assert_int_equal(cu->GraphInstantiateWithParams(&exec, graph, &params), FIG_CU_SUCCESS);
     for (int i = 0; i < STEPS; i++) {

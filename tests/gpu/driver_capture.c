@@ -95,8 +95,9 @@ static void stage_next(traffic *t, int32_t bucket) {
 }
 
 static fig_status append(traffic *t, const char *segment, int32_t bucket) {
+    void *const on = stream;
     const fig_append given = {
-        .size = sizeof given, .segment = segment, .bucket = bucket, .stream = stream};
+        .size = sizeof given, .segment = segment, .bucket = bucket, .stream = &on};
     return fig_engine_append(t->engine, &given);
 }
 

@@ -56,10 +56,15 @@ class LowerOptions(ctypes.Structure):
                 ("deterministic", i32)]
 
 
+class TestOptions(ctypes.Structure):
+    _fields_ = [("size", u32), ("plain_kernels", i32), ("fail_at_call", i64),
+                ("shuffle", ctypes.c_uint64)]
+
+
 class EngineOptions(ctypes.Structure):
     _fields_ = [("size", u32), ("device", i32), ("slots", i32), ("busy_us", i32),
-                ("ordinal", i32), ("plain", i32), ("stream", ctypes.c_void_p),
-                ("fail_at_call", i64), ("shuffle", ctypes.c_uint64)]
+                ("ordinal", i32), ("stream", ctypes.POINTER(ctypes.c_void_p)),
+                ("check_plans", i32), ("numa_node", i32), ("test", ctypes.POINTER(TestOptions))]
 
 
 class Binding(ctypes.Structure):
@@ -80,7 +85,11 @@ class Step(ctypes.Structure):
 
 class Append(ctypes.Structure):
     _fields_ = [("size", u32), ("segment", ctypes.c_char_p), ("bucket", i32),
-                ("stream", ctypes.c_void_p)]
+                ("stream", ctypes.POINTER(ctypes.c_void_p))]
+
+
+def current_stream():
+    return ctypes.pointer(ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
 
 
 def made(kind, **fields):
@@ -116,7 +125,8 @@ class Figraph:
         self.must("fig_graphs_lower", ctypes.byref(self.graphs), program, ctypes.byref(options))
         self.library.fig_program_destroy(program)
         plain = int(os.environ.get("FIG_IMAGE") == "plain")
-        options = made(EngineOptions, device=DEVICE_CUDA, plain=plain)
+        options = made(EngineOptions, device=DEVICE_CUDA, stream=current_stream(),
+                       test=ctypes.pointer(made(TestOptions, plain_kernels=plain)))
         self.must("fig_engine_open", ctypes.byref(self.engine), self.graphs,
                   ctypes.byref(options))
 
@@ -152,8 +162,7 @@ class Figraph:
         self.must("fig_engine_stage", self.engine, ctypes.byref(step))
 
     def append(self, segment):
-        given = made(Append, segment=segment.encode(), bucket=1,
-                     stream=torch.cuda.current_stream().cuda_stream)
+        given = made(Append, segment=segment.encode(), bucket=1, stream=current_stream())
         self.must("fig_engine_append", self.engine, ctypes.byref(given))
 
     def close(self):
@@ -287,19 +296,20 @@ def main():
     path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "../../build/libfigraph.so")
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    fig, decoder = Figraph(path), Decoder()
-    decoder.bind(fig)
-    torch.cuda.synchronize()
-    steps = Steps(fig, decoder)
-    aside = torch.cuda.Stream()
-    with torch.cuda.stream(aside):  # torch wants its libraries warm before a capture
-        for _ in range(3):
+    stream = torch.cuda.Stream()  # torch's and the engine's: one order for all
+    with torch.cuda.stream(stream):
+        fig, decoder = Figraph(path), Decoder()
+        decoder.bind(fig)
+        torch.cuda.synchronize()
+        steps = Steps(fig, decoder)
+        for _ in range(3):  # torch wants its libraries warm before a capture
             steps.next(lambda: decoder.run(fig))
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         decoder.run(fig)
-    for _ in range(STEPS):
-        steps.next(graph.replay)
+    with torch.cuda.stream(stream):
+        for _ in range(STEPS):
+            steps.next(graph.replay)
     check_bind_is_refused_until_the_graph_is_gone(fig, decoder, graph)
     fig.close()
     print(f"torch {torch.__version__}: {steps.count} steps, worst error {steps.worst:.5f} "

@@ -15,8 +15,8 @@ static void must(fig_status status) {
 }
 
 fig_graphs *fig_capture_preset(const char *preset, int32_t layers, const char *traits) {
-    fig_spec spec;
-    fig_traits machine;
+    fig_spec spec = {.size = sizeof spec};
+    fig_traits machine = {.size = sizeof machine};
     fig_program *program;
     fig_graphs *graphs;
     must(fig_spec_preset(&spec, preset));

@@ -7,7 +7,7 @@
 set -u
 LC_ALL=C
 export LC_ALL
-unset FIG_DEVICE
+unset FIG_DEVICE COLUMNS
 figraph=${FIGRAPH:-${BUILD:-build}/figraph}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

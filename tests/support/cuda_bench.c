@@ -1,4 +1,5 @@
 /* cuda_bench.c: see cuda_bench.h for what it is for. */
+#include "include/figraph_unstable.h"
 #include "tests/support/cuda_bench.h"
 
 #include <setjmp.h>
@@ -46,7 +47,7 @@ static void work(void *user) {
     s->rows_seen = s->fetch.plan.rows;
 }
 
-static int callback(void *user, const fig_call_args *args) {
+static int32_t callback(void *user, const fig_call_args *args) {
     fig_cuda_scene *s = user;
     s->calls++;
     s->args = *args;
@@ -105,7 +106,8 @@ void fig_cuda_bench_build(fig_cuda_bench *b) {
 }
 
 fig_status fig_cuda_bench_try(int ordinal, int plain) {
-    const fig_engine_options options = {.ordinal = ordinal, .plain = plain};
+    const fig_engine_options options = {
+        .ordinal = ordinal, .test = FIG_OPTIONS(fig_test_options, .plain_kernels = plain)};
     fig_dev *dev = (fig_dev *)(void *)fig_cuda_bench_fake;
     fig_status status = api->open(&dev, &options);
     assert_true((dev != NULL) == (status == FIG_OK));

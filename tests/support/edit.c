@@ -112,10 +112,12 @@ static void apply(given *operand, const fig_edit *edit) {
 /* A sound node's, up to its edits. */
 static uint32_t attributes_of(const fig_edit *edits, size_t edit_count, uint8_t bytes[64]) {
     const fig_rope_spec rope = {0};
+    fig_rope_spec resolved;
     const fig_attention_attributes attention = {0.125f, 0, 0};
     const fig_rms_norm_attributes norm = {1e-6f, 0};
     fig_rope_attributes turn = {.norm_epsilon = 1e-6f};
-    assert_int_equal(fig_spec_resolve_rope(&rope, 128, &turn.rope), FIG_OK);
+    assert_int_equal(fig_spec_resolve_rope(&rope, 128, &resolved), FIG_OK);
+    memcpy(&turn.rope, &resolved, sizeof turn.rope);
     memset(bytes, 0, 64);
     if (edits[0].op == FIG_OP_ROPE) memcpy(bytes, &turn, sizeof turn);
     if (edits[0].op == FIG_OP_ATTENTION) memcpy(bytes, &attention, sizeof attention);

@@ -119,6 +119,7 @@ static fig_cu_result get_capture_info(fig_cu_stream stream, unsigned int *status
                                       const fig_cu_edge **data, size_t *count) {
     static const fig_cu_edge full[FIG_FAKE_NODE_LIMIT];
     BEGIN_INSIDE("cuStreamGetCaptureInfo");
+    stream = fig_fake_cuda_stream(stream);
     *status = stream->broken ? 2 : stream->capturing != NULL;
     if (id != NULL) *id = stream->capture;
     if (graph != NULL) *graph = stream->capturing;

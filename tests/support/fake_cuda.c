@@ -17,6 +17,7 @@ static struct CUctx_st foreign;
 static fig_cuda_api before; /* the table as it was */
 static fig_cu_context stack[DEPTH_LIMIT];
 static int depth;
+static struct CUstream_st default_stream;
 
 /* ---- Every call ---------------------------------------------------------------------------- */
 
@@ -35,6 +36,10 @@ fig_cu_result fig_fake_cuda_begin(const char *name) {
     if (fake.fail_name != NULL && strcmp(name, fake.fail_name) == 0) return fake.fail_with;
     if (fake.launches > 0 && !keeps_still(name)) return fake.work_ends;
     return FIG_CU_SUCCESS;
+}
+
+int fig_fake_cuda_is_guess(const char *call) {
+    return strcmp(call, FIG_FAKE_NODE_QUESTION) == 0 || strcmp(call, "cuDeviceGetPCIBusId") == 0;
 }
 
 fig_cu_result fig_fake_cuda_unsafe(void) {
@@ -95,7 +100,7 @@ static fig_cu_result device_get(fig_cu_device *device, int ordinal) {
 
 static fig_cu_result device_get_attribute(int *value, unsigned int attribute,
                                           fig_cu_device device) {
-    BEGIN("cuDeviceGetAttribute");
+    BEGIN(attribute == FIG_CU_DEVICE_HOST_NODE ? FIG_FAKE_NODE_QUESTION : "cuDeviceGetAttribute");
     if (device < FIG_FAKE_DEVICE) return fig_fake_cuda_unsafe();
     switch (attribute) {
     case FIG_CU_DEVICE_CAPABILITY_MAJOR: *value = fake.capability / 10; return FIG_CU_SUCCESS;
@@ -268,15 +273,14 @@ static fig_cu_result memset_d8_async(fig_cu_address to, unsigned char byte, size
     return FIG_CU_SUCCESS;
 }
 
-static fig_cu_result memcpy_async(fig_cu_address to, fig_cu_address from, size_t bytes,
-                                  fig_cu_stream stream) {
-    BEGIN_INSIDE("cuMemcpyAsync");
-    if (stream == NULL || stream->capturing != NULL) return fig_fake_cuda_unsafe();
-    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
-    return FIG_CU_SUCCESS;
-}
-
 /* ---- Streams ------------------------------------------------------------------------------- */
+
+fig_cu_stream fig_fake_cuda_stream(fig_cu_stream handle) {
+    if ((uintptr_t)handle > FIG_CU_STREAM_OF_CONTEXT) return handle;
+    default_stream.context = fake.current;
+    if (fake.current != &fig_fake_cuda_primary) fake.unsafe++; /* another context's, or none's */
+    return &default_stream;
+}
 
 fig_cu_stream fig_fake_cuda_stream_create(fig_cu_context context) {
     fig_cu_stream stream = calloc(1, sizeof *stream);
@@ -308,12 +312,13 @@ static fig_cu_result stream_destroy(fig_cu_stream stream) {
 
 static fig_cu_result stream_get_ctx(fig_cu_stream stream, fig_cu_context *context) {
     BEGIN("cuStreamGetCtx");
-    *context = stream->context;
+    *context = fig_fake_cuda_stream(stream)->context;
     return FIG_CU_SUCCESS;
 }
 
 static fig_cu_result stream_query(fig_cu_stream stream) {
     BEGIN_UNSAFE("cuStreamQuery");
+    stream = fig_fake_cuda_stream(stream);
     if (stream->capturing != NULL) return fig_fake_cuda_unsafe();
     if (stream->busy_looks == 0) return FIG_CU_SUCCESS;
     stream->busy_looks -= stream->busy_looks > 0;
@@ -323,23 +328,31 @@ static fig_cu_result stream_query(fig_cu_stream stream) {
 /* Of a stream that is busy for ever it hangs, and that no test may do. */
 static fig_cu_result stream_synchronize(fig_cu_stream stream) {
     BEGIN_UNSAFE("cuStreamSynchronize");
-    if (stream == NULL || stream->busy_looks < 0 || stream->capturing != NULL)
-        return fig_fake_cuda_unsafe();
+    stream = fig_fake_cuda_stream(stream);
+    if (stream->busy_looks < 0 || stream->capturing != NULL) return fig_fake_cuda_unsafe();
     stream->busy_looks = 0;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result memcpy_async(fig_cu_address to, fig_cu_address from, size_t bytes,
+                                  fig_cu_stream stream) {
+    BEGIN_INSIDE("cuMemcpyAsync");
+    if (fig_fake_cuda_stream(stream)->capturing != NULL) return fig_fake_cuda_unsafe();
+    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
     return FIG_CU_SUCCESS;
 }
 
 /* ---- Events -------------------------------------------------------------------------------- */
 
 struct CUevent_st {
-    int recorded;
+    int recorded, busy_looks;
     struct timespec at;
 };
 
 static fig_cu_result event_create(fig_cu_event *event, unsigned int flags) {
     BEGIN_INSIDE("cuEventCreate");
     if (fig_fake_cuda_breaks()) return FIG_CU_CAPTURE_INVALIDATED;
-    if (flags != FIG_CU_EVENT_TIMED) return fig_fake_cuda_unsafe();
+    if (flags != FIG_CU_EVENT_TIMED && flags != FIG_CU_EVENT_UNTIMED) return fig_fake_cuda_unsafe();
     *event = calloc(1, sizeof **event);
     if (*event == NULL) return FIG_CU_OUT_OF_MEMORY;
     fake.held++;
@@ -356,15 +369,28 @@ static fig_cu_result event_destroy(fig_cu_event event) {
 /* What was launched before it has run by then. */
 static fig_cu_result event_record(fig_cu_event event, fig_cu_stream stream) {
     BEGIN("cuEventRecord");
-    if (stream == NULL || stream->capturing != NULL) return fig_fake_cuda_unsafe();
+    stream = fig_fake_cuda_stream(stream);
+    if (stream->capturing != NULL) return fig_fake_cuda_unsafe();
     event->recorded = 1;
+    event->busy_looks = stream->busy_looks;
     clock_gettime(CLOCK_MONOTONIC, &event->at);
+    return FIG_CU_SUCCESS;
+}
+
+/* A stream that waits for one that is busy is as busy. */
+static fig_cu_result stream_wait_event(fig_cu_stream stream, fig_cu_event event,
+                                       unsigned int flags) {
+    BEGIN("cuStreamWaitEvent");
+    stream = fig_fake_cuda_stream(stream);
+    if (stream->capturing != NULL || !event->recorded || flags != 0) return fig_fake_cuda_unsafe();
+    if (stream->busy_looks == 0 || event->busy_looks < 0) stream->busy_looks = event->busy_looks;
+    fake.orders++;
     return FIG_CU_SUCCESS;
 }
 
 static fig_cu_result event_synchronize(fig_cu_event event) {
     BEGIN_UNSAFE("cuEventSynchronize");
-    return event->recorded ? FIG_CU_SUCCESS : fig_fake_cuda_unsafe();
+    return event->recorded && event->busy_looks >= 0 ? FIG_CU_SUCCESS : fig_fake_cuda_unsafe();
 }
 
 static fig_cu_result event_elapsed_time(float *ms, fig_cu_event from, fig_cu_event to) {
@@ -407,6 +433,7 @@ static fig_cuda_api entries = {
     .StreamGetCtx = stream_get_ctx,
     .StreamQuery = stream_query,
     .StreamSynchronize = stream_synchronize,
+    .StreamWaitEvent = stream_wait_event,
     .EventCreate = event_create,
     .EventDestroy = event_destroy,
     .EventRecord = event_record,
@@ -423,6 +450,7 @@ fig_fake_cuda *fig_fake_cuda_install(void) {
     fig_fake_capture_fill(&entries);
     *fig_cuda_api_table() = entries;
     depth = 0;
+    default_stream = (struct CUstream_st){0};
     fake = (fig_fake_cuda){.device_count = 1,
                            .capability = 90,
                            .name = "NVIDIA H200",

@@ -13,6 +13,11 @@
 
 #include "engine/cuda/cuda_api.h"
 
+/* As which cuDeviceGetAttribute counts where it is asked for the NUMA node, which is a guess that
+ * may fail without harm; likewise the call after it. */
+#define FIG_FAKE_NODE_QUESTION "cuDeviceGetAttribute of the node"
+int fig_fake_cuda_is_guess(const char *call);
+
 typedef struct fig_fake_cuda {
     /* The machine, as the test wants it: */
     int device_count, capability, shared_bytes;
@@ -38,6 +43,7 @@ typedef struct fig_fake_cuda {
     /* What it has seen: */
     int64_t calls; /* but those that name errors */
     int64_t launches;
+    int64_t orders;       /* waits of one stream for what another holds */
     int64_t unsafe;       /* calls that a real driver would not have survived */
     const char *last;     /* call */
     const char *failed;   /* the n-th call, where it came to that */
@@ -61,7 +67,8 @@ typedef struct fig_fake_cuda {
 fig_fake_cuda *fig_fake_cuda_install(void);
 void fig_fake_cuda_remove(void);
 
-/* Another library's context, made current by a test. */
+/* The GPU's context, and another library's, made current by a test. */
+extern struct CUctx_st fig_fake_cuda_primary;
 fig_cu_context fig_fake_cuda_foreign(void);
 /* What a caller does outside of the seam: none is counted. */
 void fig_fake_cuda_push(fig_cu_context context);

@@ -284,7 +284,7 @@ static fig_cu_result tensor_map_encode(void *map, unsigned int type, uint32_t ra
                                        const uint32_t *box, const uint32_t *steps,
                                        unsigned int interleave, unsigned int swizzle,
                                        unsigned int promotion, unsigned int fill) {
-    BEGIN_INSIDE("cuTensorMapEncodeTiled");
+    BEGIN("cuTensorMapEncodeTiled");
     fig_fake_tensor_map made = {.address = (uint64_t)(uintptr_t)address,
                                 .type = (uint16_t)type,
                                 .rank = (uint16_t)rank,
@@ -393,6 +393,7 @@ static fig_cu_result graph_upload(fig_cu_exec exec, fig_cu_stream stream) {
 /* Edges lead from nodes to later ones. No context need be current: a stream has one. */
 static fig_cu_result graph_launch(fig_cu_exec exec, fig_cu_stream stream) {
     BEGIN("cuGraphLaunch");
+    stream = fig_fake_cuda_stream(stream);
     if (stream->capturing != NULL && fake.takes_execs) return FIG_CU_SUCCESS;
     if (stream->capturing != NULL) {
         stream->broken = 1;

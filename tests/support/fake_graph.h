@@ -83,9 +83,10 @@ struct CUgraphExec_st {
 };
 
 extern fig_fake_cuda fig_fake_cuda_state;
-extern struct CUctx_st fig_fake_cuda_primary;
 #define fake fig_fake_cuda_state
 
+/* The stream behind a handle, of which NULL and 1 are the default stream of the current context. */
+fig_cu_stream fig_fake_cuda_stream(fig_cu_stream handle);
 /* Counts a call, and says what it is to fail with. */
 fig_cu_result fig_fake_cuda_begin(const char *name);
 /* What a real driver would have crashed on, or answered with anything at all. */

@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -155,6 +157,33 @@ int __wrap_open(const char *path, int flags, ...) {
     return __real_open(path, flags, mode);
 }
 
+int __real_openat(int directory, const char *path, int flags, ...);
+int __wrap_openat(int directory, const char *path, int flags, ...);
+int __wrap_openat(int directory, const char *path, int flags, ...) {
+    va_list list;
+    va_start(list, flags);
+    /* O_TMPFILE has no single bit, and takes a mode as O_CREAT does. */
+    const mode_t mode = flags & O_WRONLY ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    FAIL_WITH(EMFILE, -1);
+    return __real_openat(directory, path, flags, mode);
+}
+
+GATE(int, flock, (int file, int operation)) {
+    FAIL_WITH(ENOLCK, -1);
+    return __real_flock(file, operation);
+}
+
+GATE(int, fchmod, (int file, mode_t mode)) {
+    FAIL_WITH(EPERM, -1);
+    return __real_fchmod(file, mode);
+}
+
+GATE(ssize_t, getrandom, (void *to, size_t bytes, unsigned int flags)) {
+    FAIL_WITH(ENOSYS, -1);
+    return __real_getrandom(to, bytes, flags);
+}
+
 GATE(int, mkstemp, (char *path)) {
     FAIL_WITH(EACCES, -1);
     return __real_mkstemp(path);
@@ -213,6 +242,22 @@ GATE(int, close, (int file)) {
 GATE(int, rename, (const char *from, const char *to)) {
     FAIL_WITH(EACCES, -1);
     return __real_rename(from, to);
+}
+
+GATE(int, linkat,
+     (int from_directory, const char *from, int to_directory, const char *to, int flags)) {
+    FAIL_WITH(ENOSPC, -1);
+    return __real_linkat(from_directory, from, to_directory, to, flags);
+}
+
+GATE(int, renameat, (int from_directory, const char *from, int to_directory, const char *to)) {
+    FAIL_WITH(EACCES, -1);
+    return __real_renameat(from_directory, from, to_directory, to);
+}
+
+GATE(int, unlinkat, (int directory, const char *path, int flags)) {
+    FAIL_WITH(EACCES, -1);
+    return __real_unlinkat(directory, path, flags);
 }
 
 GATE(int, unlink, (const char *path)) {
@@ -293,6 +338,11 @@ CHECKED(ssize_t, __pread_chk, (int file, void *to, size_t bytes, off_t offset, s
 CHECKED(int, __open_2, (const char *path, int flags)) {
     assert((flags & O_CREAT) == 0);
     return __wrap_open(path, flags);
+}
+
+CHECKED(int, __openat_2, (int directory, const char *path, int flags)) {
+    assert((flags & O_CREAT) == 0);
+    return __wrap_openat(directory, path, flags);
 }
 
 CHECKED(size_t, __fread_chk, (void *to, size_t room, size_t bytes, size_t count, FILE *file)) {

@@ -51,7 +51,7 @@ fig_fetch_bench *fig_fetch_bench_open(uint64_t seed, fig_fetch_bench_scale scale
     b->random = fig_random_seed(seed);
     for (uint32_t i = 0; i < FIG_FETCH_BENCH_BUCKETS; i++) {
         b->shapes[i] = draw_shape(&b->random, scale);
-        b->shapes[i].bucket = FIRST_BUCKET + i;
+        b->shapes[i].exec = FIRST_BUCKET + i;
         const uint32_t bytes = b->shapes[i].layout.bytes;
         if (bytes > b->plan_bytes) b->plan_bytes = bytes;
     }
@@ -96,11 +96,11 @@ void fig_fetch_bench_draw(fig_fetch_bench *b, fig_fetch_bench_plan *plan, uint32
     const fig_plan_shape *shape = &b->shapes[bucket];
     const int32_t rows = fig_random_range(random, shape->row_limit / 2, shape->row_limit);
     memset(plan, 0, sizeof *plan);
-    plan->head = (fig_plan_head){.bucket = shape->bucket,
+    plan->head = (fig_plan_head){.exec = shape->exec,
                                  .rows = rows,
                                  .sections = FIG_FETCH_BENCH_ALL,
                                  .horizon = 1,
-                                 .reserved = {1, 2, 3, 4}};
+                                 .tile_limits = {1, 2, 3, 4}};
     for (int32_t row = 0; row < rows; row++) {
         const int idle = fig_random_range(random, 0, 3) == 0;
         plan->lengths[row] = idle ? 0 : fig_random_range(random, 1, 1 << 20);
@@ -139,7 +139,7 @@ static void put(uint8_t *slot, uint32_t *end, const void *items, uint32_t bytes)
 static uint32_t put_sections(const fig_fetch_bench *b, const fig_fetch_bench_plan *plan,
                              uint8_t *slot) {
     const fig_plan_head *head = &plan->head;
-    const fig_plan_shape *shape = shape_of(b, head->bucket);
+    const fig_plan_shape *shape = shape_of(b, head->exec);
     const uint32_t rows_bytes = 4 * (uint32_t)head->rows;
     uint32_t end = sizeof *head;
     if (head->sections & FIG_PLAN_HAS_LENGTHS) put(slot, &end, plan->lengths, rows_bytes);
@@ -223,7 +223,7 @@ static void expect(fig_fetch_bench *b, uint32_t offset, const int32_t *words, in
 }
 
 static void expect_plan(fig_fetch_bench *b, const fig_fetch_bench_plan *plan) {
-    const fig_plan_shape *shape = shape_of(b, plan->head.bucket);
+    const fig_plan_shape *shape = shape_of(b, plan->head.exec);
     const fig_plan_layout *layout = &shape->layout;
     const uint32_t has = plan->head.sections;
     const int32_t rows = plan->head.rows;
@@ -246,7 +246,7 @@ static void expect_plan(fig_fetch_bench *b, const fig_fetch_bench_plan *plan) {
 
 /* 1: what it leaves out is there. */
 static int is_complete(const fig_fetch_bench *b, const fig_plan_head *head) {
-    const int held = b->is.held == head->bucket + 1 && b->is.rows == head->rows;
+    const int held = b->is.held == head->exec + 1 && b->is.rows == head->rows;
     const int lacks_splits =
         (head->sections & FIG_PLAN_HAS_LENGTHS) && !(head->sections & FIG_PLAN_HAS_SPLITS);
     return held || ((head->sections & FIG_PLAN_HAS_SEQUENCES) && !lacks_splits);
@@ -256,7 +256,7 @@ static void expect_take(fig_fetch_bench *b, uint32_t bucket, uint32_t tells) {
     const uint64_t next = b->is.number + 1;
     const fig_fetch_bench_plan *plan =
         b->is.ahead == next ? &b->ahead : &b->slots[next % FIG_FETCH_BENCH_SLOTS];
-    if (plan->number != next || plan->head.bucket != bucket) {
+    if (plan->number != next || plan->head.exec != bucket) {
         miss(b);
         return;
     }
@@ -351,7 +351,7 @@ static fig_fetch_params params_of(const fig_fetch_bench *b, uint32_t bucket, uin
 }
 
 void fig_fetch_bench_fetch(fig_fetch_bench *b, uint32_t bucket, uint32_t tells) {
-    const uint32_t name = b->shapes[bucket].bucket;
+    const uint32_t name = b->shapes[bucket].exec;
     const fig_fetch_params params = params_of(b, name, tells);
     fig_twin_launch(FIG_OP_FETCH, &params, NULL);
     if (b->is.left > 0) {
@@ -381,7 +381,7 @@ void fig_fetch_bench_look(fig_fetch_bench *b) {
 
 void fig_fetch_bench_drop(fig_fetch_bench *b) {
     const fig_fetch_params params = {
-        .state = b->state, .words = b->words, .shape = {.bucket = FIG_FETCH_DROP}};
+        .state = b->state, .words = b->words, .shape = {.exec = FIG_FETCH_DROP}};
     fig_twin_launch(FIG_OP_FETCH, &params, NULL);
     b->is.left = 0;
     b->is.ahead = 0;

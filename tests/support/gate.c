@@ -19,7 +19,7 @@ void fig_gate_init(fig_gate *gate) {
     assert_int_equal(sem_init(&gate->leave, 0, 0), 0);
 }
 
-int fig_gate_callback(void *user, const fig_call_args *args) {
+int32_t fig_gate_callback(void *user, const fig_call_args *args) {
     fig_gate *gate = user;
     const float *x = args->reads[0];
     float *up = args->writes[0];

@@ -37,7 +37,7 @@ typedef struct fig_gate {
 
 /* Alone: to give to fig_gate_callback as its user. */
 void fig_gate_init(fig_gate *gate);
-int fig_gate_callback(void *user, const fig_call_args *args);
+int32_t fig_gate_callback(void *user, const fig_call_args *args);
 
 /* Buckets {2, 256} and {4, 256}. */
 fig_graphs *fig_gate_graphs(void);

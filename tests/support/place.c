@@ -4,6 +4,7 @@
  * size that they were rounded up to. FIG_PLACE=exact keeps none and rounds nothing, so that
  * compute-sanitizer sees each block's own end. Invariant: `held` guards the blocks and the one
  * device, which takes one thread at a time. */
+#include "include/figraph_unstable.h"
 #include "tests/support/place.h"
 
 #include <assert.h>
@@ -70,9 +71,12 @@ const char *fig_place_name(void) {
     return is_plain() ? "cuda.plain" : "cuda.hopper";
 }
 
+/* Outlives whoever asks for it. */
+static const fig_test_options plain_kernels = {.size = sizeof plain_kernels, .plain_kernels = 1};
+
 fig_engine_options fig_place_options(void) {
     fig_engine_options options = {.size = sizeof options, .device = fig_place_device()};
-    if (options.device == FIG_DEVICE_CUDA) options.plain = is_plain();
+    if (options.device == FIG_DEVICE_CUDA) options.test = is_plain() ? &plain_kernels : NULL;
     return options;
 }
 
@@ -90,7 +94,7 @@ fig_engine_options fig_place_host_only(const char *why) {
 }
 
 const fig_traits *fig_place_traits(void) {
-    static _Thread_local fig_traits hopper;
+    static _Thread_local fig_traits hopper = {.size = sizeof hopper};
     if (fig_place_device() == FIG_DEVICE_HOST) return NULL;
     return fig_traits_named(&hopper, "h200") == FIG_OK ? &hopper : NULL;
 }

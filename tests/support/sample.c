@@ -152,7 +152,7 @@ fig_program *fig_sample_breadth(void) {
 }
 
 fig_lower_target fig_sample_target(const char *traits) {
-    fig_lower_target target = {.deterministic = 0};
+    fig_lower_target target = {.traits.size = sizeof target.traits};
     if (fig_traits_named(&target.traits, traits) != FIG_OK) fail_msg("%s", fig_message());
     return target;
 }

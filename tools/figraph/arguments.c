@@ -1,7 +1,8 @@
 /* arguments.c: read a command line by the command's own table.
  *
- * Options are "--name value" or "--name=value", each at most once, in any order around the operand;
- * behind "--" everything is an operand. Invariant: a word is understood or refused by name. */
+ * Options are "--name value" or "--name=value", of a single letter "-o value" or "-ovalue", each at
+ * most once, in any order around the operand; behind "--" everything is an operand. Invariant: a
+ * word is understood or refused by name. */
 #include "tools/figraph/arguments.h"
 
 #include <assert.h>
@@ -11,9 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/figraph/columns.h"
 #include "tools/figraph/report.h"
+#include "tools/figraph/text.h"
 
-enum { HELP_COLUMN = 20 };
+enum { HELP_COLUMN = 21, EXIT_COLUMN = 5 };
 
 static int option_count(const fig_command *command) {
     int count = 0;
@@ -34,11 +37,8 @@ static int option_named(const fig_command *command, const char *word, size_t len
 static int take_operand(fig_arguments *arguments, const char *word) {
     const fig_command *command = arguments->command;
     if (command->operand == NULL) {
-        return fig_report_refuse("%s: %s: no operand is taken", command->name, word);
-    }
-    if (arguments->operand != NULL && command->second != NULL && arguments->second == NULL) {
-        arguments->second = word;
-        return FIG_EXIT_FINE;
+        return fig_report_refuse("%s: %s: it takes options alone; figraph %s --help lists them",
+                                 command->name, word, command->name);
     }
     if (arguments->operand != NULL) {
         return fig_report_refuse("%s: %s: one %s is taken, and %s was given before it",
@@ -48,18 +48,28 @@ static int take_operand(fig_arguments *arguments, const char *word) {
     return FIG_EXIT_FINE;
 }
 
+/* Of "--name=value" and of "-ovalue", how much of the word is the name. */
+static size_t name_bytes(const char *word) {
+    return word[1] == '-' ? strcspn(word, "=") : 2;
+}
+
+/* What stands in the option's own word behind its name; NULL: nothing does. */
+static const char *attached_value(const char *word) {
+    const char *rest = word + name_bytes(word);
+    if (*rest == '=') return rest + 1;
+    return *rest != '\0' ? rest : NULL;
+}
+
 /* Takes words[*at], an option, and moves *at to the last word used. */
 static int take_option(fig_arguments *arguments, int count, char *const *words, int *at) {
     const fig_command *command = arguments->command;
-    const char *word = words[*at];
-    size_t length = strcspn(word, "=");
-    int index = option_named(command, word, length);
+    const char *word = words[*at], *value = attached_value(word);
+    const int index = option_named(command, word, name_bytes(word));
     if (index < 0) {
         return fig_report_refuse("%s: unknown option %.*s; figraph %s --help lists them",
-                                 command->name, (int)length, word, command->name);
+                                 command->name, (int)name_bytes(word), word, command->name);
     }
     const fig_option *option = &command->options[index];
-    const char *value = word[length] == '=' ? word + length + 1 : NULL;
     if (arguments->values[index] != NULL) {
         return fig_report_refuse("%s: %s was given twice", command->name, option->name);
     }
@@ -75,10 +85,26 @@ static int take_option(fig_arguments *arguments, int count, char *const *words, 
         value = words[++*at];
     }
     if (value == NULL || *value == '\0') {
-        return fig_report_refuse("%s: %s: its value, %s, is missing", command->name, option->name,
-                                 option->value);
+        return fig_report_refuse("%s: %s needs a value: %s %s", command->name, option->name,
+                                 option->name, option->value);
     }
     arguments->values[index] = value;
+    return FIG_EXIT_FINE;
+}
+
+/* What the command cannot do without. */
+static int check_needs(const fig_arguments *arguments) {
+    const fig_command *command = arguments->command;
+    if (command->operand != NULL && command->operand[0] != '[' && arguments->operand == NULL) {
+        return fig_report_refuse("%s: %s is required; see figraph %s --help", command->name,
+                                 command->operand, command->name);
+    }
+    for (int i = 0; i < option_count(command); i++) {
+        const fig_option *option = &command->options[i];
+        if (option->need != FIG_OPTION_REQUIRED || arguments->values[i] != NULL) continue;
+        return fig_report_refuse("%s: %s %s is required; see figraph %s --help", command->name,
+                                 option->name, option->value, command->name);
+    }
     return FIG_EXIT_FINE;
 }
 
@@ -94,7 +120,7 @@ int fig_arguments_parse(fig_arguments *arguments, const fig_command *command, in
         } else if (strcmp(word, "--") == 0) {
             only_operands = 1;
             continue;
-        } else if (strcmp(word, "--help") == 0) {
+        } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             arguments->help = 1;
             return FIG_EXIT_FINE;
         } else {
@@ -102,26 +128,93 @@ int fig_arguments_parse(fig_arguments *arguments, const fig_command *command, in
         }
         if (code != FIG_EXIT_FINE) return code;
     }
-    if (command->operand != NULL && command->operand[0] != '[' && arguments->operand == NULL) {
-        return fig_report_refuse("%s: %s is missing", command->name, command->operand);
+    return check_needs(arguments);
+}
+
+/* ---- Help */
+
+/* "FILE"; where an option may stand in its place "(FILE | --preset NAME)". */
+static int add_choice(const fig_command *command, char *text, size_t bytes) {
+    const char *operand = command->operand, *before = " (";
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < option_count(command); i++) {
+        const fig_option *option = &command->options[i];
+        if (option->need != FIG_OPTION_ONE_OF) continue;
+        if (used == 0 && operand != NULL && operand[0] == '[') {
+            used += (size_t)snprintf(text, bytes, " (%.*s", (int)strlen(operand) - 2, operand + 1);
+            before = " | ";
+        }
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s %s", before, option->name,
+                                 option->value);
+        before = " | ";
     }
-    return FIG_EXIT_FINE;
+    if (used > 0) snprintf(text + used, bytes - used, ")");
+    return used > 0;
+}
+
+static void print_usage(const fig_command *command) {
+    char usage[256], choice[128];
+    const int chosen = add_choice(command, choice, sizeof choice);
+    const int joined = chosen && command->operand != NULL && command->operand[0] == '[';
+    size_t used = (size_t)snprintf(usage, sizeof usage, "usage: figraph %s", command->name);
+    if (command->operand != NULL && !joined)
+        used += (size_t)snprintf(usage + used, sizeof usage - used, " %s", command->operand);
+    used += (size_t)snprintf(usage + used, sizeof usage - used, "%s", choice);
+    for (int i = 0; i < option_count(command); i++) {
+        const fig_option *option = &command->options[i];
+        if (option->need != FIG_OPTION_REQUIRED) continue;
+        used += (size_t)snprintf(usage + used, sizeof usage - used, " %s %s", option->name,
+                                 option->value);
+    }
+    snprintf(usage + used, sizeof usage - used, " [options]");
+    fig_columns_words(0, (int)strlen("usage: "), usage);
+}
+
+static void print_row(const char *left, const char *right) {
+    int column = printf("  %s", left);
+    if (column > HELP_COLUMN - 2) {
+        putchar('\n');
+        column = 0;
+    }
+    printf("%*s", HELP_COLUMN - column, "");
+    fig_columns_words(HELP_COLUMN, HELP_COLUMN, right);
+}
+
+static void print_options(const fig_command *command) {
+    static const char *const needs[] = {[FIG_OPTION_FREE] = "",
+                                        [FIG_OPTION_REQUIRED] = " (required)",
+                                        [FIG_OPTION_ONE_OF] = " (one of these is required)"};
+    for (int i = 0; i < option_count(command); i++) {
+        const fig_option *option = &command->options[i];
+        char left[64], right[256];
+        snprintf(left, sizeof left, "%s%s%s", option->name, option->value != NULL ? " " : "",
+                 option->value != NULL ? option->value : "");
+        snprintf(right, sizeof right, "%s%s", option->help, needs[option->need]);
+        print_row(left, right);
+    }
+    print_row("-h, --help", "this text");
+}
+
+void fig_arguments_print_end(const fig_command *command) {
+    printf("\nexit code:\n");
+    printf("  0  fine\n");
+    if (command->failure != NULL) fig_columns_words(printf("  1  "), EXIT_COLUMN, command->failure);
+    printf("  2  bad usage, bad input, or a device or file that refused\n");
+    printf("\nexample:\n  %s\n", command->example);
 }
 
 void fig_arguments_print_help(const fig_command *command) {
-    printf("figraph %s: %s\n\nusage: figraph %s%s%s%s%s [options]\n\n", command->name,
-           command->summary, command->name, command->operand != NULL ? " " : "",
-           command->operand != NULL ? command->operand : "", command->second != NULL ? " " : "",
-           command->second != NULL ? command->second : "");
-    for (int i = 0; i < option_count(command); i++) {
-        const fig_option *option = &command->options[i];
-        int width = printf("  %s%s%s", option->name, option->value != NULL ? " " : "",
-                           option->value != NULL ? option->value : "");
-        printf("%*s%s\n", width < HELP_COLUMN ? HELP_COLUMN - width : 2, "", option->help);
+    fig_columns_words(printf("figraph %s: ", command->name), 0, command->summary);
+    putchar('\n');
+    print_usage(command);
+    putchar('\n');
+    print_options(command);
+    if (command->notes != NULL) {
+        putchar('\n');
+        fig_columns_paragraphs(command->notes);
     }
-    printf("  %-*s%s\n", HELP_COLUMN - 2, "--help", "this text");
-    if (command->notes != NULL) printf("\n%s\n", command->notes);
-    printf("\nexample:\n  %s\n", command->example);
+    fig_arguments_print_end(command);
 }
 
 const char *fig_arguments_text(const fig_arguments *arguments, const char *name) {
@@ -139,7 +232,7 @@ int fig_arguments_integer(const fig_arguments *arguments, const fig_integer *int
     if (text == NULL) return FIG_EXIT_FINE;
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0') {
+    if (end == text || *end != '\0' || !fig_text_is_decimal(text)) {
         return fig_report_refuse("%s: %s: \"%s\" is not a whole number", command, integer->name,
                                  text);
     }

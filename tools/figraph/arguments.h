@@ -1,44 +1,55 @@
 /* arguments.h: a command as data, and the words of a command line read by it.
  *
  * Owns options, help and the refusal of what a command does not know; leaves the meaning of values
- * to the commands. Invariant: an option that a command reads is in its table, so --help lists it.
- * */
+ * to the commands. Invariant: an option that a command reads is in its table, so that --help lists
+ * it. */
 #ifndef FIG_TOOLS_ARGUMENTS_H
 #define FIG_TOOLS_ARGUMENTS_H
 
 #include <stdint.h>
 
-enum { FIG_ARGUMENTS_OPTION_LIMIT = 20 };
+enum { FIG_ARGUMENTS_OPTION_LIMIT = 24 };
 
 typedef struct fig_arguments fig_arguments;
+
+typedef enum fig_option_need {
+    FIG_OPTION_FREE, /* it may be left out */
+    FIG_OPTION_REQUIRED,
+    FIG_OPTION_ONE_OF /* of these and of an operand that may be left out one is required */
+} fig_option_need;
 
 typedef struct fig_option {
     const char *name;  /* "--batch", or "-o" */
     const char *value; /* what stands behind it in the help: "N"; NULL: a flag */
     const char *help;
+    fig_option_need need; /* the command refuses for itself where it needs one of several */
 } fig_option;
 
-typedef struct fig_command {
-    const char *name;
+typedef struct fig_command fig_command;
+struct fig_command {
+    const char *name; /* "bench", and "bench replay" of its part */
     const char *summary;
+    const fig_command *const *parts; /* ends with NULL; what follows is theirs; NULL: it has none */
     const char *operand; /* "FILE"; "[WHAT]": it may be left out; NULL: the command takes none */
-    const char *second;  /* "[FILE]": one more, which may be left out; NULL: none */
-    const char *notes;   /* NULL: nothing to add to the options */
+    const char *notes;   /* paragraphs; NULL: nothing to add to the options */
+    const char *failure; /* what ends with exit code 1; NULL: nothing does */
     const char *example;
     int (*run)(const fig_arguments *arguments);     /* returns FIG_EXIT_* */
     fig_option options[FIG_ARGUMENTS_OPTION_LIMIT]; /* ends at the first without a name */
-} fig_command;
+};
 
 struct fig_arguments {
     const fig_command *command;
-    const char *operand, *second;                   /* NULL: not given */
+    const char *operand;                            /* NULL: not given */
     const char *values[FIG_ARGUMENTS_OPTION_LIMIT]; /* [option]; NULL: not given; a flag's is "" */
-    int help;                                       /* 1: --help was among the words */
+    int help;                                       /* 1: -h or --help was among the words */
 };
 
 /* words: those behind the command's name. Returns FIG_EXIT_*. */
 int fig_arguments_parse(fig_arguments *arguments, const fig_command *command, int count,
                         char *const *words);
+/* Exit codes and an example, with which help ends. */
+void fig_arguments_print_end(const fig_command *command);
 void fig_arguments_print_help(const fig_command *command);
 
 /* The value of an option of the command's table, NULL where it was not given. */

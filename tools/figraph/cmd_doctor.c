@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <figraph.h>
+#include <figraph_unstable.h>
 
+#include "tools/figraph/columns.h"
 #include "tools/figraph/commands.h"
 #include "tools/figraph/emit.h"
 #include "tools/figraph/report.h"
 
-enum { COLUMNS = 100, TEXT_COLUMN = 20, ORDINAL_LIMIT = 1023 };
+enum { TEXT_COLUMN = 20, ORDINAL_LIMIT = 1023 };
 
 static const char *const verdicts[] = {
     [FIG_VERDICT_FINE] = "fine", [FIG_VERDICT_ADVICE] = "advice", [FIG_VERDICT_FAULT] = "FAULT"};
@@ -24,30 +25,14 @@ typedef struct showing {
 
 /* ---- Text ---------------------------------------------------------------------------------- */
 
-/* Words from the cursor's column on, in lines that go no farther than they may. */
-static void print_words(const char *words) {
-    size_t column = TEXT_COLUMN;
-    while (*words != '\0') {
-        const size_t length = strcspn(words, " ");
-        if (column > TEXT_COLUMN && column + 1 + length > COLUMNS) {
-            printf("\n%*s", TEXT_COLUMN, "");
-            column = TEXT_COLUMN;
-        }
-        if (column > TEXT_COLUMN) column += (size_t)printf(" ");
-        column += (size_t)printf("%.*s", (int)length, words);
-        words += length + strspn(words + length, " ");
-    }
-    putchar('\n');
-}
-
 static void print_finding(void *user, const fig_finding *finding) {
     showing *shown = user;
     shown->counts[finding->verdict]++;
     printf("  %-6s  %-9s ", verdicts[finding->verdict], finding->subject);
-    print_words(finding->text);
+    fig_columns_words(TEXT_COLUMN, TEXT_COLUMN, finding->text);
     if (finding->advice[0] == '\0') return;
     printf("%*s%s", TEXT_COLUMN - 3, "", fig_report_wide() ? " → " : "-> ");
-    print_words(finding->advice);
+    fig_columns_words(TEXT_COLUMN, TEXT_COLUMN, finding->advice);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
@@ -84,7 +69,7 @@ static int print_all(int32_t ordinal) {
 static int emit_all(int32_t ordinal) {
     showing shown = {.counts = {0}};
     fig_emit_object(&shown.emit, NULL);
-    fig_emit_integer(&shown.emit, "device", ordinal);
+    fig_emit_integer(&shown.emit, "ordinal", ordinal);
     fig_emit_array(&shown.emit, "findings");
     const fig_status status = fig_examine(ordinal, emit_finding, &shown);
     fig_emit_close(&shown.emit);
@@ -115,10 +100,9 @@ const fig_command fig_cmd_doctor = {
     .name = "doctor",
     .summary = "tell what this machine has, lacks and does wrong",
     .notes = "Looks at the library, the driver, GPUs, cores and memory, and NCCL; tries the driver "
-             "for known\n"
-             "faults and takes a few steps. Without a GPU the steps are taken on the host.\n\n"
-             "exit: 0 nothing is wrong, though there may be advice; 1 some fault was found; 2 bad "
-             "usage.",
+             "for known faults and takes a few steps. Without a GPU the steps are taken on the "
+             "host.",
+    .failure = "a fault was found; advice alone is fine",
     .example = "figraph doctor --device 0",
     .run = run,
     .options =

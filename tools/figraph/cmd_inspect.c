@@ -1,9 +1,9 @@
 /* cmd_inspect.c: figraph inspect, what a .fig file holds, in words or as JSON. */
 #include <stdio.h>
-#include <string.h>
 
 #include <figraph.h>
 
+#include "tools/figraph/columns.h"
 #include "tools/figraph/commands.h"
 #include "tools/figraph/report.h"
 
@@ -12,23 +12,17 @@ static void write_stdout(void *user, const char *bytes, size_t count) {
     fwrite(bytes, 1, count, stdout);
 }
 
-static int read_format(const fig_arguments *arguments, fig_print_format *format) {
-    const char *text = fig_arguments_text(arguments, "--format");
-    *format = text != NULL && strcmp(text, "json") == 0 ? FIG_PRINT_JSON : FIG_PRINT_TEXT;
-    if (text == NULL || strcmp(text, "text") == 0 || *format == FIG_PRINT_JSON)
-        return FIG_EXIT_FINE;
-    return fig_report_refuse("inspect: --format: \"%s\" is neither text nor json", text);
-}
-
 static int run(const fig_arguments *arguments) {
     fig_print_options options = {.size = sizeof options};
     fig_integer range = {.name = "--bucket", .least = 1, .most = INT32_MAX, .fallback = 0};
     fig_graphs *graphs;
     int64_t bucket;
     int code = fig_arguments_integer(arguments, &range, &bucket);
-    if (code == FIG_EXIT_FINE) code = read_format(arguments, &options.format);
     if (code != FIG_EXIT_FINE) return code;
+    if (fig_arguments_text(arguments, "--json") != NULL) options.format = FIG_PRINT_JSON;
     options.bucket = (int32_t)bucket;
+    options.columns = fig_columns();
+    options.all_buckets = fig_arguments_text(arguments, "--all") != NULL;
     if (fig_graphs_load(&graphs, arguments->operand) != FIG_OK) {
         return fig_report_status(arguments->operand);
     }
@@ -48,6 +42,7 @@ const fig_command fig_cmd_inspect = {
     .options =
         {
             {"--bucket", "K", "the launches of the K-th bucket; without it the summary"},
-            {"--format", "FORM", "text or json; without it text"},
+            {"--all", NULL, "a line for each bucket, not one for each batch"},
+            {"--json", NULL, "print an object, which holds all buckets"},
         },
 };

@@ -18,7 +18,7 @@ static void emit_memory(const char *path, const fig_memory_info *memory) {
     fig_emit_object(&emit, NULL);
     fig_emit_text(&emit, "file", path);
     fig_emit_integer(&emit, "workspace_bytes", (int64_t)memory->workspace_bytes);
-    fig_emit_integer(&emit, "plan_bytes", (int64_t)memory->plan_bytes);
+    fig_emit_integer(&emit, "plans_bytes", (int64_t)memory->plan_bytes);
     fig_emit_integer(&emit, "state_bytes", (int64_t)memory->state_bytes);
     fig_emit_integer(&emit, "exec_bytes", (int64_t)memory->exec_bytes);
     fig_emit_integer(&emit, "device_bytes", (int64_t)device_bytes(memory));
@@ -33,10 +33,11 @@ static void print_bytes(const char *name, uint64_t bytes, const char *what) {
 }
 
 static void print_memory(const char *path, const fig_memory_info *memory) {
-    printf("%s: bytes beside what the caller binds\n\n", path);
+    fig_report_name(path);
+    printf(": bytes beside what the caller binds\n\n");
     print_bytes("workspace", memory->workspace_bytes, "partial results and their counters");
-    print_bytes("plan", memory->plan_bytes, "of the largest bucket; a slot taken ahead");
-    print_bytes("state", memory->state_bytes, "tensors that the engine owns, the page table say");
+    print_bytes("plans", memory->plan_bytes, "one of the largest bucket, and one taken ahead");
+    print_bytes("state", memory->state_bytes, "tensors that the engine owns, page tables say");
     print_bytes("graphs", memory->exec_bytes, "of all buckets; estimated from one H200");
     print_bytes("device", device_bytes(memory), "all of these");
     print_bytes("pinned", memory->pinned_bytes, "of the host: plans and pages on their way");

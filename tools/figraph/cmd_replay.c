@@ -16,6 +16,7 @@
 #include "tools/figraph/report.h"
 #include "tools/figraph/session.h"
 #include "tools/figraph/source.h"
+#include "tools/figraph/vocabulary.h"
 
 enum { STEPS_LIMIT = 1000000, DEFAULT_ROWS = 8 };
 static const int64_t WAIT_US = 60000000;
@@ -31,7 +32,8 @@ typedef struct sample {
 typedef struct bucket_summary {
     fig_bucket_info info;
     int32_t bucket, steps;
-    double worst_ulp, median_us;
+    double worst_ulp;
+    int64_t median_ns;
 } bucket_summary;
 
 typedef struct replay {
@@ -91,9 +93,6 @@ static int read_arguments(const fig_arguments *arguments, replay_run *replay) {
     fig_integer steps_range = {.name = "--steps", .least = 1, .most = STEPS_LIMIT};
     fig_integer seed_range = {.name = "--seed", .least = 0, .most = INT64_MAX, .fallback = 1};
     int64_t steps, seed;
-    if (fig_arguments_text(arguments, "--steps") == NULL) {
-        return fig_report_refuse("replay: --steps: its value, N, is missing");
-    }
     int code = fig_arguments_integer(arguments, &steps_range, &steps);
     if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &seed_range, &seed);
     if (code == FIG_EXIT_FINE) code = fig_source_read_device(arguments, &replay->device);
@@ -197,31 +196,38 @@ static void summarise(replay_run *replay) {
             if (worst > summary->worst_ulp) summary->worst_ulp = worst;
         }
         summary->steps = i - first;
-        summary->median_us = (double)replay->samples[first + summary->steps / 2].ns / 1000;
+        summary->median_ns = replay->samples[first + summary->steps / 2].ns;
     }
 }
 
-static void print_replay(const replay_run *replay) {
-    char tokens[FIG_REPORT_NUMBER], elements[FIG_REPORT_NUMBER];
-    printf("%s on %s\n\n", replay->path,
-           fig_source_device_name(fig_engine_device(replay->session.engine)));
-    printf("  bucket: rows   tokens   worker: heads   tile   steps   %11s   %s\n",
+static void print_buckets(const replay_run *replay) {
+    char tokens[FIG_REPORT_NUMBER], us[FIG_REPORT_NUMBER];
+    printf("  bucket: rows     tokens   worker: heads  tile   steps   %11s   %s\n",
            replay->checked ? "worst error" : "", fig_report_wide() ? "µs/step" : "us/step");
     for (int32_t i = 0; i < replay->summary_count; i++) {
         const bucket_summary *summary = &replay->summaries[i];
         const fig_bucket *caps = &summary->info.bucket;
         char worst[24] = "";
         if (replay->checked) snprintf(worst, sizeof worst, "%.2f ulp", summary->worst_ulp);
-        printf("  %12d   %6lld   %13d   %4d   %5d   %11s   %7.0f\n", caps->batch,
-               (long long)caps->batch * caps->kv, summary->info.heads, summary->info.tile_tokens,
-               summary->steps, worst, summary->median_us);
+        printf("  %12d %10s   %13d  %4d   %5d   %11s   %7s\n", caps->batch,
+               fig_report_number(tokens, (int64_t)caps->batch * caps->kv), summary->info.heads,
+               summary->info.tile_tokens, summary->steps, worst,
+               fig_report_number(us, (summary->median_ns + 500) / 1000));
     }
-    printf("\n  %d steps, %lld rows, %d idle, %s tokens", replay->ran, (long long)replay->row_count,
-           replay->idle_rows, fig_report_number(tokens, replay->tokens));
-    if (replay->checked) {
-        printf("; %s numbers compared", fig_report_number(elements, replay->check.elements));
-    }
-    printf("\n");
+}
+
+static void print_replay(const replay_run *replay) {
+    char a[FIG_REPORT_NUMBER], b[FIG_REPORT_NUMBER];
+    fig_report_name(replay->path);
+    printf(" on %s\n\n", fig_source_device_name(fig_engine_device(replay->session.engine)));
+    print_buckets(replay);
+    printf("\n  %s steps, %s rows, ", fig_report_number(a, replay->ran),
+           fig_report_number(b, replay->row_count));
+    printf("%s of them idle, %s tokens read\n", fig_report_number(a, replay->idle_rows),
+           fig_report_number(b, replay->tokens));
+    if (replay->checked)
+        printf("  %s numbers compared with float64: all right\n",
+               fig_report_number(a, replay->check.elements));
 }
 
 static void emit_replay(const replay_run *replay, int code) {
@@ -231,9 +237,9 @@ static void emit_replay(const replay_run *replay, int code) {
     fig_emit_text(&emit, "device",
                   fig_source_device_name(fig_engine_device(replay->session.engine)));
     fig_emit_integer(&emit, "steps", replay->ran);
-    fig_emit_integer(&emit, "rows", replay->row_count);
+    fig_emit_integer(&emit, "all_rows", replay->row_count);
     fig_emit_integer(&emit, "idle_rows", replay->idle_rows);
-    fig_emit_integer(&emit, "tokens", replay->tokens);
+    fig_emit_integer(&emit, "kv_tokens", replay->tokens);
     fig_emit_truth(&emit, "checked", replay->checked);
     if (replay->checked) {
         fig_emit_truth(&emit, "passed", code == FIG_EXIT_FINE);
@@ -243,16 +249,12 @@ static void emit_replay(const replay_run *replay, int code) {
     fig_emit_array(&emit, "buckets");
     for (int32_t i = 0; i < replay->summary_count; i++) {
         const bucket_summary *summary = &replay->summaries[i];
-        fig_emit_object(&emit, NULL);
-        fig_emit_integer(&emit, "number", summary->bucket);
-        fig_emit_integer(&emit, "batch", summary->info.bucket.batch);
-        fig_emit_integer(&emit, "kv", summary->info.bucket.kv);
-        fig_emit_integer(&emit, "variant", summary->info.variant);
-        fig_emit_integer(&emit, "heads", summary->info.heads);
-        fig_emit_integer(&emit, "tile_tokens", summary->info.tile_tokens);
+        fig_vocabulary_open_bucket(&emit, NULL, summary->bucket, &summary->info);
         fig_emit_integer(&emit, "steps", summary->steps);
         if (replay->checked) fig_emit_number(&emit, "worst_ulp", summary->worst_ulp);
-        fig_emit_number(&emit, "median_us", summary->median_us);
+        fig_emit_object(&emit, "step_ns");
+        fig_emit_integer(&emit, "p50", summary->median_ns);
+        fig_emit_close(&emit);
         fig_emit_close(&emit);
     }
     fig_emit_close(&emit);
@@ -284,14 +286,14 @@ const fig_command fig_cmd_replay = {
     .operand = "FILE",
     .notes =
         "Lengths grow by a token a step. Without --kv sequences join one after another, and the "
-        "step\noutgrows its bucket more than once. A sequence that reaches the kv limit ends "
-        "and another\nbegins.\n\nexit: 0 fine; 1 --check found a number that is wrong; 2 bad "
-        "usage, bad input, or a device that\nrefused.",
+        "step outgrows its bucket more than once. A sequence that reaches the kv limit ends "
+        "and another begins.",
+    .failure = "--check found a number that is wrong",
     .example = "figraph replay tutorial.fig --steps 64 --check",
     .run = run,
     .options =
         {
-            {"--steps", "N", "how many"},
+            {"--steps", "N", "how many", FIG_OPTION_REQUIRED},
             {"--check", NULL, "compare every output of every step with float64"},
             {"--rows", "N", "rows of a step; without it 8, or as many as lengths"},
             {"--kv", "LENS", "kv lengths of the first step; see figraph plan --help"},

@@ -13,6 +13,7 @@
 #include "tools/figraph/serve_loop.h"
 #include "tools/figraph/serve_report.h"
 #include "tools/figraph/source.h"
+#include "tools/figraph/text.h"
 
 enum { DEFAULT_REQUESTS = 64 };
 static const double GIB = 1 << 30;
@@ -36,8 +37,9 @@ static int read_number(const fig_arguments *arguments, const char *name, double 
     char *end;
     if (text == NULL) return FIG_EXIT_FINE;
     *value = strtod(text, &end);
-    if (end != text && *end == '\0' && isfinite(*value) && *value >= least) return FIG_EXIT_FINE;
-    return fig_report_refuse("serve: %s: \"%s\" is not a number from %g on", name, text, least);
+    if (fig_text_is_decimal(text) && *end == '\0' && isfinite(*value) && *value >= least)
+        return FIG_EXIT_FINE;
+    return fig_report_refuse("serve: %s: \"%s\" is not a number of at least %g", name, text, least);
 }
 
 static int is_given(const fig_arguments *arguments, const char *name) {
@@ -47,8 +49,8 @@ static int is_given(const fig_arguments *arguments, const char *name) {
 /* ---- The step ---------------------------------------------------------------------------- */
 
 static int lower_preset(const fig_arguments *arguments, serving *serve) {
-    fig_source source = {.name = serve->name};
-    fig_traits traits;
+    fig_source source = {.name = serve->name, .spec.size = sizeof source.spec};
+    fig_traits traits = {.size = sizeof traits};
     if (fig_spec_preset(&source.spec, source.name) != FIG_OK) return fig_report_status("--preset");
     const int code = fig_source_device_traits(arguments, serve->device, &traits);
     return code == FIG_EXIT_FINE ? fig_source_lower(&source, &traits, &serve->graphs) : code;
@@ -59,7 +61,7 @@ static int open_graphs(const fig_arguments *arguments, serving *serve) {
     fig_graphs_info info = {.size = sizeof info};
     fig_memory_info memory = {.size = sizeof memory};
     if ((preset == NULL) == (arguments->operand == NULL))
-        return fig_report_refuse("serve: FILE and --preset: %s, one of them names the step",
+        return fig_report_refuse("serve: %s, and one of FILE and --preset NAME names the step",
                                  preset == NULL ? "neither was given" : "both were given");
     serve->name = preset != NULL ? preset : arguments->operand;
     int code = fig_source_read_device(arguments, &serve->device);
@@ -142,11 +144,12 @@ static int choose_pages(const fig_arguments *arguments, const serving *serve, in
 static int read_limit(const serving *serve, fig_serve_limit *limit) {
     const int64_t room = (int64_t)serve->page_limit * serve->page_tokens;
     const int32_t tail = serve->spec->row_tokens - 1;
-    *limit = (fig_serve_limit){serve->spec->kv_limit - tail, "the step takes no longer sequence"};
+    *limit = (fig_serve_limit){serve->spec->kv_limit - tail,
+                               "that is the longest sequence a step takes"};
     if (room < serve->spec->kv_limit)
-        *limit = (fig_serve_limit){(int32_t)room - tail, "the cache holds no longer sequence"};
+        *limit = (fig_serve_limit){(int32_t)room - tail, "the cache has no room for more"};
     if (limit->tokens >= 2) return FIG_EXIT_FINE;
-    return fig_report_refuse("serve: %s: no request has fewer than 2 tokens, limit %d: %s",
+    return fig_report_refuse("serve: %s: a request has 2 tokens at least, and %d may be: %s",
                              serve->name, limit->tokens, limit->why);
 }
 
@@ -203,6 +206,7 @@ static int serve_requests(const fig_arguments *arguments, const serving *serve) 
     const fig_serve_report report = {.options = &options,
                                      .result = &result,
                                      .name = serve->name,
+                                     .is_file = arguments->operand != NULL,
                                      .page_tokens = serve->page_tokens,
                                      .page_bytes = serve->page_bytes,
                                      .passed = code == FIG_EXIT_FINE};
@@ -228,29 +232,33 @@ const fig_command fig_cmd_serve = {
     .operand = "[FILE]",
     .notes =
         "Requests join while others run, grow by a token a step, and leave; each row's pages are "
-        "those of\nits tokens, and where none is free who came last gives its own up and waits. "
-        "Tokens are made up,\nand a prompt's keys and values are taken to be in the cache: there "
-        "is no model and no prefill.\n\nA trace has the line arrival_s,prompt_tokens,output_tokens "
-        "and behind it a line for each request.\nWithout one, lengths are lognormal with "
-        "ShareGPT's means, 220 and 200 tokens, cut to what fits,\nand arrivals are a Poisson "
-        "process.\n\n--check: each plan carries a checksum that the device verifies before it runs "
-        "a row; staged,\nlaunched and ended steps are as many as the loop counted, none ran "
-        "without rows; and in the end\nevery entry of every page table on the device is the page "
-        "that was given. Attention's numbers\nare not compared: figraph replay --check does "
-        "that.\n\nexit: 0 fine; 1 a step failed, ran no rows, or --check found something; 2 bad "
-        "usage, bad input,\nor a device that refused.",
+        "those of its tokens, and where none is free who came last gives its own up and waits. "
+        "Tokens are made up, and a prompt's keys and values are taken to be in the cache: there "
+        "is no model and no prefill.\n\nA trace has the line "
+        "arrival_s,prompt_tokens,output_tokens and behind it a line for each request. Without "
+        "one, lengths are lognormal with ShareGPT's means, 220 and 200 tokens, cut to what fits, "
+        "and arrivals are a Poisson process.\n\n--check: each plan carries a checksum that the "
+        "device verifies before it runs a row; staged, launched and ended steps are as many as "
+        "the loop counted, none ran without rows; and in the end every entry of every page table "
+        "on the device is the page that was given. Attention's numbers are not compared: figraph "
+        "replay --check does that.\n\nPercentiles are of bins an eighth of an octave wide, so "
+        "that two digits are all that they tell.",
+    .failure = "a step failed, ran no rows, or --check found something",
     .example = "figraph serve --preset tutorial --requests 64 --rate 20 --check",
     .run = run,
     .options =
         {
-            {"--preset", "NAME", "a model that the library knows, lowered for the device"},
+            {"--preset", "NAME", "a model that the library knows, lowered for the device",
+             FIG_OPTION_ONE_OF},
             {"--trace", "FILE", "the requests, as CSV"},
             {"--requests", "N", "how many are made up; without it 64"},
             {"--rate", "R", "of them come in a second; without it, or 0: all at once"},
             {"--seed", "S", "of what is made up; without it 1"},
             {"--save-trace", "FILE", "where the requests that were made up go"},
             {"--kv-pages", "N", "pages of the cache"},
-            {"--kv-gib", "G", "its size; without both what the requests need, 1 at most"},
+            {"--kv-gib", "G",
+             "GiB of the cache; without this and --kv-pages as many pages as the requests need, of "
+             "at most 1 GiB"},
             {"--horizon", "N", "steps that one plan may serve, where nobody leaves; without it 1"},
             {"--fast", NULL, "the clock jumps to the next arrival where nothing runs"},
             {"--check", NULL, "check plans and page tables; see below"},

@@ -8,7 +8,11 @@
 
 #include "tools/figraph/commands.h"
 #include "tools/figraph/emit.h"
+#include "tools/figraph/columns.h"
 #include "tools/figraph/report.h"
+#include "tools/figraph/vocabulary.h"
+
+enum { NOTE_COLUMN = 12 };
 
 static int print_damage(const char *path, fig_status status, int json) {
     /* A file that cannot be read was not checked. */
@@ -31,24 +35,24 @@ static void emit_sound(const char *path, const fig_graphs_info *info) {
     fig_emit_object(&emit, NULL);
     fig_emit_text(&emit, "file", path);
     fig_emit_truth(&emit, "sound", 1);
-    fig_emit_text(&emit, "traits", info->traits->name);
-    fig_emit_integer(&emit, "buckets", info->bucket_count);
-    fig_emit_integer(&emit, "tensors", info->tensor_count);
-    fig_emit_integer(&emit, "nodes", info->node_count);
-    fig_emit_integer(&emit, "relowered", info->relowered_count);
-    fig_emit_text(&emit, "content_id", info->content_id);
+    fig_vocabulary_graphs(&emit, info);
     fig_emit_close(&emit);
 }
 
 static void print_sound(const char *path, const fig_graphs_info *info) {
-    printf("%s: sound\n", path);
-    printf("  holds     %d buckets for %s, %d nodes over %d tensors\n", info->bucket_count,
-           info->traits->name, info->node_count, info->tensor_count);
+    char nodes[FIG_REPORT_NUMBER], tensors[FIG_REPORT_NUMBER], note[128];
+    fig_report_name(path);
+    printf(": sound\n");
+    printf("  holds     %d buckets for %s, %s nodes over %s tensors\n", info->bucket_count,
+           info->traits->name, fig_report_number(nodes, info->node_count),
+           fig_report_number(tensors, info->tensor_count));
     printf("  content   %s\n", info->content_id);
     if (info->relowered_count == 0) return;
-    printf("  note      %d of %d buckets were lowered again: this library lowers them otherwise "
-           "than\n            the file's maker did\n",
-           info->relowered_count, info->bucket_count);
+    snprintf(note, sizeof note,
+             "%d of %d buckets were lowered again: this library lowers them otherwise than the "
+             "file's maker did",
+             info->relowered_count, info->bucket_count);
+    fig_columns_words(printf("  note      "), NOTE_COLUMN, note);
 }
 
 static int run(const fig_arguments *arguments) {
@@ -71,9 +75,9 @@ const fig_command fig_cmd_verify = {
     .name = "verify",
     .summary = "check a .fig file",
     .operand = "FILE",
-    .notes = "exit: 0 the file is sound, buckets that had to be lowered again included; 1 it is "
-             "damaged,\n"
-             "or must be captured anew; 2 it could not be read.",
+    .notes = "A file is sound where this library lowers buckets otherwise than its maker did, too: "
+             "they are lowered again.",
+    .failure = "the file is damaged, or must be captured anew",
     .example = "figraph verify tutorial.fig",
     .run = run,
     .options = {{"--json", NULL, "print an object"}},

@@ -1,16 +1,17 @@
 /* draw.c: bars on stdout, in blocks of an eighth where the locale takes them, in ASCII elsewhere.
  *
- * Workers stand side by side, as many lines of them as 80 columns ask for; few workers get wide
+ * Workers stand side by side, in as many lines as the columns ask for; few workers get wide
  * bars with their figures beneath. Invariant: a worker with a tile shows at least the lowest
  * block, so an empty column is a worker with nothing to do. */
 #include "tools/figraph/draw.h"
 
 #include <stdio.h>
 
+#include "tools/figraph/columns.h"
 #include "tools/figraph/report.h"
 
 enum {
-    WIDTH = 68,   /* columns for bars, beside the margin */
+    MARGIN = 12,  /* columns beside the bars */
     HEIGHT = 4,   /* lines of a bar */
     EIGHTHS = 8,  /* of a line */
     WIDE_BAR = 7, /* the widest bar, its gap included */
@@ -89,10 +90,11 @@ static void print_frame(const bar_line *frame) {
 }
 
 void fig_draw_bars(const fig_draw_loads *loads) {
-    int32_t bar = loads->workers > 0 ? WIDTH / loads->workers : 1;
+    const int32_t width = fig_columns() - MARGIN;
+    int32_t bar = loads->workers > 0 ? width / loads->workers : 1;
     if (bar > WIDE_BAR) bar = WIDE_BAR;
     if (bar < 1) bar = 1;
-    int32_t lines = (loads->workers + WIDTH - 1) / WIDTH;
+    int32_t lines = (loads->workers + width - 1) / width;
     for (int32_t line = 0; line < lines; line++) {
         bar_line frame = {
             .loads = loads,

@@ -1,6 +1,6 @@
 /* draw.h: the load of each worker as bars a person reads at a glance.
  *
- * Invariant: no line is wider than 80 columns, however many workers there are. */
+ * Invariant: no line is wider than fig_columns(), however many workers there are. */
 #ifndef FIG_TOOLS_DRAW_H
 #define FIG_TOOLS_DRAW_H
 

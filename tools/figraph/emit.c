@@ -8,34 +8,21 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Length of the UTF-8 sequence at `text`; 0: these bytes are none. Overlong forms and surrogates
- * are none. */
-static int sequence_bytes(const unsigned char *text) {
-    unsigned char lead = text[0];
-    int bytes = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-    if (lead > 0xf4) return 0;
-    for (int i = 1; i < bytes; i++) {
-        if ((text[i] & 0xc0) != 0x80) return 0;
-    }
-    if (lead == 0xe0 && text[1] < 0xa0) return 0;
-    if (lead == 0xed && text[1] > 0x9f) return 0;
-    if (lead == 0xf0 && text[1] < 0x90) return 0;
-    if (lead == 0xf4 && text[1] > 0x8f) return 0;
-    return bytes;
-}
+#include "tools/figraph/text.h"
 
 static void print_string(const char *text) {
     putchar('"');
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0';) {
-        int bytes = sequence_bytes(c);
+    for (const char *c = text; *c != '\0';) {
+        int bytes = fig_text_character(c);
         if (bytes == 0) {
             fputs("\\ufffd", stdout);
         } else if (*c == '"' || *c == '\\') {
             printf("\\%c", *c);
-        } else if (*c < 0x20 || *c == 0x7f) {
-            printf("\\u%04x", *c);
+        } else if (fig_text_is_control(c)) {
+            printf("\\u%04x", (unsigned)(unsigned char)c[bytes - 1]);
         } else {
             fwrite(c, 1, (size_t)bytes, stdout);
         }
@@ -105,6 +92,16 @@ void fig_emit_number(fig_emit *emit, const char *key, double value) {
     } else {
         fputs("null", stdout);
     }
+}
+
+void fig_emit_float(fig_emit *emit, const char *key, float value) {
+    char text[32] = "null";
+    begin_value(emit, key, in_object(emit));
+    for (int digits = 6; isfinite(value) && digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value) break;
+    }
+    fputs(text, stdout);
 }
 
 void fig_emit_truth(fig_emit *emit, const char *key, int value) {

@@ -22,6 +22,8 @@ void fig_emit_close(fig_emit *emit); /* the innermost; behind the outermost a li
 void fig_emit_text(fig_emit *emit, const char *key, const char *value);
 void fig_emit_integer(fig_emit *emit, const char *key, int64_t value);
 void fig_emit_number(fig_emit *emit, const char *key, double value); /* null where not finite */
+/* The shortest decimals that read back as `value`. */
+void fig_emit_float(fig_emit *emit, const char *key, float value);
 void fig_emit_truth(fig_emit *emit, const char *key, int value);
 
 #endif

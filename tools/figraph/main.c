@@ -7,21 +7,26 @@
 
 #include <figraph.h>
 
+#include "tools/figraph/columns.h"
 #include "tools/figraph/commands.h"
 #include "tools/figraph/report.h"
 
 static const fig_command *const commands[] = {
     &fig_cmd_plan,  &fig_cmd_capture, &fig_cmd_inspect, &fig_cmd_verify,  &fig_cmd_replay,
     &fig_cmd_serve, &fig_cmd_bench,   &fig_cmd_memory,  &fig_cmd_presets, &fig_cmd_doctor};
-enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands, NAME_COLUMN = 13 };
 
 static int print_help(void) {
     printf("figraph: plan, capture, inspect and replay the decode step of an LLM\n\n"
-           "usage: figraph <command> [options]\n\n");
+           "usage: figraph COMMAND [options]\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
-        printf("  %-10s%s\n", commands[i]->name, commands[i]->summary);
-    printf("\n  figraph <command> --help says more; figraph --version tells the version.\n\n"
-           "exit: 0 fine, 1 a check failed, 2 bad usage or bad input\n\n"
+        fig_columns_words(printf("  %-11s", commands[i]->name), NAME_COLUMN, commands[i]->summary);
+    printf("\n  figraph help COMMAND    says more, as does figraph COMMAND --help\n"
+           "  figraph --version       tells the version\n\n"
+           "exit code:\n"
+           "  0  fine\n"
+           "  1  a check failed; each command's help says which\n"
+           "  2  bad usage, bad input, or a device or file that refused\n\n"
            "example:\n"
            "  figraph capture --preset tutorial -o tutorial.fig\n"
            "  figraph replay tutorial.fig --steps 64 --check\n");
@@ -34,23 +39,88 @@ static int print_version(void) {
     return FIG_EXIT_FINE;
 }
 
-static int run(int count, char **words) {
-    if (count < 2) {
-        return fig_report_refuse("a command is missing; figraph --help lists them");
-    }
-    if (strcmp(words[1], "--help") == 0) return print_help();
-    if (strcmp(words[1], "--version") == 0) return print_version();
-    for (int i = 0; i < COMMAND_COUNT; i++) {
-        fig_arguments arguments;
-        if (strcmp(words[1], commands[i]->name) != 0) continue;
-        int code = fig_arguments_parse(&arguments, commands[i], count - 2, words + 2);
-        if (code != FIG_EXIT_FINE) return code;
-        if (!arguments.help) return commands[i]->run(&arguments);
-        fig_arguments_print_help(commands[i]);
-        return FIG_EXIT_FINE;
-    }
+static int run_command(const fig_command *command, int count, char **words) {
+    fig_arguments arguments;
+    const int code = fig_arguments_parse(&arguments, command, count, words);
+    if (code != FIG_EXIT_FINE) return code;
+    if (!arguments.help) return command->run(&arguments);
+    fig_arguments_print_help(command);
+    return FIG_EXIT_FINE;
+}
+
+static const fig_command *find(const char *name) {
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(name, commands[i]->name) == 0) return commands[i];
+    return NULL;
+}
+
+/* The word of a part: what stands behind its command's name. */
+static const char *part_word(const fig_command *command, const fig_command *part) {
+    return part->name + strlen(command->name) + 1;
+}
+
+static int list_parts(const fig_command *command) {
+    fig_columns_words(printf("figraph %s: ", command->name), 0, command->summary);
+    printf("\nusage: figraph %s PART [options]\n\n", command->name);
+    for (int i = 0; command->parts[i] != NULL; i++)
+        fig_columns_words(printf("  %-11s", part_word(command, command->parts[i])), NAME_COLUMN,
+                          command->parts[i]->summary);
+    printf("\n  figraph help %s PART says more\n", command->name);
+    fig_arguments_print_end(command);
+    return FIG_EXIT_FINE;
+}
+
+static int refuse_unknown(const char *word) {
     return fig_report_refuse("unknown %s %s; figraph --help lists what there is",
-                             words[1][0] == '-' ? "option" : "command", words[1]);
+                             word[0] == '-' ? "option" : "command", word);
+}
+
+static int is_any(const char *word, const char *a, const char *b) {
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
+
+static const fig_command *find_part(const fig_command *command, const char *word) {
+    for (int i = 0; command->parts[i] != NULL; i++)
+        if (strcmp(word, part_word(command, command->parts[i])) == 0) return command->parts[i];
+    return NULL;
+}
+
+static int refuse_part(const fig_command *command, const char *word) {
+    return fig_report_refuse("%s: unknown part %s; figraph %s --help lists them", command->name,
+                             word, command->name);
+}
+
+static int run_part(const fig_command *command, int count, char **words) {
+    if (count == 0 || is_any(words[0], "--help", "-h")) return list_parts(command);
+    const fig_command *part = find_part(command, words[0]);
+    if (part == NULL) return refuse_part(command, words[0]);
+    return run_command(part, count - 1, words + 1);
+}
+
+/* figraph help, with or without the name of a command and of its part behind it. */
+static int help(int count, char **words) {
+    if (count == 0 || is_any(words[0], "help", "--help")) return print_help();
+    const fig_command *command = find(words[0]);
+    if (command == NULL) return refuse_unknown(words[0]);
+    if (command->parts != NULL && count == 1) return list_parts(command);
+    if (command->parts != NULL) {
+        const fig_command *part = find_part(command, words[1]);
+        if (part == NULL) return refuse_part(command, words[1]);
+        command = part;
+    }
+    fig_arguments_print_help(command);
+    return FIG_EXIT_FINE;
+}
+
+static int run(int count, char **words) {
+    if (count < 2) return fig_report_refuse("a command is missing; figraph --help lists them");
+    if (is_any(words[1], "--help", "-h")) return print_help();
+    if (strcmp(words[1], "help") == 0) return help(count - 2, words + 2);
+    if (strcmp(words[1], "--version") == 0) return print_version();
+    const fig_command *command = find(words[1]);
+    if (command == NULL) return refuse_unknown(words[1]);
+    return command->parts != NULL ? run_part(command, count - 2, words + 2)
+                                  : run_command(command, count - 2, words + 2);
 }
 
 int main(int count, char **words) {

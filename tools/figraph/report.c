@@ -5,7 +5,6 @@
 #include "tools/figraph/report.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -15,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/figraph/text.h"
+
 enum { SENTENCE_LIMIT = 1024 };
 static const int64_t SECOND_NS = 1000000000;
 static const int64_t REDRAW_NS = 100000000;
@@ -23,9 +24,7 @@ static const int64_t REDRAW_NS = 100000000;
 static void print_sentence(const char *format, va_list list) {
     char sentence[SENTENCE_LIMIT];
     vsnprintf(sentence, sizeof sentence, format, list);
-    for (char *c = sentence; *c != '\0'; c++) {
-        if (iscntrl((unsigned char)*c)) *c = '?';
-    }
+    fig_text_clean(sentence);
     fprintf(stderr, "figraph: %s\n", sentence);
 }
 
@@ -49,6 +48,13 @@ int fig_report_status(const char *about) {
     const char *sentence = fig_message();
     if (about == NULL || strstr(sentence, about) != NULL) return fig_report_refuse("%s", sentence);
     return fig_report_refuse("%s: %s", about, sentence);
+}
+
+void fig_report_name(const char *name) {
+    char shown[SENTENCE_LIMIT];
+    snprintf(shown, sizeof shown, "%s", name);
+    fig_text_clean(shown);
+    fputs(shown, stdout);
 }
 
 const char *fig_report_number(char text[FIG_REPORT_NUMBER], int64_t value) {

@@ -21,6 +21,9 @@ __attribute__((format(printf, 1, 2))) int fig_report_failure(const char *format,
  * sentence names it already. NULL: nothing does. */
 int fig_report_status(const char *about);
 
+/* Prints a name that somebody chose, a path say, on stdout; what a terminal might obey as '?'. */
+void fig_report_name(const char *name);
+
 /* A number with its thousands apart, "52 736"; `text` is returned. */
 enum { FIG_REPORT_NUMBER = 32 };
 const char *fig_report_number(char text[FIG_REPORT_NUMBER], int64_t value);

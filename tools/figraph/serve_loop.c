@@ -24,6 +24,7 @@
 #include <time.h>
 
 #include "tools/figraph/report.h"
+#include "tools/figraph/standard.h"
 #include "tools/figraph/serve_batch.h"
 #include "tools/figraph/synthetic.h"
 
@@ -86,7 +87,7 @@ static int open_engine(serve_loop *loop) {
             .size = sizeof binding, .name = tensor.name, .bytes = bytes_of(loop, &tensor)};
         if (fig_engine_bind(loop->engine, &binding) != FIG_OK) return fig_report_status("serve");
     }
-    if (fig_engine_prepare(loop->engine) != FIG_OK) return fig_report_status("serve");
+    if (fig_engine_prepare(loop->engine, 0) != FIG_OK) return fig_report_status("serve");
     loop->result->device = fig_engine_device(loop->engine);
     return FIG_EXIT_FINE;
 }
@@ -362,7 +363,8 @@ int fig_serve_run(const fig_serve_options *options, fig_serve_result *result) {
     *result = (fig_serve_result){.stats = {.size = sizeof result->stats}};
     assert(options->horizon >= 1);
     fig_graphs_read_info(options->graphs, &loop.info);
-    int code = open_loop(&loop);
+    int code = fig_standard_check(options->graphs, "serve");
+    if (code == FIG_EXIT_FINE) code = open_loop(&loop);
     if (code == FIG_EXIT_FINE) {
         loop.began_ns = fig_report_now_ns();
         fig_report_begin(&loop.progress, "step", 0);

@@ -3,7 +3,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "tools/figraph/columns.h"
 #include "tools/figraph/emit.h"
 #include "tools/figraph/report.h"
 #include "tools/figraph/source.h"
@@ -17,7 +19,8 @@ typedef struct timing {
     const char *key, *text;
     const fig_histogram *histogram;
 } timing;
-enum { TIMING_COUNT = 4, COLUMN = 10 };
+/* A bin of a histogram is an eighth of an octave wide, of which two digits are true. */
+enum { TIMING_COUNT = 4, COLUMN = 10, TEXT_COLUMN = 12, BIN_DIGITS = 2 };
 
 static void list_timings(const fig_serve_result *result, timing timings[TIMING_COUNT]) {
     timings[0] = (timing){"step_ns", "step", &result->step};
@@ -36,17 +39,19 @@ static double tokens_per_second(const fig_serve_result *result) {
 
 /* ---- For people -------------------------------------------------------------------------- */
 
-/* Three digits and a unit, "4.21 ms", at the end of a column. */
+/* As many digits as a bin tells and a unit, "4.2 ms", at the end of a column. */
 static void print_time(int64_t ns) {
     static const char *const units[] = {"ns", "us", "ms", "s"};
     char text[32];
-    double value = (double)ns;
     int unit = 0;
-    while (unit < 3 && value >= 999.5) {
+    snprintf(text, sizeof text, "%.*e", BIN_DIGITS - 1, (double)ns);
+    double value = strtod(text, NULL);
+    while (unit < 3 && value >= 1000) {
         value /= 1000;
         unit++;
     }
-    const int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    const int whole = value >= 100 ? 3 : value >= 10 ? 2 : 1;
+    const int decimals = unit == 0 || whole > BIN_DIGITS ? 0 : BIN_DIGITS - whole;
     const int wide = unit == 1 && fig_report_wide(); /* of two bytes in one column */
     snprintf(text, sizeof text, "%.*f %s", decimals, value, wide ? "µs" : units[unit]);
     printf("%*s", wide ? COLUMN + 1 : COLUMN, text);
@@ -71,9 +76,14 @@ static void print_times(const fig_serve_result *result) {
 static void print_head(const fig_serve_report *report) {
     const fig_serve_trace *trace = report->options->trace;
     const fig_serve_totals totals = fig_serve_trace_totals(trace);
-    printf("%s on %s: %d requests, %.0f tokens of prompt and %.0f of output on average\n\n",
-           report->name, fig_source_device_name(report->result->device), trace->count,
-           ratio(totals.prompt, trace->count), ratio(totals.output, trace->count));
+    char number[FIG_REPORT_NUMBER], sentence[128];
+    fig_report_name(report->name);
+    printf(" on %s\n\n", fig_source_device_name(report->result->device));
+    snprintf(sentence, sizeof sentence,
+             "%s requests, %.0f tokens of prompt and %.0f of output on average",
+             fig_report_number(number, trace->count), ratio(totals.prompt, trace->count),
+             ratio(totals.output, trace->count));
+    fig_columns_words(printf("  asked     "), TEXT_COLUMN, sentence);
 }
 
 void fig_serve_report_print(const fig_serve_report *report) {
@@ -81,7 +91,7 @@ void fig_serve_report_print(const fig_serve_report *report) {
     const fig_engine_stats *stats = &result->stats;
     char number[FIG_REPORT_NUMBER];
     print_head(report);
-    printf("  requests  %s done", fig_report_number(number, result->done));
+    printf("  done      %s", fig_report_number(number, result->done));
     printf(" in %.2f s%s\n", (double)result->ns / 1e9,
            report->options->fast ? ", idle times skipped" : "");
     printf("  tokens    %s", fig_report_number(number, result->tokens));
@@ -101,8 +111,8 @@ void fig_serve_report_print(const fig_serve_report *report) {
            result->preemptions, stats->taken_back, stats->busy);
     print_times(result);
     if (report->options->check)
-        printf("\n  Every step was launched once, ran once and found its plan whole; the page "
-               "tables are right.\n");
+        printf("\n  Every step was launched once, ran once and found its plan whole;\n"
+               "  the page tables are right.\n");
 }
 
 /* ---- For programs ------------------------------------------------------------------------ */
@@ -127,7 +137,7 @@ void fig_serve_report_emit(const fig_serve_report *report) {
     fig_emit emit = {0};
     list_timings(result, timings);
     fig_emit_object(&emit, NULL);
-    fig_emit_text(&emit, "model", report->name);
+    fig_emit_text(&emit, report->is_file ? "file" : "model", report->name);
     fig_emit_text(&emit, "device", fig_source_device_name(result->device));
     fig_emit_integer(&emit, "requests", options->trace->count);
     fig_emit_integer(&emit, "done", result->done);

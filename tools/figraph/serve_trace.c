@@ -6,14 +6,18 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools/figraph/report.h"
 #include "tools/figraph/synthetic.h"
+#include "tools/figraph/text.h"
 
 static const char header[] = "arrival_s,prompt_tokens,output_tokens";
 enum { LINE_BYTES = 256 };
@@ -45,12 +49,29 @@ static fig_serve_request *add(fig_serve_trace *trace) {
 
 /* ---- Reading ----------------------------------------------------------------------------- */
 
-/* A line without its end, LF or CR LF. 0: the file has ended; -1: it is longer than any request. */
+/* A line without its end, LF or CR LF. 0: the file has ended; -1: it is longer than any request, or
+ * holds a NUL, behind which nothing would be seen. */
 static int read_line(FILE *file, char line[LINE_BYTES]) {
-    if (fgets(line, LINE_BYTES, file) == NULL) return 0;
-    const size_t length = strcspn(line, "\r\n");
-    if (line[length] == '\0' && length == LINE_BYTES - 1) return -1;
+    int length = 0, c;
+    while ((c = getc(file)) != EOF && c != '\n') {
+        if (c == '\0' || length == LINE_BYTES - 1) return -1;
+        line[length++] = (char)c;
+    }
+    if (c == EOF && (length == 0 || ferror(file))) return 0;
+    if (length > 0 && line[length - 1] == '\r') length--;
     line[length] = '\0';
+    return 1;
+}
+
+static int is_blank(const char *line) {
+    return line[strspn(line, " ")] == '\0';
+}
+
+/* 1: nothing but blank lines follows. */
+static int is_at_end(FILE *file) {
+    char line[LINE_BYTES];
+    for (int got; (got = read_line(file, line)) != 0;)
+        if (got < 0 || !is_blank(line)) return 0;
     return 1;
 }
 
@@ -58,7 +79,8 @@ static int read_line(FILE *file, char line[LINE_BYTES]) {
 static int read_arrival(char **at, int64_t *ns) {
     char *end;
     const double seconds = strtod(*at, &end);
-    const int sound = end != *at && *end == ',' && seconds >= 0 && seconds <= ARRIVAL_LIMIT_S;
+    const int sound =
+        fig_text_is_decimal(*at) && *end == ',' && seconds >= 0 && seconds <= ARRIVAL_LIMIT_S;
     *ns = sound ? llround(seconds * 1e6) * 1000 : 0;
     *at = end + 1;
     return sound;
@@ -67,7 +89,8 @@ static int read_arrival(char **at, int64_t *ns) {
 static int read_tokens(char **at, char behind, int32_t *tokens) {
     char *end;
     const long long value = strtoll(*at, &end, 10);
-    const int sound = end != *at && *end == behind && value >= 1 && value <= INT32_MAX;
+    const int sound =
+        fig_text_is_decimal(*at) && *end == behind && value >= 1 && value <= INT32_MAX;
     *tokens = sound ? (int32_t)value : 0;
     *at = end + 1;
     return sound;
@@ -80,10 +103,10 @@ static const char *read_request(char *line, fig_serve_request *request) {
         return "arrival_s is to be a number of seconds, 0 to 1e9, and a comma behind it";
     }
     if (!read_tokens(&at, ',', &request->prompt)) {
-        return "prompt_tokens is to be a whole number from 1, and a comma behind it";
+        return "prompt_tokens is to be a whole number, 1 to 2147483647, and a comma behind it";
     }
     if (!read_tokens(&at, '\0', &request->output)) {
-        return "output_tokens is to be a whole number from 1, and the last of the line";
+        return "output_tokens is to be a whole number, 1 to 2147483647, and the last of the line";
     }
     return "";
 }
@@ -103,10 +126,17 @@ static int read_requests(fig_serve_trace *trace, const reader *from) {
         return fig_report_refuse("%s:1: the first line is to be %s", from->path, header);
     }
     for (int got; number++, (got = read_line(from->file, line)) != 0;) {
-        if (got < 0) return fig_report_refuse("%s:%d: the line is too long", from->path, number);
+        if (got < 0)
+            return fig_report_refuse("%s:%d: the line is too long, or holds a NUL", from->path,
+                                     number);
         if (trace->count == FIG_SERVE_REQUEST_LIMIT) {
             return fig_report_refuse("%s:%d: %d requests are the limit", from->path, number,
                                      FIG_SERVE_REQUEST_LIMIT);
+        }
+        if (is_blank(line)) {
+            if (is_at_end(from->file)) break;
+            return fig_report_refuse("%s:%d: the line is blank, and it is not the last", from->path,
+                                     number);
         }
         fig_serve_request *request = add(trace);
         if (request == NULL) return FIG_EXIT_BAD;
@@ -120,8 +150,8 @@ static int read_requests(fig_serve_trace *trace, const reader *from) {
         }
         before_ns = request->arrival_ns;
         if ((int64_t)request->prompt + request->output > from->limit->tokens) {
-            return fig_report_refuse("%s:%d: %d and %d tokens, limit %d: %s", from->path, number,
-                                     request->prompt, request->output, from->limit->tokens,
+            return fig_report_refuse("%s:%d: %d and %d tokens are more than %d: %s", from->path,
+                                     number, request->prompt, request->output, from->limit->tokens,
                                      from->limit->why);
         }
     }
@@ -130,9 +160,23 @@ static int read_requests(fig_serve_trace *trace, const reader *from) {
     return fig_report_refuse("%s:2: there is no request", from->path);
 }
 
+/* A regular file alone: to open a pipe is to wait for its other end. Says what is wrong. */
+static FILE *open_file(const char *path) {
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FILE *file = NULL;
+    if (fd >= 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
+        fig_report_refuse("%s: not a regular file", path);
+    } else if (fd < 0 || (file = fdopen(fd, "r")) == NULL) {
+        fig_report_refuse("%s: %s", path, strerror(errno));
+    }
+    if (fd >= 0 && file == NULL) close(fd);
+    return file;
+}
+
 int fig_serve_trace_read(fig_serve_trace *trace, const char *path, const fig_serve_limit *limit) {
-    const reader from = {fopen(path, "r"), path, limit};
-    if (from.file == NULL) return fig_report_refuse("%s: %s", path, strerror(errno));
+    const reader from = {open_file(path), path, limit};
+    if (from.file == NULL) return FIG_EXIT_BAD;
     const int code = read_requests(trace, &from);
     fclose(from.file);
     return code;
@@ -185,10 +229,15 @@ int fig_serve_trace_write(const fig_serve_trace *trace, const char *path) {
         fprintf(file, "%" PRId64 ".%06" PRId64 ",%d,%d\n", us / 1000000, us % 1000000,
                 request->prompt, request->output);
     }
+    struct stat status;
+    const int is_file = fstat(fileno(file), &status) == 0 && S_ISREG(status.st_mode);
     const int failed = ferror(file);
     errno = 0;
     if (fclose(file) == 0 && !failed) return FIG_EXIT_FINE;
-    return fig_report_refuse("%s: %s", path, errno != 0 ? strerror(errno) : "a write failed");
+    const int code =
+        fig_report_refuse("%s: %s", path, errno != 0 ? strerror(errno) : "a write failed");
+    if (is_file) unlink(path); /* a part of a trace would pass for a whole one */
+    return code;
 }
 
 void fig_serve_trace_finish(fig_serve_trace *trace) {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tools/figraph/report.h"
+#include "tools/figraph/standard.h"
 
 /* When a tensor gets made-up data. */
 typedef enum filling {
@@ -41,8 +42,8 @@ static const struct kind {
     [FIG_SESSION_WINDOW_TABLE] = {"page_table.window", FILL_NEVER},
 };
 
-/* The kind and the layer of a name; 0: it is no tensor of a standard step. */
-static int read_name(fig_session_tensor *tensor, int32_t layers) {
+/* The kind and the layer of a standard step's tensor. */
+static void read_name(fig_session_tensor *tensor, int32_t layers) {
     const char *name = tensor->info.name, *dot = strchr(name, '.');
     const long layer = dot != NULL ? strtol(dot + 1, NULL, 10) : 0;
     for (int i = 0; i < FIG_SESSION_KIND_COUNT; i++) {
@@ -52,9 +53,10 @@ static int read_name(fig_session_tensor *tensor, int32_t layers) {
         if (strcmp(whole, name) != 0) continue;
         tensor->kind = (fig_session_kind)i;
         tensor->layer = of_layer ? (int32_t)layer : 0;
-        return !of_layer || (layer >= 0 && layer < layers);
+        assert(layer >= 0 && layer < layers);
+        return;
     }
-    return 0;
+    assert(!"a tensor of the standard step");
 }
 
 static size_t row_bytes_of(const fig_tensor_info *info) {
@@ -90,44 +92,9 @@ static int read_tensors(fig_session *session) {
         if (fig_graphs_tensor(session->graphs, i, &tensor->info) != FIG_OK) {
             return fig_report_status("replay");
         }
-        if (!read_name(tensor, layers)) {
-            return fig_report_refuse("replay: tensor %s is not one of a standard step, and only "
-                                     "the caller knows what to bind to it",
-                                     tensor->info.name);
-        }
+        read_name(tensor, layers);
         tensor->row_bytes = row_bytes_of(&tensor->info);
         session->places[tensor->layer * FIG_SESSION_KIND_COUNT + (int32_t)tensor->kind] = i;
-    }
-    return FIG_EXIT_FINE;
-}
-
-static int is_wanted(const fig_spec *spec, fig_session_kind kind) {
-    switch (kind) {
-    case FIG_SESSION_GATE_UP:
-    case FIG_SESSION_ACT: return spec->ffn_width > 0;
-    case FIG_SESSION_Q_NORM:
-    case FIG_SESSION_K_NORM: return spec->qk_norm_epsilon > 0;
-    case FIG_SESSION_K_SCALE:
-    case FIG_SESSION_V_SCALE: return fig_synthetic_bytes(spec->kv_dtype) == 1;
-    default: return 1;
-    }
-}
-
-/* Every layer must have all that the standard step records for this spec, and no node beside. */
-static int check_standard(const fig_session *session) {
-    const fig_spec *spec = session->info.spec;
-    int32_t nodes = spec->layers * (spec->ffn_width > 0 ? 4 : 3);
-    for (int32_t layer = 0; layer < spec->layers; layer++) {
-        for (int kind = 0; kind < FIG_SESSION_PAGE_TABLE; kind++) {
-            if (fig_session_find(session, layer, (fig_session_kind)kind) != NULL) continue;
-            if (!is_wanted(spec, (fig_session_kind)kind)) continue;
-            return fig_report_refuse("replay: tensor %s.%d of the standard step is missing",
-                                     kinds[kind].stem, layer);
-        }
-    }
-    if (session->info.node_count != nodes) {
-        return fig_report_refuse("replay: the program has %d nodes, a standard step of its spec %d",
-                                 session->info.node_count, nodes);
     }
     return FIG_EXIT_FINE;
 }
@@ -259,8 +226,8 @@ int fig_session_open(fig_session *session, const fig_session_options *options) {
     *session = (fig_session){.graphs = options->graphs, .info = {.size = sizeof session->info}};
     fig_graphs_read_info(session->graphs, &session->info);
     fig_synthetic_seed(&session->synthetic, options->schedule.seed);
-    int code = read_tensors(session);
-    if (code == FIG_EXIT_FINE) code = check_standard(session);
+    int code = fig_standard_check(session->graphs, "replay");
+    if (code == FIG_EXIT_FINE) code = read_tensors(session);
     if (code == FIG_EXIT_FINE) code = make_pages(session, &options->schedule);
     if (code != FIG_EXIT_FINE) return code;
     fig_engine_options engine_options = {.size = sizeof engine_options, .device = options->device};
@@ -271,7 +238,7 @@ int fig_session_open(fig_session *session, const fig_session_options *options) {
     if (code == FIG_EXIT_FINE) code = fill_once(session);
     if (code != FIG_EXIT_FINE) return code;
     /* So that the first step is timed as the others are. */
-    if (fig_engine_prepare(session->engine) != FIG_OK) return fig_report_status("replay");
+    if (fig_engine_prepare(session->engine, 0) != FIG_OK) return fig_report_status("replay");
     return FIG_EXIT_FINE;
 }
 

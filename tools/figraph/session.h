@@ -60,8 +60,8 @@ typedef struct fig_session_options {
         schedule; /* what will be replayed: caches are made as large as it asks for */
 } fig_session_options;
 
-/* Returns FIG_EXIT_*; a program that is not the standard step is refused by the tensor that it has
- * beside it or lacks. close frees what was opened, of a failed open too. */
+/* Returns FIG_EXIT_*; a program that is not the standard step is refused, see standard.h. close
+ * frees what was opened, of a failed open too. */
 int fig_session_open(fig_session *session, const fig_session_options *options);
 void fig_session_close(fig_session *session);
 

@@ -3,15 +3,17 @@
  * Leaves every limit on a value to the library, whose sentences name field and limit. */
 #include "tools/figraph/source.h"
 
+#include <figraph_unstable.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/figraph/report.h"
 
-/* What a config.json leaves open. */
+/* What a config.json leaves open, and most of the positions that it names. */
 static const fig_spec config_defaults = {
-    .size = sizeof(fig_spec), .page_size = 16, .batch_limit = 256, .kv_limit = 32768};
+    .size = sizeof(fig_spec), .page_size = 16, .batch_limit = 256};
+enum { CONFIG_KV_LIMIT = 32768 };
 
 static const char *const device_names[] = {
     [FIG_DEVICE_AUTO] = "auto", [FIG_DEVICE_HOST] = "host", [FIG_DEVICE_CUDA] = "cuda"};
@@ -77,6 +79,8 @@ int fig_source_read(const fig_arguments *arguments, fig_source *source) {
         if (fig_spec_preset(spec, preset) != FIG_OK) return fig_report_status("--preset");
     } else if (fig_spec_read_config(spec, config) != FIG_OK) {
         return fig_report_status(config);
+    } else if (spec->kv_limit == 0 || spec->kv_limit > CONFIG_KV_LIMIT) {
+        spec->kv_limit = CONFIG_KV_LIMIT;
     }
     int code = read_override(arguments, "--batch-limit", &spec->batch_limit);
     if (code == FIG_EXIT_FINE) code = read_override(arguments, "--kv-limit", &spec->kv_limit);
@@ -88,7 +92,7 @@ int fig_source_read(const fig_arguments *arguments, fig_source *source) {
     return fig_spec_check(spec) == FIG_OK ? FIG_EXIT_FINE : fig_report_status(source->name);
 }
 
-static int has_window(const fig_spec *spec, int32_t layer) {
+static int has_bit(const fig_spec *spec, int32_t layer) {
     return (int)(spec->window_layers[layer / 64] >> layer % 64 & 1);
 }
 
@@ -96,7 +100,7 @@ static int has_window(const fig_spec *spec, int32_t layer) {
 static int32_t count_bits(const fig_spec *spec, int32_t layers) {
     int32_t count = 0;
     for (int32_t layer = 0; layer < layers; layer++)
-        count += has_window(spec, layer);
+        count += has_bit(spec, layer);
     return count;
 }
 
@@ -104,6 +108,11 @@ int32_t fig_source_window_layers(const fig_spec *spec) {
     int32_t count = count_bits(spec, spec->layers);
     if (spec->window == 0 || spec->window >= spec->kv_limit) return 0;
     return count > 0 ? count : spec->layers;
+}
+
+int fig_source_has_window(const fig_spec *spec, int32_t layer) {
+    const int32_t count = fig_source_window_layers(spec);
+    return count == spec->layers || (count > 0 && has_bit(spec, layer));
 }
 
 int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, int32_t layers) {
@@ -119,14 +128,6 @@ int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, i
     /* No bit at all would give the window to every layer. */
     if (bits > 0 && count_bits(spec, layers) == 0) spec->window = 0;
     return FIG_EXIT_FINE;
-}
-
-int fig_source_read_traits(const fig_arguments *arguments, fig_traits *traits, int *given) {
-    const char *name = fig_arguments_text(arguments, "--traits");
-    *given = name != NULL;
-    *traits = (fig_traits){0};
-    if (name == NULL || fig_traits_named(traits, name) == FIG_OK) return FIG_EXIT_FINE;
-    return fig_report_status("--traits");
 }
 
 int fig_source_read_device(const fig_arguments *arguments, fig_device *device) {
@@ -170,7 +171,7 @@ int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_gra
 /* Opens the device on the smallest of steps. */
 int fig_source_device_traits(const fig_arguments *arguments, fig_device device,
                              fig_traits *traits) {
-    fig_source tutorial = {.name = "tutorial"};
+    fig_source tutorial = {.name = "tutorial", .spec.size = sizeof tutorial.spec};
     fig_graphs *graphs;
     fig_engine *engine;
     char about[64];
@@ -187,5 +188,24 @@ int fig_source_device_traits(const fig_arguments *arguments, fig_device device,
     }
     fig_engine_close(engine);
     fig_graphs_destroy(graphs);
+    return code;
+}
+
+int fig_source_read_machine(const fig_arguments *arguments, fig_source_machine *machine) {
+    const char *name = fig_arguments_text(arguments, "--traits");
+    fig_device device;
+    *machine =
+        (fig_source_machine){.traits = {.size = sizeof machine->traits}, .why = "as --traits says"};
+    int code = fig_source_read_device(arguments, &device);
+    if (code != FIG_EXIT_FINE) return code;
+    if (name != NULL) {
+        if (fig_traits_named(&machine->traits, name) == FIG_OK) return FIG_EXIT_FINE;
+        return fig_report_status("--traits");
+    }
+    code = fig_source_device_traits(arguments, device, &machine->traits);
+    const int on_host = machine->traits.compute_capability == 0;
+    machine->why = !on_host                    ? "this machine's GPU; --traits names another"
+                   : device == FIG_DEVICE_AUTO ? "since there is no GPU; --traits names one"
+                                               : "the device; --traits names a GPU";
     return code;
 }

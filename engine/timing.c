@@ -1,0 +1,156 @@
+/* timing.c: how long a step's nodes take on the device, and how long its memory takes to be read.
+ *
+ * Unlike measure.c, which takes a step apart, this times one exec as plainly as can be: a step is
+ * run once, which leaves its plan on the device, and then its nodes are replayed without a fetch.
+ * A sample is as many replays as it takes to last, between two marks:
+ *
+ *     replay  MARK 0  replay replay ..  MARK 1
+ *
+ * The replay in front keeps the device busy until the host has launches in hand. Cold. Invariant:
+ * whatever fails, nothing stays staged and nothing runs when timing has ended. */
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "include/figraph_unstable.h"
+#include "planner/status.h"
+
+enum {
+    SAMPLES_DEFAULT = 15,
+    SAMPLES_LIMIT = 1000,
+    SAMPLE_US_DEFAULT = 1000,
+    SAMPLE_US_LIMIT = 1000000,
+    REPLAYS_LIMIT = 1000,
+    BLOCKS_PER_SM = 4 /* as many as keep a GPU's memory busy */
+};
+
+typedef struct timing {
+    fig_engine *engine;
+    fig_timing_options options; /* with the defaults filled in */
+    int32_t bucket;             /* its number; 0: of a tensor */
+    fig_block folded;           /* what a tensor's bytes come to, which nobody looks at */
+    fig_dev_exec *exec;
+    double samples[SAMPLES_LIMIT];
+} timing;
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static fig_status take_options(timing *t, const fig_timing_options *options) {
+    fig_timing_options *ours = &t->options;
+    FIG_TRY(fig_status_take_options(ours, sizeof *ours, options, "fig_timing_options"));
+    if ((ours->step == NULL) == (ours->tensor == NULL))
+        return fig_fail(FIG_INVALID, "time: either step or tensor is given, and %s",
+                        ours->step == NULL ? "neither was" : "both were");
+    if (ours->samples < 0 || ours->samples > SAMPLES_LIMIT)
+        return fig_fail(FIG_INVALID, "time: samples is %" PRId32 ", limits 0 to %d", ours->samples,
+                        SAMPLES_LIMIT);
+    if (ours->sample_us < 0 || ours->sample_us > SAMPLE_US_LIMIT)
+        return fig_fail(FIG_INVALID, "time: sample_us is %" PRId32 ", limits 0 to %d",
+                        ours->sample_us, SAMPLE_US_LIMIT);
+    if (ours->samples == 0) ours->samples = SAMPLES_DEFAULT;
+    if (ours->sample_us == 0) ours->sample_us = SAMPLE_US_DEFAULT;
+    return FIG_OK;
+}
+
+static fig_status check_idle(fig_engine *engine) {
+    fig_engine_catch_up(engine);
+    if (engine->staged == engine->launched) return fig_engine_wait(engine, -1);
+    return fig_fail(FIG_ORDER,
+                    "time: %" PRId64 " staged steps wait for their launch, the engine must be idle",
+                    engine->staged - engine->launched);
+}
+
+/* A step that was staged and could not be launched is taken back. */
+static fig_status open_nodes(timing *t) {
+    fig_engine *engine = t->engine;
+    FIG_TRY(fig_engine_step(engine, t->options.step));
+    FIG_TRY(fig_engine_wait(engine, -1));
+    t->bucket = (int32_t)engine->counters.last_bucket;
+    return fig_execs_bare(&engine->execs, fig_engine_exec_of(engine, (uint32_t)t->bucket - 1), 1,
+                          &t->exec);
+}
+
+static fig_status open_reading(timing *t) {
+    fig_engine *engine = t->engine;
+    fig_traits traits;
+    uint32_t tensor;
+    FIG_TRY(fig_binding_find(&engine->bindings, t->options.tensor, &tensor));
+    FIG_TRY(engine->api->allocate(engine->dev, &t->folded, FIG_MEMORY_DEVICE, sizeof(uint64_t)));
+    const fig_bound_place *place = &engine->bindings.tensors[tensor - 1].place;
+    engine->api->read_traits(engine->dev, &traits);
+    const fig_exec_reading reading = {.from = place->address,
+                                      .folded = t->folded.device,
+                                      .bytes = place->bytes,
+                                      .blocks = BLOCKS_PER_SM * (uint32_t)traits.sm_count};
+    t->bucket = 0;
+    return fig_execs_reading(&engine->execs, &reading, &t->exec);
+}
+
+static fig_status take_sample(timing *t, int32_t replays, double *ns) {
+    const fig_device_api *api = t->engine->api;
+    fig_dev *dev = t->engine->dev;
+    fig_dev_stream *stream = t->engine->stream;
+    *ns = 0;
+    FIG_TRY(api->exec_launch(dev, t->exec, stream));
+    FIG_TRY(api->stream_mark(dev, stream, 0));
+    for (int32_t i = 0; i < replays; i++)
+        FIG_TRY(api->exec_launch(dev, t->exec, stream));
+    FIG_TRY(api->stream_mark(dev, stream, 1));
+    FIG_TRY(api->stream_between(dev, stream, ns));
+    *ns /= replays;
+    return fig_engine_wait(t->engine, -1);
+}
+
+/* The first sample warms up and tells how many replays the others take. */
+static fig_status take_samples(timing *t) {
+    double first_ns;
+    FIG_TRY(take_sample(t, 1, &first_ns));
+    const double replays = first_ns > 0 ? 1e3 * t->options.sample_us / first_ns : REPLAYS_LIMIT;
+    const int32_t count = replays < 1 ? 1 : replays > REPLAYS_LIMIT ? REPLAYS_LIMIT : (int)replays;
+    for (int32_t i = 0; i < t->options.samples; i++)
+        FIG_TRY(take_sample(t, count, &t->samples[i]));
+    return FIG_OK;
+}
+
+static void finish(timing *t) {
+    fig_engine *engine = t->engine;
+    if (engine->launched < engine->staged) fig_engine_take_back(engine);
+    engine->api->stream_wait(engine->dev, engine->stream, -1);
+    engine->api->exec_destroy(engine->dev, t->exec);
+    engine->api->release(engine->dev, &t->folded);
+}
+
+static fig_status time_exec(timing *t) {
+    FIG_TRY(t->options.step != NULL ? open_nodes(t) : open_reading(t));
+    return take_samples(t);
+}
+
+fig_status fig_engine_time(fig_engine *engine, const fig_timing_options *options,
+                           fig_timed *timed) {
+    fig_timed result = {0};
+    FIG_TRY(fig_status_give(timed, &result, sizeof result, "fig_timed"));
+    timing *t = calloc(1, sizeof *t);
+    if (t == NULL) return fig_fail(FIG_NOMEM, "time: %zu bytes", sizeof *t);
+    t->engine = engine;
+    fig_status status = take_options(t, options);
+    if (status == FIG_OK) status = check_idle(engine);
+    if (status == FIG_OK) {
+        status = time_exec(t);
+        finish(t);
+    }
+    if (status == FIG_OK) {
+        const int32_t count = t->options.samples;
+        qsort(t->samples, (size_t)count, sizeof *t->samples, compare);
+        result.bucket = t->bucket;
+        result.median_ns = t->samples[count / 2];
+        result.least_ns = t->samples[0];
+        result.most_ns = t->samples[count - 1];
+        status = fig_status_give(timed, &result, sizeof result, "fig_timed");
+    }
+    free(t);
+    return status;
+}

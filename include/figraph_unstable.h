@@ -1,0 +1,113 @@
+/* figraph_unstable.h: what tests, benchmarks and doctors need of libfigraph, and nobody else.
+ *
+ * Nothing here is promised: any of it may change or go in any version, without a word. What is kept
+ * stands in figraph.h. */
+#ifndef FIGRAPH_UNSTABLE_H
+#define FIGRAPH_UNSTABLE_H
+
+#include <figraph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Faults and orders on request: fig_engine_options points here ---------------------------- */
+typedef struct fig_test_options {
+    uint32_t size;
+    int32_t plain_kernels; /* cuda: 1: those for any chip since 8.0, even where better ones fit */
+    int64_t fail_at_call;  /* the device call of this number, from 1, fails; 0: none does */
+    uint64_t shuffle;      /* host: seeds an order of nodes and blocks, any that a GPU might take;
+                              0: as recorded */
+} fig_test_options;
+
+/* ---- Checked and not used -------------------------------------------------------------------- */
+/* What fig_program_create checks, for a program that reads specs and records none. */
+FIG_API fig_status fig_spec_check(const fig_spec *spec);
+
+/* ---- Which kernels serve --------------------------------------------------------------------- */
+/* Which family of kernels serves a launch, and what those asked before it would need. */
+typedef struct fig_launch_info {
+    uint32_t size;
+    int32_t node, node_count;       /* from 0, that it serves; the fetch serves none */
+    const char *operation, *family; /* "attention", "scalar"; a call has no family: NULL */
+    int32_t refusal_count;
+    const char *refused[3], *needs[3]; /* [refusal_count] "bulk", "compute capability 9.0" */
+} fig_launch_info;
+/* launch: from 0, as fig_graphs_print numbers them. FIG_INVALID: no such launch or bucket.
+ * FIG_ORDER: the bucket is not prepared with what is bound. The words outlast the engine. */
+FIG_API fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
+                                          fig_launch_info *info);
+
+/* ---- What a step costs, part by part --------------------------------------------------------- */
+typedef struct fig_measure_options {
+    uint32_t size;
+    int32_t steps;        /* 0: 10000 */
+    const fig_step *step; /* all lengths are below kv_limit: from step to step rows are a token
+                             longer, by up to 64 tokens, and the caller has given their pages */
+} fig_measure_options;
+
+/* Medians, in ns. */
+typedef struct fig_measured {
+    uint32_t size;
+    int32_t bucket, launches; /* its number; its launches, fetch included */
+    /* The host's parts of a step. */
+    double check_ns, choose_ns, plan_ns, launch_ns;
+    /* stage and launch together; the driver's launch of the same graph alone. In the first two the
+     * host runs ahead of the device, in the others it waits for the device each time. */
+    double step_ns, bare_launch_ns, idle_step_ns, idle_bare_launch_ns;
+    /* On the device. Each step with a plan of its own: back to back, and one alone. Back to back
+     * without a new plan: under the plan that is there, and without a fetch. */
+    double fetched_ns, waited_ns, resident_ns, bare_ns;
+    double gap_ns; /* between two graphs */
+} fig_measured;
+
+/* Runs a step over and over, and times what it consists of. The engine is idle before (FIG_ORDER)
+ * and after; the caches get the step's tokens. */
+FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_options *options,
+                                      fig_measured *measured);
+
+/* ---- What nodes take, and reading memory ----------------------------------------------------- */
+typedef struct fig_timing_options {
+    uint32_t size;
+    int32_t samples;      /* 0: 15 */
+    int32_t sample_us;    /* how long one lasts, or a single run; 0: 1000 */
+    const fig_step *step; /* it is run once, then its nodes under that plan, without a fetch */
+    const char *tensor;   /* and no step: its memory is read, as fast as the device can, from end
+                             to end or as far as 64 GB */
+} fig_timing_options;
+
+/* Of one run, on the device, where runs come back to back; in ns. */
+typedef struct fig_timed {
+    uint32_t size;
+    int32_t bucket; /* its number; 0: of a tensor */
+    double median_ns, least_ns, most_ns;
+} fig_timed;
+
+/* The engine is idle before (FIG_ORDER) and after. */
+FIG_API fig_status fig_engine_time(fig_engine *engine, const fig_timing_options *options,
+                                   fig_timed *timed);
+/* Where a tensor that is bound lies, be it memory of the engine's or the caller's. */
+FIG_API fig_status fig_engine_address(fig_engine *engine, const char *name, void **address);
+
+/* ---- The machine ----------------------------------------------------------------------------- */
+typedef uint32_t fig_verdict;
+enum { FIG_VERDICT_FINE = 0, FIG_VERDICT_ADVICE, FIG_VERDICT_FAULT };
+
+typedef struct fig_finding {
+    uint32_t size;
+    fig_verdict verdict;
+    const char *subject; /* "gpu 0" */
+    const char *text;    /* a sentence */
+    const char *advice;  /* what to do; "" where there is nothing to do */
+} fig_finding;
+typedef void (*fig_find_callback)(void *user, const fig_finding *finding);
+
+/* Looks at driver, GPUs, topology, NCCL and this library's kernels, and tries the driver for faults
+ * known of some. Calls `find` with each thing found, whose words last as long as that call. What is
+ * missing is a finding, not a failure. ordinal: the GPU to try; below 0: none. */
+FIG_API fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,178 @@
+/* heads.cuh: one thread's piece of a head: loaded, normalised, turned.
+ *
+ * A head is cut into pieces of `lanes` pairs: two vectors each or, where addresses, strides or
+ * widths do not allow them, two numbers. Threads that share a head sit side by side in a warp.
+ * Where there are vectors each of them has one piece and keeps it in registers; else it goes
+ * through its pieces one by one. Leaves to the kernels which heads there are and where a piece
+ * goes. Helpers take the dtype as a constant, once inlined. Premise: head_dim is even. */
+#ifndef FIG_KERNELS_HEADS_CUH
+#define FIG_KERNELS_HEADS_CUH
+
+#include "kernels/angle.h"
+#include "kernels/heads.h"
+#include "kernels/norm.cuh"
+
+enum { FIG_HEADS_PAIR_LIMIT = FIG_HEADS_DIM_LIMIT / 2 };
+static_assert(FIG_HEADS_PAIR_LIMIT <= FIG_HEADS_THREADS, "each turn has its thread");
+
+/* The turn of every pair of a head, of one token. */
+typedef struct fig_heads_turns {
+    float cosine[FIG_HEADS_PAIR_LIMIT], sine[FIG_HEADS_PAIR_LIMIT];
+} fig_heads_turns;
+
+/* Where the halves of a piece begin: the x and the y of its pairs or, where pairs are neighbours
+ * and behind those that turn, simply its first half and its second. */
+typedef struct fig_heads_piece {
+    int32_t first, second;
+    int32_t pair; /* its first one, where it turns */
+    int32_t turns;
+} fig_heads_piece;
+
+/* turning: pairs of a head that turn, 0 where none does. */
+static __device__ __forceinline__ fig_heads_piece fig_heads_piece_of(int32_t number, int32_t lanes,
+                                                                     int32_t turning,
+                                                                     int32_t interleaved) {
+    fig_heads_piece piece;
+    piece.pair = number * lanes;
+    piece.turns = piece.pair < turning;
+    piece.first = 2 * piece.pair;
+    piece.second = piece.first + lanes;
+    if (piece.turns && !interleaved) {
+        piece.first = piece.pair;
+        piece.second = piece.pair + turning;
+    }
+    return piece;
+}
+
+/* ---- Turns */
+
+/* Cosine and sine of a double, as f32 rounds them or next to it. The nearest multiple of a quarter
+ * turn is taken off in double, to 1e-16 of a radian; what is left is at most an eighth of a turn,
+ * for which f32 and a short polynomial suffice. Beyond 2^50 radians no double says where on its
+ * circle it stands; the remainder is cut, so that a length stays one. */
+static __device__ __forceinline__ void fig_heads_turn_of(double angle, float *cosine, float *sine) {
+    const double to_integer = 6755399441055744.0; /* 1.5 * 2^52: units are the last place */
+    const double shifted = fma(angle, 0.63661977236758134308, to_integer);
+    const double quarters = shifted - to_integer;
+    double rest = fma(-quarters, 1.5707963267948966, angle);
+    rest = fma(-quarters, 6.123233995736766e-17, rest);
+    const float x = fminf(fmaxf((float)rest, -0.79f), 0.79f), square = x * x;
+    float small = fmaf(square, -1.9515295891e-4f, 8.3321608736e-3f);
+    small = fmaf(fmaf(square, small, -1.6666654611e-1f), square * x, x);
+    float large = fmaf(square, 2.443315711809948e-5f, -1.388731625493765e-3f);
+    large = fmaf(fmaf(square, large, 4.166664568298827e-2f), square * square,
+                 fmaf(square, -0.5f, 1.0f));
+    const int32_t quarter = __double2loint(shifted);
+    *cosine = quarter & 1 ? small : large;
+    *sine = quarter & 1 ? large : small;
+    if (quarter + 1 & 2) *cosine = -*cosine;
+    if (quarter & 2) *sine = -*sine;
+}
+
+/* Radians per position of this thread's pair; unread where angles are not computed. */
+static __device__ __forceinline__ double fig_heads_frequency(const fig_rope_params *p) {
+    const int32_t pair = (int32_t)threadIdx.x;
+    if (p->cos_sin != NULL || pair >= p->rope.rotary_dim / 2) return 0;
+    return fig_angle_frequency(&p->rope, pair);
+}
+
+/* This thread's turn, for its block. A position outside the table reads as the nearest in it, so
+ * that nothing beside it is read. */
+static __device__ __forceinline__ void fig_heads_write_turn(const fig_rope_params *p,
+                                                            int64_t position, double frequency,
+                                                            fig_heads_turns *turns) {
+    const int32_t half = p->rope.rotary_dim / 2, pair = (int32_t)threadIdx.x;
+    if (pair >= half) return;
+    if (p->cos_sin != NULL) {
+        if (position >= p->cos_sin_rows) position = p->cos_sin_rows - 1;
+        if (position < 0) position = 0;
+        const float *row = p->cos_sin + position * p->cos_sin_stride;
+        turns->cosine[pair] = row[pair];
+        turns->sine[pair] = row[half + pair];
+    } else {
+        fig_heads_turn_of((double)position * frequency, &turns->cosine[pair], &turns->sine[pair]);
+    }
+}
+
+/* Every product is rounded before it is added, as the twin's are: a turn that cancels would show
+ * the difference. */
+static __device__ __forceinline__ void fig_heads_turn_pair(float *x, float *y, float cosine,
+                                                           float sine) {
+    float a = *x, b = *y;
+    *x = __fmul_rn(a, cosine) - __fmul_rn(b, sine);
+    *y = __fmul_rn(b, cosine) + __fmul_rn(a, sine);
+}
+
+/* x: [2 * lanes], the piece's first half and then its second. */
+static __device__ __forceinline__ void fig_heads_turn_piece(const fig_heads_piece *piece,
+                                                            int32_t lanes, int32_t interleaved,
+                                                            const fig_heads_turns *turns,
+                                                            float *x) {
+    const float *cosine = turns->cosine + piece->pair, *sine = turns->sine + piece->pair;
+    if (interleaved) {
+#pragma unroll
+        for (int32_t i = 0; i < lanes; i++)
+            fig_heads_turn_pair(&x[2 * i], &x[2 * i + 1], cosine[i], sine[i]);
+    } else {
+#pragma unroll
+        for (int32_t i = 0; i < lanes; i++)
+            fig_heads_turn_pair(&x[i], &x[lanes + i], cosine[i], sine[i]);
+    }
+}
+
+/* ---- Norms */
+
+/* 1 / sqrt(mean(x^2) + epsilon) of the head that `sharers` threads of a warp share; squares: of
+ * each one's part. Called by whole warps. */
+static __device__ __forceinline__ float fig_heads_factor(double squares, int32_t sharers,
+                                                         int32_t head_dim, float epsilon) {
+    for (int32_t apart = sharers / 2; apart > 0; apart /= 2)
+        squares += __shfl_xor_sync(0xffffffffu, squares, apart);
+    return fig_norm_factor(squares, head_dim, epsilon);
+}
+
+/* ---- Pieces as vectors */
+
+/* Codes of the dtype as they lie in memory. */
+typedef struct fig_heads_codes {
+    uint4 of[2];
+} fig_heads_codes;
+
+/* Zeros where it is not there. */
+static __device__ __forceinline__ fig_heads_codes fig_heads_fetch(const uint8_t *head,
+                                                                  const fig_heads_piece *piece,
+                                                                  int32_t dtype, int32_t is_there) {
+    const int32_t bytes = fig_numeric_bytes(dtype);
+    fig_heads_codes codes;
+    codes.of[0] = codes.of[1] = make_uint4(0, 0, 0, 0);
+    if (!is_there) return codes;
+    codes.of[0] = fig_vector_fetch(head + piece->first * bytes);
+    codes.of[1] = fig_vector_fetch(head + piece->second * bytes);
+    return codes;
+}
+
+/* What a piece becomes; codes that are neither normalised nor turned stay as they are. weights:
+ * unread where the head is not normed. */
+static __device__ __forceinline__ void
+fig_heads_change(const fig_rope_params *p, const fig_heads_piece *piece,
+                 const fig_heads_turns *turns, const fig_heads_codes *weights, int32_t normed,
+                 float factor, int32_t dtype, fig_heads_codes *codes) {
+    const int32_t lanes = fig_vector_lanes(dtype);
+    float x[2 * FIG_VECTOR_LANE_LIMIT];
+    if (!normed && !piece->turns) return;
+#pragma unroll
+    for (int32_t half = 0; half < 2; half++) {
+        float weight[FIG_VECTOR_LANE_LIMIT];
+        fig_vector_read(x + half * lanes, lanes, codes->of[half], dtype);
+        if (!normed) continue;
+        fig_vector_read(weight, lanes, weights->of[half], dtype);
+#pragma unroll
+        for (int32_t i = 0; i < lanes; i++)
+            x[half * lanes + i] *= factor * weight[i];
+    }
+    if (piece->turns) fig_heads_turn_piece(piece, lanes, p->rope.interleaved, turns, x);
+    codes->of[0] = fig_vector_of(x, lanes, dtype);
+    codes->of[1] = fig_vector_of(x + lanes, lanes, dtype);
+}
+
+#endif

@@ -1,0 +1,188 @@
+/* test_timing.c: what timing says, does to the engine and refuses. */
+#include "engine/engine.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "include/figraph_unstable.h"
+#include "tests/support/decode.h"
+#include "tests/support/hang.h"
+#include "tests/support/place.h"
+
+enum { ROWS = 3, KV_LIMIT = 256 };
+
+static const int32_t lengths[ROWS] = {17, 0, 40};
+static const fig_step three_rows = {.size = sizeof three_rows, .rows = ROWS, .kv_lengths = lengths};
+static const fig_bucket buckets[] = {{4, 8}, {4, KV_LIMIT}};
+static const fig_decode_options decode_options = {.dtype = FIG_F16,
+                                                  .layers = 1,
+                                                  .page_size = 16,
+                                                  .batch_limit = 4,
+                                                  .kv_limit = KV_LIMIT,
+                                                  .buckets = buckets,
+                                                  .bucket_count = 2};
+
+typedef struct bench {
+    fig_decode decode;
+    fig_engine *engine;
+} bench;
+
+static void open_bench(bench *b) {
+    fig_random random = fig_random_seed(7);
+    fig_engine_options options = fig_place_options();
+    memset(b, 0, sizeof *b);
+    fig_decode_open(&b->decode, &decode_options);
+    assert_int_equal(fig_engine_open(&b->engine, b->decode.graphs, &options), FIG_OK);
+    fig_decode_bind(&b->decode, b->engine);
+    for (int32_t row = 0; row < ROWS; row++)
+        fig_decode_prefill(&b->decode, row, lengths[row], &random);
+    fig_decode_fill(&b->decode, &random);
+}
+
+static void close_bench(bench *b) {
+    fig_engine_close(b->engine);
+    fig_decode_close(&b->decode);
+}
+
+static fig_status time_with(fig_engine *engine, const fig_timing_options *options,
+                            fig_timed *timed) {
+    *timed = (fig_timed){.size = sizeof *timed, .median_ns = -1};
+    return fig_engine_time(engine, options, timed);
+}
+
+/* Idle, nothing staged, and the next step is right in every number. */
+static void check_usable(bench *b) {
+    fig_random random = fig_random_seed(9);
+    assert_int_equal(b->engine->staged, b->engine->launched);
+    fig_decode_fill(&b->decode, &random);
+    assert_int_equal(fig_engine_step(b->engine, &three_rows), FIG_OK);
+    assert_int_equal(fig_engine_wait(b->engine, FIG_HANG_US), FIG_OK);
+    fig_decode_check(&b->decode, &three_rows);
+}
+
+static void check_figures(const fig_timed *timed) {
+    assert_true(timed->least_ns > 0 && timed->least_ns <= timed->median_ns);
+    assert_true(timed->median_ns <= timed->most_ns && timed->most_ns < 1e9);
+}
+
+static void a_step_and_a_tensor_are_timed_and_the_engine_is_usable(void **state) {
+    (void)state;
+    static bench b;
+    fig_timed timed;
+    open_bench(&b);
+    assert_int_equal(time_with(b.engine,
+                               FIG_OPTIONS(fig_timing_options, .step = &three_rows, .samples = 5,
+                                           .sample_us = 10),
+                               &timed),
+                     FIG_OK);
+    check_figures(&timed);
+    assert_true(timed.bucket > 0);
+    assert_int_equal(b.engine->counters.last_bucket, timed.bucket);
+    check_usable(&b);
+    assert_int_equal(time_with(b.engine,
+                               FIG_OPTIONS(fig_timing_options, .tensor = "k_cache.0", .samples = 3,
+                                           .sample_us = 10),
+                               &timed),
+                     FIG_OK);
+    check_figures(&timed);
+    assert_int_equal(timed.bucket, 0);
+    check_usable(&b);
+    close_bench(&b);
+}
+
+static void refuse(bench *b, const fig_timing_options *options, fig_status status,
+                   const char *sentence) {
+    fig_timed timed;
+    assert_int_equal(time_with(b->engine, options, &timed), status);
+    assert_non_null(strstr(fig_message(), sentence));
+    assert_true(timed.median_ns == 0);
+}
+
+static void what_is_wrong_is_refused(void **state) {
+    (void)state;
+    static bench b;
+    const fig_step longer = {.size = sizeof longer, .rows = 5, .kv_lengths = lengths};
+    open_bench(&b);
+    refuse(&b, NULL, FIG_INVALID, "neither was");
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows, .tensor = "q.0"), FIG_INVALID,
+           "both were");
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows, .samples = -1), FIG_INVALID,
+           "samples is -1");
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows, .samples = 1001), FIG_INVALID,
+           "samples is 1001");
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows, .sample_us = -1), FIG_INVALID,
+           "sample_us is -1");
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .tensor = "nothing"), FIG_INVALID, "nothing");
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &longer), FIG_TOO_LARGE, "rows");
+    assert_int_equal(fig_engine_stage(b.engine, &three_rows), FIG_OK);
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows), FIG_ORDER, "1 staged steps");
+    assert_int_equal(fig_engine_take_back(b.engine), FIG_OK);
+    check_usable(&b);
+    close_bench(&b);
+}
+
+/* The steps that a fault struck end; the engine is usable whatever call of the device failed. */
+static void every_device_call_may_fail(void **state) {
+    (void)state;
+    static bench b;
+    int failures = 0, failed = 1;
+    fig_engine_options options = fig_place_host_only("the host fails at a call that is asked for");
+    options.device = FIG_DEVICE_HOST;
+    options.slots = 2;
+    open_bench(&b);
+    fig_engine_close(b.engine);
+    for (int64_t n = 1; failed || failures == 0; n++) {
+        const fig_timing_options order = {
+            .size = sizeof order, .step = &three_rows, .samples = 1, .sample_us = 1};
+        fig_timed timed;
+        options.test = FIG_OPTIONS(fig_test_options, .fail_at_call = n);
+        if (fig_engine_open(&b.engine, b.decode.graphs, &options) != FIG_OK) continue;
+        int bound = 1;
+        for (int i = 0; i < FIG_DECODE_K_SCALE; i++) {
+            const fig_binding binding = fig_decode_binding(&b.decode, 0, (fig_decode_kind)i);
+            bound &= fig_engine_bind(b.engine, &binding) == FIG_OK;
+        }
+        const fig_span table = {.size = sizeof table,
+                                .name = "page_table",
+                                .bytes = (size_t)b.decode.spec.sequence_limit *
+                                         (size_t)b.decode.sequence_pages * 4};
+        bound &= fig_engine_write(b.engine, &table, b.decode.page_table) == FIG_OK;
+        if (bound) {
+            failed = time_with(b.engine, &order, &timed) != FIG_OK;
+            failures += failed;
+            check_usable(&b);
+        }
+        fig_engine_close(b.engine);
+    }
+    assert_true(failures > 10);
+    b.engine = NULL;
+    close_bench(&b);
+}
+
+static void an_address_is_where_a_tensor_lies(void **state) {
+    (void)state;
+    static bench b;
+    void *address = &b;
+    open_bench(&b);
+    const fig_binding binding = fig_decode_binding(&b.decode, 0, FIG_DECODE_Q);
+    assert_int_equal(fig_engine_address(b.engine, "q.0", &address), FIG_OK);
+    assert_ptr_equal(address, binding.address);
+    assert_int_equal(fig_engine_address(b.engine, "nothing", &address), FIG_INVALID);
+    assert_null(address);
+    close_bench(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_and_a_tensor_are_timed_and_the_engine_is_usable),
+        cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(every_device_call_may_fail),
+        cmocka_unit_test(an_address_is_where_a_tensor_lies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,73 @@
+#!/bin/sh
+# run.sh: every CSV that a GPU's results consist of, by figraph bench, in one call.
+#
+# Files are named <chip>_<what>.csv. Shapes beside 32/8 heads of 128 have the bytes of 8x4096 or
+# near them, so that their shares can be compared. Invariant: a part that fails leaves the others to
+# run, and the exit code is 1.
+#
+# Usage: tools/bench/run.sh [DIRECTORY [OPTION...]]   FIGRAPH is the program
+#   DIRECTORY   tools/bench/results; OPTION   of every call: --quick, --device host
+cd "$(dirname "$0")/../.." || exit 1
+figraph=${FIGRAPH:-build/figraph}
+results=${1:-tools/bench/results}
+[ $# -eq 0 ] || shift
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+mkdir -p "$results" || exit 1
+code=0
+
+# Under the name of the chip that the file itself tells.
+keep() { # WHAT
+    chip=$(awk -F , 'NR == 2 { print $2 }' "$scratch/t.csv")
+    mv "$scratch/t.csv" "$results/${chip:-unknown}_$1.csv"
+    echo "$results/${chip:-unknown}_$1.csv"
+}
+bench() { # WHAT PART OPTION...
+    what=$1
+    shift
+    if "$figraph" bench "$@" --csv "$scratch/t.csv" > "$scratch/out"; then
+        tail -n 1 "$scratch/out"
+        keep "$what"
+    else
+        code=1
+    fi
+}
+# Several calls into one file.
+shapes() { # OPTION...: of all calls; one shape of each line that follows
+    : > "$scratch/all.csv"
+    while read -r shape; do
+        # shellcheck disable=SC2086
+        if "$figraph" bench attention $shape "$@" --csv "$scratch/t.csv" > "$scratch/out"; then
+            sed "$([ -s "$scratch/all.csv" ] && echo 1d)" "$scratch/t.csv" >> "$scratch/all.csv"
+        else
+            code=1
+        fi
+    done
+    mv "$scratch/all.csv" "$scratch/t.csv"
+    keep shapes
+}
+
+bench uniform attention --heads 32/8,64/8 --uniform "$@"
+bench ragged attention --ragged --random 6 "$@"
+bench fp8 attention --fp8 "$@"
+shapes "$@" << 'END'
+--kv 8x512,8x4096,32x2048
+--heads 40/8 --kv 8x4096
+--heads 28/4 --kv 8x8192
+--heads 16/1 --kv 8x32768
+--heads 14/2 --page 5 --kv 8x16384
+--heads 12/1 --page 1 --kv 8x32768
+--heads 32/8 --head-dim 64 --kv 8x8192
+--heads 32/8 --head-dim 80 --kv 8x6554
+--heads 32/8 --head-dim 96 --kv 8x5461
+--heads 16/4 --head-dim 256 --kv 8x4096
+--layout hnd --kv 8x4096
+--page 1 --kv 8x4096
+--page 5 --kv 8x4096
+--window 4096 --kv 8x8192
+--kv-dtype e5m2 --kv 8x8192
+--heads 16/4 --head-dim 64 --dtype f16 --kv 1x512
+END
+bench step step "$@"
+bench ops ops "$@"
+exit $code

@@ -1,0 +1,366 @@
+/* bench_chain.c: one cell's attention as a chain of layers over cold caches, checked and timed.
+ *
+ * So many caches are taken in turn that all of them are several times what an L2 holds, and so many
+ * layers that the gap between two replays falls into less than a hundredth of them. */
+#include "tools/figraph/bench_chain.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/figraph/report.h"
+#include "tools/figraph/synthetic.h"
+#include "tools/figraph/truth_attention.h"
+
+enum {
+    COPIES_LIMIT = 1024,
+    LAYERS_LEAST = 6,
+    LAYERS_LIMIT = 512,
+    HOST_LAYERS = 2,
+    KV_LEAST = 128,
+    SAMPLES_LIMIT = 64 /* rows and heads that are compared */
+};
+static const double COLD_BYTES = 256e6;      /* of all caches together, at least */
+static const double ENDLESS_BYTES = 6e9;     /* one cache of so many is cold by itself */
+static const double REPLAY_US = 1500;        /* of a graph, as far as its layers go */
+static const double SAMPLED_ELEMENTS = 2e6;  /* of K, in all rows and heads that are compared */
+static const double TOLERANCE_ULP = 2;       /* of 16-bit types */
+static const double SINGLE_TOLERANCE = 2e-5; /* of the magnitude, for f32 */
+static const float SCALE = 1.0f / 128;       /* of fp8: makes values as large as the others */
+
+/* ---- How large ----------------------------------------------------------------------------- */
+
+static int32_t copies_of(const fig_bench_machine *machine, const fig_bench_cell *cell) {
+    const double bytes = fig_bench_cell_bytes(cell);
+    const double cold = ceil(COLD_BYTES / bytes);
+    if (machine->device == FIG_DEVICE_HOST) return 2;
+    if (bytes >= ENDLESS_BYTES) return 1;
+    return cold < 2 ? 2 : cold > COPIES_LIMIT ? COPIES_LIMIT : (int32_t)cold;
+}
+
+static int32_t layers_of(const fig_bench_machine *machine, const fig_bench_cell *cell,
+                         int32_t copies) {
+    const double limit_us = 2 + fig_bench_cell_bytes(cell) / 4.7e6;
+    double layers = ceil(REPLAY_US / limit_us);
+    if (machine->device == FIG_DEVICE_HOST) return HOST_LAYERS;
+    if (layers < LAYERS_LEAST) layers = LAYERS_LEAST;
+    if (layers > LAYERS_LIMIT) layers = LAYERS_LIMIT;
+    return copies * (int32_t)ceil(layers / copies);
+}
+
+static size_t bytes_of(const fig_bench_cell *cell, int32_t copies) {
+    return (size_t)fig_bench_cell_pages(cell) * (size_t)copies * fig_bench_cell_page_bytes(cell);
+}
+
+size_t fig_bench_chain_bytes(const fig_bench_machine *machine, const fig_bench_cell *cell) {
+    return bytes_of(cell, copies_of(machine, cell));
+}
+
+void fig_bench_chain_size(fig_bench_chain *chain, const fig_bench_machine *machine,
+                          const fig_bench_cell *cell, const fig_bench_pool *pool) {
+    *chain = (fig_bench_chain){.cell = cell, .pool = pool};
+    chain->copies = copies_of(machine, cell);
+    if (bytes_of(cell, chain->copies) > pool->half_bytes) chain->copies = 0;
+    chain->layers = chain->copies > 0 ? layers_of(machine, cell, chain->copies) : 0;
+}
+
+/* ---- Recording ----------------------------------------------------------------------------- */
+
+static fig_spec spec_of(const fig_bench_cell *cell) {
+    const fig_bench_shape *shape = &cell->shape;
+    int32_t kv_limit = fig_bench_rig_round(fig_bench_cell_longest(cell));
+    if (kv_limit < KV_LEAST) kv_limit = KV_LEAST;
+    return (fig_spec){.size = sizeof(fig_spec),
+                      .dtype = shape->dtype,
+                      .kv_dtype = shape->kv_dtype,
+                      .q_heads = shape->q_heads,
+                      .kv_heads = shape->kv_heads,
+                      .head_dim = shape->head_dim,
+                      .page_size = shape->page,
+                      .kv_layout = shape->layout,
+                      .batch_limit = fig_bench_rig_round(cell->lengths.count),
+                      .kv_limit = kv_limit};
+}
+
+/* As an engine's own ladder has them. */
+static fig_bucket bucket_of(const fig_bench_cell *cell, const fig_spec *spec) {
+    const int64_t tokens = fig_lengths_total(&cell->lengths), rows = spec->batch_limit;
+    int32_t kv = fig_bench_rig_round((int32_t)((tokens + rows - 1) / rows));
+    if (kv < KV_LEAST) kv = KV_LEAST;
+    return (fig_bucket){(int32_t)rows, kv < spec->kv_limit ? kv : spec->kv_limit};
+}
+
+typedef struct cache_name {
+    char k[16], v[16];
+} cache_name;
+
+static cache_name name_of(int32_t copy) {
+    cache_name name;
+    snprintf(name.k, sizeof name.k, "k.%d", copy);
+    snprintf(name.v, sizeof name.v, "v.%d", copy);
+    return name;
+}
+
+static fig_tensor record_scale(fig_bench_rig *rig, const char *name) {
+    return fig_program_tensor(rig->program,
+                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                                          .dtype = FIG_F32, .rank = 1, .dims = {1}));
+}
+
+static int is_quarter(const fig_bench_chain *chain) {
+    return fig_synthetic_bytes(chain->spec.kv_dtype) == 1;
+}
+
+static void record_attention(fig_bench_chain *chain, const fig_tensor x[2], fig_tensor aside,
+                             fig_bench_between between) {
+    fig_bench_rig *rig = &chain->rig;
+    fig_cache caches[COPIES_LIMIT] = {{.k = {0}}};
+    fig_cache common = {.page_table = fig_bench_rig_table(rig, &chain->spec)};
+    if (is_quarter(chain)) {
+        common.k_scale = record_scale(rig, "k_scale");
+        common.v_scale = record_scale(rig, "v_scale");
+    }
+    for (int32_t copy = 0; copy < chain->copies; copy++) {
+        const cache_name name = name_of(copy);
+        caches[copy] = common;
+        caches[copy].k = fig_bench_rig_cache(rig, &chain->spec, name.k);
+        caches[copy].v = fig_bench_rig_cache(rig, &chain->spec, name.v);
+    }
+    for (int32_t layer = 0; layer < chain->layers; layer++) {
+        const fig_tensor q = x[layer % 2], out = x[1 - layer % 2];
+        if (between == FIG_BENCH_ROPE)
+            fig_rope(rig->program, FIG_OPTIONS(fig_rope_op, .q = q, .k = aside));
+        fig_attention(rig->program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out,
+                                                .cache = caches[layer % chain->copies],
+                                                .window = chain->cell->shape.window));
+    }
+}
+
+/* ---- Opening ------------------------------------------------------------------------------- */
+
+/* Page p of cache `copy` is page p * copies + copy of the pool's half. */
+static size_t place_of(const fig_bench_chain *chain, int32_t copy, int32_t page) {
+    const size_t number = (size_t)page * (size_t)chain->copies + (size_t)copy;
+    return number * fig_bench_cell_page_bytes(chain->cell);
+}
+
+static fig_status bind_caches(const fig_bench_chain *chain) {
+    const fig_spec *spec = &chain->spec;
+    const int64_t head = spec->head_dim, page = spec->page_size, heads = spec->kv_heads;
+    const int hnd = spec->kv_layout == FIG_HND;
+    fig_status status = FIG_OK;
+    for (int32_t copy = 0; status == FIG_OK && copy < chain->copies; copy++) {
+        const cache_name name = name_of(copy);
+        const size_t first = place_of(chain, copy, 0);
+        fig_binding binding = {.size = sizeof binding,
+                               .name = name.k,
+                               .address = chain->pool->address + first,
+                               .bytes = bytes_of(chain->cell, chain->copies) - first,
+                               .strides = {page * heads * head * chain->copies,
+                                           hnd ? head : heads * head, hnd ? page * head : head, 1}};
+        status = fig_engine_bind(chain->rig.engine, &binding);
+        binding.name = name.v;
+        binding.address = chain->pool->address + chain->pool->half_bytes + first;
+        if (status == FIG_OK) status = fig_engine_bind(chain->rig.engine, &binding);
+    }
+    return status;
+}
+
+static fig_status set_pages(fig_bench_chain *chain) {
+    const fig_bench_cell *cell = chain->cell;
+    const int32_t count = (int32_t)fig_bench_cell_pages(cell);
+    fig_synthetic synthetic;
+    fig_status status = FIG_OK;
+    const int32_t *next = chain->pages;
+    fig_synthetic_seed(&synthetic, 3);
+    fig_synthetic_permutation(&synthetic, chain->pages, count);
+    for (int32_t row = 0; status == FIG_OK && row < cell->lengths.count; row++) {
+        const int32_t page = cell->shape.page;
+        const int32_t pages = (cell->lengths.values[row] + page - 1) / page;
+        if (pages > 0)
+            status =
+                fig_engine_set_pages(chain->rig.engine, FIG_OPTIONS(fig_pages, .sequence = row,
+                                                                    .count = pages, .pages = next));
+        next += pages;
+    }
+    return status;
+}
+
+static fig_status write_scales(fig_bench_chain *chain) {
+    static const char *const names[] = {"k_scale", "v_scale"};
+    fig_status status = FIG_OK;
+    for (int i = 0; i < 2 && status == FIG_OK && is_quarter(chain); i++)
+        status = fig_engine_write(chain->rig.engine,
+                                  FIG_OPTIONS(fig_span, .name = names[i], .bytes = sizeof SCALE),
+                                  &SCALE);
+    return status;
+}
+
+int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machine,
+                         fig_bench_between between) {
+    fig_bench_rig *rig = &chain->rig;
+    const fig_spec *spec = &chain->spec;
+    chain->spec = spec_of(chain->cell);
+    chain->step = (fig_step){.size = sizeof chain->step,
+                             .rows = chain->cell->lengths.count,
+                             .kv_lengths = chain->cell->lengths.values};
+    int code = fig_bench_rig_begin(rig, spec);
+    if (code != FIG_EXIT_FINE) return code;
+    const fig_tensor x[2] = {fig_bench_rig_rows(rig, "x.0", spec->q_heads, spec->head_dim, 1),
+                             fig_bench_rig_rows(rig, "x.1", spec->q_heads, spec->head_dim, 1)};
+    const fig_tensor aside = fig_bench_rig_rows(rig, "aside", spec->kv_heads, spec->head_dim, 1);
+    if (between == FIG_BENCH_ROPE_ONLY) {
+        for (int32_t layer = 0; layer < chain->layers; layer++)
+            fig_rope(rig->program, FIG_OPTIONS(fig_rope_op, .q = x[0], .k = aside));
+    } else {
+        record_attention(chain, x, aside, between);
+    }
+    code = fig_bench_rig_open(rig, machine, bucket_of(chain->cell, spec));
+    if (code == FIG_EXIT_FINE)
+        code = fig_bench_rig_fill(rig, "x.0", spec->dtype,
+                                  (int64_t)spec->batch_limit * spec->q_heads * spec->head_dim);
+    if (code != FIG_EXIT_FINE || between == FIG_BENCH_ROPE_ONLY) return code;
+    chain->pages = calloc((size_t)fig_bench_cell_pages(chain->cell), sizeof *chain->pages);
+    if (chain->pages == NULL) return fig_report_refuse("bench attention: no memory for pages");
+    fig_status status = bind_caches(chain);
+    if (status == FIG_OK) status = write_scales(chain);
+    if (status == FIG_OK) status = set_pages(chain);
+    return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status(chain->cell->name);
+}
+
+void fig_bench_chain_close(fig_bench_chain *chain) {
+    fig_bench_rig_close(&chain->rig);
+    free(chain->pages);
+    chain->pages = NULL;
+}
+
+/* ---- Checking ------------------------------------------------------------------------------ */
+
+/* One row of one kv head, [length][head_dim], out of the pages that it lies in. */
+static void gather(const fig_bench_chain *chain, int32_t row, int32_t head, size_t half,
+                   uint8_t *to) {
+    const fig_spec *spec = &chain->spec;
+    const size_t item = fig_synthetic_bytes(spec->kv_dtype);
+    const size_t bytes = (size_t)spec->head_dim * item;
+    const int32_t *pages = chain->pages, page = spec->page_size;
+    const int32_t copy = (chain->layers - 1) % chain->copies;
+    for (int32_t before = 0; before < row; before++)
+        pages += (chain->cell->lengths.values[before] + page - 1) / page;
+    for (int32_t token = 0; token < chain->cell->lengths.values[row]; token++) {
+        const int32_t inside = token % page;
+        const int32_t vector =
+            spec->kv_layout == FIG_HND ? head * page + inside : inside * spec->kv_heads + head;
+        fig_bench_pool_at(
+            chain->pool, half + place_of(chain, copy, pages[token / page]) + (size_t)vector * bytes,
+            to + (size_t)token * bytes, bytes);
+    }
+}
+
+typedef struct sample {
+    int32_t row, head; /* of q */
+    const uint8_t *q, *out;
+    uint8_t *k, *v; /* [longest][head_dim] */
+} sample;
+
+static int compare(const fig_bench_chain *chain, const sample *s, const truth_attention_result *due,
+                   double *worst_ulp) {
+    const fig_spec *spec = &chain->spec;
+    const int64_t first = ((int64_t)s->row * spec->q_heads + s->head) * spec->head_dim;
+    for (int32_t i = 0; i < spec->head_dim; i++) {
+        const double got = truth_load(s->out, spec->dtype, first + i);
+        const double ulp = truth_ulp(spec->dtype, due->magnitude[i]);
+        const double tolerance = spec->dtype == FIG_F32
+                                     ? fmax(SINGLE_TOLERANCE * due->magnitude[i], ulp)
+                                     : TOLERANCE_ULP * ulp;
+        const double error = fabs(got - due->out[i]);
+        if (!(error <= tolerance))
+            return fig_report_failure("bench attention: %s: row %d, head %d, element %d of the "
+                                      "last layer is %.9g where %.9g is due, and the tolerance is "
+                                      "%.3g",
+                                      chain->cell->name, s->row, s->head, i, got, due->out[i],
+                                      tolerance);
+        if (error / ulp > *worst_ulp) *worst_ulp = error / ulp;
+    }
+    return FIG_EXIT_FINE;
+}
+
+static int check_sample(const fig_bench_chain *chain, const sample *s, double *worst_ulp) {
+    const fig_spec *spec = &chain->spec;
+    const int32_t length = chain->cell->lengths.values[s->row];
+    const int32_t kv_head = s->head / (spec->q_heads / spec->kv_heads);
+    const double scale = is_quarter(chain) ? (double)SCALE : 1;
+    truth_attention_result due;
+    gather(chain, s->row, kv_head, 0, s->k);
+    gather(chain, s->row, kv_head, chain->pool->half_bytes, s->v);
+    truth_attention_args args = {.q = {.base = s->q,
+                                       .dtype = spec->dtype,
+                                       .row_stride = (int64_t)spec->q_heads * spec->head_dim,
+                                       .head_stride = spec->head_dim},
+                                 .k = {.base = s->k,
+                                       .dtype = spec->kv_dtype,
+                                       .token_stride = spec->head_dim,
+                                       .pages = 1,
+                                       .page_size = length > 0 ? length : 1},
+                                 .row = s->row,
+                                 .length = length,
+                                 .q_head = s->head,
+                                 .head_dim = spec->head_dim,
+                                 .window = chain->cell->shape.window,
+                                 .sm_scale = 1 / sqrt((double)spec->head_dim),
+                                 .k_scale = scale,
+                                 .v_scale = scale};
+    args.v = args.k;
+    args.v.base = s->v;
+    truth_attention(&args, &due);
+    return compare(chain, s, &due, worst_ulp);
+}
+
+/* The longest row, the first and the last, then any. */
+static int check_samples(const fig_bench_chain *chain, sample *s, double *worst_ulp) {
+    const fig_lengths *lengths = &chain->cell->lengths;
+    const int32_t longest = fig_bench_cell_longest(chain->cell);
+    fig_synthetic synthetic;
+    double elements = 0;
+    int32_t longest_row = 0;
+    int code = FIG_EXIT_FINE;
+    while (lengths->values[longest_row] < longest)
+        longest_row++;
+    fig_synthetic_seed(&synthetic, 9);
+    for (int i = 0; code == FIG_EXIT_FINE && i < SAMPLES_LIMIT; i++) {
+        s->row = i == 0   ? longest_row
+                 : i == 1 ? 0
+                 : i == 2 ? lengths->count - 1
+                          : fig_synthetic_below(&synthetic, lengths->count);
+        s->head = fig_synthetic_below(&synthetic, chain->spec.q_heads);
+        elements += (double)lengths->values[s->row] * chain->spec.head_dim;
+        if (i > 0 && elements > SAMPLED_ELEMENTS) break;
+        code = check_sample(chain, s, worst_ulp);
+    }
+    return code;
+}
+
+int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp) {
+    const fig_spec *spec = &chain->spec;
+    const size_t rows = (size_t)chain->cell->lengths.count * (size_t)spec->q_heads *
+                        (size_t)spec->head_dim * fig_synthetic_bytes(spec->dtype);
+    const size_t kv = (size_t)fig_bench_cell_longest(chain->cell) * (size_t)spec->head_dim *
+                      fig_synthetic_bytes(spec->kv_dtype);
+    const int last = (chain->layers - 1) % 2;
+    uint8_t *memory = calloc(2, rows + kv);
+    *worst_ulp = 0;
+    if (memory == NULL) return fig_report_refuse("bench attention: no memory for a check");
+    sample s = {.q = memory, .out = memory + rows};
+    s.k = memory + 2 * rows;
+    s.v = s.k + kv;
+    int code = fig_bench_rig_run(&chain->rig, &chain->step);
+    for (int i = 0; code == FIG_EXIT_FINE && i < 2; i++) {
+        const fig_span span = {
+            .size = sizeof span, .name = (i == 0) == (last == 0) ? "x.0" : "x.1", .bytes = rows};
+        if (fig_engine_read(chain->rig.engine, &span, memory + (size_t)i * rows) != FIG_OK)
+            code = fig_report_status(chain->cell->name);
+    }
+    if (code == FIG_EXIT_FINE) code = check_samples(chain, &s, worst_ulp);
+    free(memory);
+    return code;
+}
