@@ -23,6 +23,7 @@ typedef struct fig_feed_piece {
     fig_cache_sequence sequence;
     fig_strip_range tokens, seen_by_all;
     int32_t length, kv_head;
+    int32_t before, row_tiles; /* fig_split_piece_of_row */
 } fig_feed_piece;
 
 /* What the plan says of a row. */
@@ -112,7 +113,9 @@ static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_att
     const int32_t origin =
         p.split.window == 0 ? 0 : fig_split_first_tile_token(&p.split, of.length - plan.advanced);
     tiles.first = origin + start.tile * p.split.tile_tokens;
-    const int32_t count = fig_split_piece_tiles(&p.split, row.next_prefix - row.prefix, &start);
+    of.before = row.prefix;
+    of.row_tiles = row.next_prefix - row.prefix;
+    const int32_t count = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
     tiles.end = tiles.first + count * p.split.tile_tokens;
     fig_feed_ranges(p, of.length, &any, &of.seen_by_all);
     of.tokens = fig_strip_overlap(tiles, any);
@@ -152,17 +155,27 @@ static __device__ __forceinline__ fig_ring_note fig_feed_note(const fig_feed_pie
     return note;
 }
 
+/* The line; its length is known to a lane already where rows are few. */
 static __device__ __forceinline__ fig_split_line fig_feed_line(const fig_attention_params &p,
                                                                const fig_feed_plan &plan) {
-    return fig_split_line_of(&p.split, fig_feed_section(p, p.prefix_offset), plan.rows);
+    fig_split_line line;
+    line.prefix = fig_feed_section(p, p.prefix_offset);
+    line.rows = plan.rows;
+    const int32_t last = max(plan.rows, 1) - 1;
+    const int32_t tiles = last < FIG_BLOCK_WARP
+                              ? __shfl_sync(0xffffffffu, plan.of_lane.next_prefix, last)
+                              : line.prefix[plan.rows];
+    line.tiles = tiles * p.split.groups;
+    line.active = fig_split_active(line.tiles, p.split.workers);
+    return line;
 }
 
 /* Which partial the piece goes to; -1: it is whole. */
 static __device__ __forceinline__ int32_t fig_feed_partial(const fig_attention_params &p,
-                                                           const fig_feed_plan &plan,
-                                                           const fig_split_start &start) {
-    const fig_split_line line = fig_feed_line(p, plan);
-    const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
+                                                           const fig_split_line &line,
+                                                           const fig_feed_piece &of) {
+    const fig_split_piece piece =
+        fig_split_piece_of_row(&p.split, &line, of.before, of.row_tiles, &of.start);
     return piece.first == piece.last ? -1 : fig_split_partial(&p.split, &piece, piece.number);
 }
 
@@ -207,7 +220,7 @@ static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int32_t t
 
 template <class form>
 static __device__ __forceinline__ void
-fig_feed_bulk_piece(const fig_attention_params &p, const fig_feed_plan &plan,
+fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
                     const fig_feed_piece &of, fig_ring *ring, int32_t *has_waited) {
     const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
@@ -238,7 +251,7 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_feed_plan &plan,
                     fig_ring_full(*ring, side), policy);
         }
         /* The first bytes are on their way before the piece's neighbours are looked for. */
-        if (token == origin) partial = fig_feed_partial(p, plan, of.start);
+        if (token == origin) partial = fig_feed_partial(p, line, of);
         if (lane == 0) {
             fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_K), ring->side_bytes);
@@ -313,7 +326,7 @@ fig_feed_copy_tokens(const uint8_t *place, const fig_strip_side &side, int32_t t
 
 template <class form>
 static __device__ __forceinline__ void
-fig_feed_copy_piece(const fig_attention_params &p, const fig_feed_plan &plan,
+fig_feed_copy_piece(const fig_attention_params &p, const fig_split_line &line,
                     const fig_feed_piece &of, int32_t is_v, fig_ring *ring, int32_t *has_waited) {
     const int32_t STRETCH = form::STRIP < FIG_BLOCK_WARP ? form::STRIP : FIG_BLOCK_WARP;
     const int32_t bytes = form::VALUE_BYTES;
@@ -341,7 +354,7 @@ fig_feed_copy_piece(const fig_attention_params &p, const fig_feed_plan &plan,
                                        fig_ring_side(*ring, is_v) + blocks * form::BLOCK_BYTES,
                                        policy);
         }
-        if (!is_v && token == of.tokens.first) partial = fig_feed_partial(p, plan, of.start);
+        if (!is_v && token == of.tokens.first) partial = fig_feed_partial(p, line, of);
         if (!is_v && lane == 0)
             fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
         fig_feed_fill_after_copies(fig_ring_full(*ring, is_v));
@@ -404,13 +417,13 @@ static __device__ __forceinline__ void fig_feed_strips(const fig_attention_param
                                                        const fig_feed_plan &plan, int32_t is_second,
                                                        fig_ring *ring, int32_t *has_waited) {
     fig_split_start start = fig_feed_start(plan);
+    const fig_split_line line = fig_feed_line(p, plan);
     while (start.count > 0) {
         const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        if (form::IS_BULK) fig_feed_bulk_piece<form>(p, plan, of, ring, has_waited);
+        if (form::IS_BULK) fig_feed_bulk_piece<form>(p, line, of, ring, has_waited);
 #endif
-        if (!form::IS_BULK) fig_feed_copy_piece<form>(p, plan, of, is_second, ring, has_waited);
-        const fig_split_line line = fig_feed_line(p, plan);
+        if (!form::IS_BULK) fig_feed_copy_piece<form>(p, line, of, is_second, ring, has_waited);
         if (p.flags & FIG_ATTENTION_APART) {
             const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
             if (piece.first != piece.last)

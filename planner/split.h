@@ -159,22 +159,29 @@ FIG_BOTH int32_t fig_split_piece_tiles(const fig_split_shape *shape, int32_t row
     return shape->fixed ? 1 : fig_size_min(row_tiles - start->tile, start->count);
 }
 
-/* That piece. */
-FIG_BOTH fig_split_piece fig_split_piece_at(const fig_split_shape *shape,
-                                            const fig_split_line *line,
-                                            const fig_split_start *start) {
-    int32_t tiles = line->prefix[start->row + 1] - line->prefix[start->row];
-    int32_t segment = line->prefix[start->row] * shape->groups + start->group * tiles;
-    int32_t x = segment + start->tile;
+/* That piece, of a row whose tiles of one head group, so many, stand behind `before` on the line. */
+FIG_BOTH fig_split_piece fig_split_piece_of_row(const fig_split_shape *shape,
+                                                const fig_split_line *line, int32_t before,
+                                                int32_t row_tiles, const fig_split_start *start) {
+    int32_t segment = before * shape->groups + start->group * row_tiles;
+    int32_t x = segment + start->tile, end = segment + row_tiles - 1;
     fig_split_piece piece;
     piece.row = start->row;
     piece.group = start->group;
     piece.tile = start->tile;
-    piece.tile_end = start->tile + fig_split_piece_tiles(shape, tiles, start);
+    piece.tile_end = start->tile + fig_split_piece_tiles(shape, row_tiles, start);
     piece.number = shape->fixed ? x : fig_split_owner(line, x);
     piece.first = shape->fixed ? segment : fig_split_owner(line, segment);
-    piece.last = shape->fixed ? segment + tiles - 1 : fig_split_owner(line, segment + tiles - 1);
+    piece.last = shape->fixed ? end : fig_split_owner(line, end);
     return piece;
+}
+
+FIG_BOTH fig_split_piece fig_split_piece_at(const fig_split_shape *shape,
+                                            const fig_split_line *line,
+                                            const fig_split_start *start) {
+    int32_t before = line->prefix[start->row];
+    return fig_split_piece_of_row(shape, line, before, line->prefix[start->row + 1] - before,
+                                  start);
 }
 
 /* Moves *start behind it. */
