@@ -204,7 +204,7 @@ enum { FIG_ATTENTION_EARLY = 1, FIG_ATTENTION_APART = 2 };
  * [token][q head of the group]. */
 typedef struct fig_attention_params {
     fig_tensor_map k_map, v_map; /* for the family that has the bulk copy engine read them */
-    const void *q; /* [rows][q_heads][head_dim] */
+    const void *q;               /* [rows][q_heads][head_dim] */
     const void *k_cache, *v_cache;
     void *out;  /* [rows][q_heads][head_dim] */
     float *lse; /* [rows][q_heads], base 2; NULL: not wanted */
@@ -213,7 +213,8 @@ typedef struct fig_attention_params {
     const float *sinks, *alibi;     /* [q_heads]; NULL: none */
     const uint8_t *plan;
     float *partials;    /* [partial limit][vectors of a group][head_dim] */
-    float *sums;        /* [partial limit][vectors of a group][2]: greatest logit, sum of weights */
+    float *sums;        /* beside each vector, FIG_BOUNDS_SUMS at most: its greatest logit, and
+                           sums of weights relative to it */
     uint32_t *counters; /* [row_limit][groups]; pieces that have finished; 0 between replays */
     fig_row_strides q_strides, out_strides;
     fig_cache_strides k_cache_strides, v_cache_strides;
