@@ -1,7 +1,7 @@
 /* attention_warps.cuh: split-K decode attention on tensor cores, by the warps that empty the ring.
  *
  * out = sum over tokens of 2^(l - m) v / sum of 2^(l - m), where l is the logit in base 2 and m
- * near the greatest l. The cache is the left side of every product, 16 tokens or 16 dimensions at a
+ * the greatest l. The cache is the left side of every product, 16 tokens or 16 dimensions at a
  * time, and the vectors that share a kv head are the right side, 8 to a warp:
  *
  *     logits  [16 tokens][8 vectors]  = K [16][head_dim] * q   [head_dim][8]
@@ -9,8 +9,7 @@
  *
  * so that logits become weights where they lie, and turn by one exchange of lanes. Weights are
  * rounded to the cache's 16 bits (f16 over 8 bits), and their sum is that of the rounded ones, by a
- * product with ones. m rises only where a logit passes it by 2^8, which f16 holds, so that most
- * strips shrink nothing. Under codes of 8 bits q is f16 times the power of two that brings its
+ * product with ones. Most strips raise no m, and shrink nothing. Under codes of 8 bits q is f16 times the power of two that brings its
  * largest number below 2^15.
  *
  * Leaves the way from the cache to kv_feed.cuh, the ring to kv_ring.cuh and the merge to
@@ -278,17 +277,18 @@ fig_warps_hide_unseen(const fig_attention_params &p, const fig_ring_note &note,
     }
 }
 
-/* Where some logit has passed its vector's m by 2^8, every vector's m becomes its greatest. */
+/* Where some logit has passed its vector's m, every vector's m becomes its greatest. So the weight
+ * of a greatest logit is 1 and not rounded: where few tokens count, the rounding of the others has
+ * little to say. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[form::STEPS][4],
                                                        fig_warps_seen<form> *seen) {
-    const float few = 8;
     int32_t passes = 0;
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++)
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
-            passes |= logits[s][i] > seen->greatest[i % 2] + few;
+            passes |= logits[s][i] > seen->greatest[i % 2];
     if (!__any_sync(0xffffffffu, passes)) return;
     float shrink[2];
 #pragma unroll
