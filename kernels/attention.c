@@ -6,8 +6,8 @@
  * f32. A piece that is a whole segment goes straight to out; else it goes to its partial, and the
  * block that finds itself the last of the segment's to finish merges the pieces in their order.
  * Invariant: which block merges changes no bit, and partials, sums and counters are 0 unless their
- * segment is half done; a token that a query does not see is not multiplied by a weight of zero but left out, so
- * that whatever lies there does no harm. */
+ * segment is half done; a token that a query does not see is not multiplied by a weight of zero but
+ * left out, so that whatever lies there does no harm. */
 #include "kernels/twins.h"
 
 #include <math.h>

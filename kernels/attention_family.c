@@ -2,12 +2,12 @@
  *
  * bulk: tensor cores, K and V by the bulk copy engine; copy: tensor cores, K and V by copies of 16
  * bytes; scalar: everything else. Owns what each needs and how its blocks are cut; what an instance
- * is compiled for is attention_form.h's. Invariant: what is not bound yet is 0, and no fault. */
+ * is compiled for is form.h's. Invariant: what is not bound yet is 0, and no fault. */
 #include "kernels/twins.h"
 
 #include <stdio.h>
 
-#include "kernels/attention_form.h"
+#include "kernels/form.h"
 
 enum {
     BULK_SHARED_BYTES = 232448, /* of 9.0 */
@@ -91,14 +91,14 @@ static const char *refuses_places(const fig_attention_params *p) {
     return "tokens that begin at multiples of 16 bytes";
 }
 
-const char *fig_attention_copy_refuses(const void *params, const fig_traits *traits) {
+const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     if (traits->compute_capability < CAPABILITY_OF_COPY) return "compute capability 8.0";
     const char *refusal = refuses_tensors(p, 0);
     return refusal != NULL ? refusal : refuses_places(p);
 }
 
-const char *fig_attention_bulk_refuses(const void *params, const fig_traits *traits) {
+const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     if (traits->compute_capability != CAPABILITY_OF_BULK) return "compute capability 9.0";
     const char *refusal = refuses_tensors(p, 1);
@@ -119,11 +119,11 @@ static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shap
                                 .shared_bytes = shared_bytes_of(p, is_bulk)};
 }
 
-void fig_attention_bulk_shape(const void *params, fig_launch_shape *shape) {
+void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape) {
     shape_of(params, 1, shape);
 }
 
-void fig_attention_copy_shape(const void *params, fig_launch_shape *shape) {
+void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape) {
     shape_of(params, 0, shape);
 }
 
@@ -134,17 +134,18 @@ static void entry_of(const fig_attention_params *p, int is_bulk, char name[FIG_E
              dtypes[p->kv_dtype], p->head_dim, shares_of(sets_of(p), is_bulk));
 }
 
-void fig_attention_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     entry_of(params, 1, name);
 }
 
-void fig_attention_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     entry_of(params, 0, name);
 }
 
 /* {128 bytes of a token, token, which 128 bytes, head, page}: one box is 16 tokens of all heads
  * that a worker reads at once, each in columns of its own. */
-void fig_attention_bulk_map(const void *params, uint32_t item, fig_tensor_map_recipe *recipe) {
+void fig_attention_family_bulk_map(const void *params, uint32_t item,
+                                   fig_tensor_map_recipe *recipe) {
     const fig_attention_params *p = params;
     const int is_v = item == FIG_ATTENTION_V_MAP;
     const fig_cache_strides *strides = is_v ? &p->v_cache_strides : &p->k_cache_strides;

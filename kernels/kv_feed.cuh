@@ -12,7 +12,7 @@
 #ifndef FIG_KERNELS_KV_FEED_CUH
 #define FIG_KERNELS_KV_FEED_CUH
 
-#include "kernels/attention_form.h"
+#include "kernels/form.h"
 #include "kernels/cache.h"
 #include "kernels/kv_ring.cuh"
 #include "kernels/strip.cuh"

@@ -6,10 +6,10 @@
  *
  *     [K, V][16 tokens][head][column][token][8 chunks of 16 bytes]
  *
- * and chunk c of token t lies at c ^ t % 8 of its column, as the bulk copy engine's 128-byte swizzle
- * leaves it, so that neither 8 tokens nor 8 chunks of one meet in a bank. Owns the barriers and
- * both sides' way around the ring. Invariant: a slot is full when its bytes are there, and empty
- * when every warp that reads it has read it. */
+ * and chunk c of token t lies at c ^ t % 8 of its column, as the bulk copy engine's 128-byte
+ * swizzle leaves it, so that neither 8 tokens nor 8 chunks of one meet in a bank. Owns the barriers
+ * and both sides' way around the ring. Invariant: a slot is full when its bytes are there, and
+ * empty when every warp that reads it has read it. */
 #ifndef FIG_KERNELS_KV_RING_CUH
 #define FIG_KERNELS_KV_RING_CUH
 
@@ -87,8 +87,8 @@ static __device__ __forceinline__ void fig_ring_barrier_init(uint64_t *barrier, 
                  : "memory");
 }
 
-/* By one thread, since barriers are made one by one. full_count: arrivals that fill a side; they are
- * there after the block's next barrier. */
+/* By one thread, since barriers are made one by one. full_count: arrivals that fill a side; they
+ * are there after the block's next barrier. */
 static __device__ __forceinline__ void fig_ring_init(fig_ring_state *state, int32_t slot_count,
                                                      int32_t full_count, int32_t readers) {
 #pragma unroll 1

@@ -194,9 +194,9 @@ typedef struct fig_append_kv_params {
 } fig_append_kv_params;
 static_assert(sizeof(fig_append_kv_params) == 216, "ABI");
 
-/* EARLY: the plan, the page table and tokens that the step itself does not append may be read before
- * fig_block_wait, as nothing that writes them is one launch up. APART: no block waits for another
- * of its launch, since it may not be running. */
+/* EARLY: the plan, the page table and tokens that the step itself does not append may be read
+ * before fig_block_wait, as nothing that writes them is one launch up. APART: no block waits for
+ * another of its launch, since it may not be running. */
 enum { FIG_ATTENTION_EARLY = 1, FIG_ATTENTION_APART = 2 };
 
 /* A worker reads heads_per_worker kv heads at a time: group g is heads [g * n, (g + 1) * n). Its

@@ -7,17 +7,17 @@
  * come and go at once: of one vector the dimensions that one lane holds in two neighbouring sums of
  * a fragment.
  *
- * Relied on: a block waits for blocks of lower number alone, and those have started before it. Every
- * GPU seen starts them in order, though CUDA does not promise it; so the wait has an end, and a
- * launch that reaches it fails. Where other launches may run beside this one (FIG_ATTENTION_APART)
- * the last to finish a segment merges it, and waits for nobody.
+ * Relied on: a block waits for blocks of lower number alone, and those have started before it.
+ * Every GPU seen starts them in order, though CUDA does not promise it; so the wait has an end, and
+ * a launch that reaches it fails. Where other launches may run beside this one
+ * (FIG_ATTENTION_APART) the last to finish a segment merges it, and waits for nobody.
  *
- * Invariant: partials are zeros before and after a launch; pieces are joined in their order, so that
- * the same plan gives the same bits. */
+ * Invariant: partials are zeros before and after a launch; pieces are joined in their order, so
+ * that the same plan gives the same bits. */
 #ifndef FIG_KERNELS_PARTIALS_CUH
 #define FIG_KERNELS_PARTIALS_CUH
 
-#include "kernels/attention_form.h"
+#include "kernels/form.h"
 #include "kernels/kv_ring.cuh"
 #include "kernels/pieces.cuh"
 

@@ -3,8 +3,8 @@
  *
  * Owns partials, sums and counters. A vector's partial is its sum of weight * v and, beside it, its
  * greatest logit and its sum of weights, both relative to that logit. Invariant: pieces are joined
- * in their order, so which block does it changes no bit, and partials, sums and counters are 0 unless
- * their segment is half done. */
+ * in their order, so which block does it changes no bit, and partials, sums and counters are 0
+ * unless their segment is half done. */
 #ifndef FIG_KERNELS_PIECES_CUH
 #define FIG_KERNELS_PIECES_CUH
 

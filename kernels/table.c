@@ -370,14 +370,14 @@ static const fig_family rope_families[] = {{.name = "general", .shape = fig_rope
 static const fig_family append_kv_families[] = {{.name = "general", .shape = fig_append_kv_shape}};
 static const fig_family attention_families[] = {
     {.name = "bulk",
-     .refuses = fig_attention_bulk_refuses,
-     .shape = fig_attention_bulk_shape,
-     .entry = fig_attention_bulk_entry,
-     .map = fig_attention_bulk_map},
+     .refuses = fig_attention_family_bulk_refuses,
+     .shape = fig_attention_family_bulk_shape,
+     .entry = fig_attention_family_bulk_entry,
+     .map = fig_attention_family_bulk_map},
     {.name = "copy",
-     .refuses = fig_attention_copy_refuses,
-     .shape = fig_attention_copy_shape,
-     .entry = fig_attention_copy_entry},
+     .refuses = fig_attention_family_copy_refuses,
+     .shape = fig_attention_family_copy_shape,
+     .entry = fig_attention_family_copy_entry},
     {.name = "scalar", .shape = fig_attention_shape},
 };
 static const fig_family planning_families[] = {{.name = "general", .shape = fig_planning_shape}};

@@ -27,13 +27,14 @@ void fig_append_kv_shape(const void *params, fig_launch_shape *shape);
 void fig_append_kv_twin(const void *params, const uint32_t block[3]);
 void fig_attention_shape(const void *params, fig_launch_shape *shape);
 void fig_attention_twin(const void *params, const uint32_t block[3]);
-const char *fig_attention_bulk_refuses(const void *params, const fig_traits *traits);
-void fig_attention_bulk_shape(const void *params, fig_launch_shape *shape);
-void fig_attention_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]);
-void fig_attention_bulk_map(const void *params, uint32_t item, fig_tensor_map_recipe *recipe);
-const char *fig_attention_copy_refuses(const void *params, const fig_traits *traits);
-void fig_attention_copy_shape(const void *params, fig_launch_shape *shape);
-void fig_attention_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits);
+void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape);
+void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_attention_family_bulk_map(const void *params, uint32_t item,
+                                   fig_tensor_map_recipe *recipe);
+const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits);
+void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape);
+void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_merge_states_shape(const void *params, fig_launch_shape *shape);
 void fig_merge_states_twin(const void *params, const uint32_t block[3]);
 

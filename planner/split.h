@@ -159,7 +159,8 @@ FIG_BOTH int32_t fig_split_piece_tiles(const fig_split_shape *shape, int32_t row
     return shape->fixed ? 1 : fig_size_min(row_tiles - start->tile, start->count);
 }
 
-/* That piece, of a row whose tiles of one head group, so many, stand behind `before` on the line. */
+/* That piece, of a row whose tiles of one head group, so many, stand behind `before` on the line.
+ */
 FIG_BOTH fig_split_piece fig_split_piece_of_row(const fig_split_shape *shape,
                                                 const fig_split_line *line, int32_t before,
                                                 int32_t row_tiles, const fig_split_start *start) {

@@ -38,6 +38,9 @@ static fig_attention_form draw_alone(fig_random *random) {
     form.length_limit = form.tile_tokens == 512 ? 1700 : 5 * form.tile_tokens;
     form.lengths[0] = draw(random, form.row_tokens, form.length_limit);
     form.contents[0] = KEPT_CONTENT;
+    /* Strides decide which kernels serve, and an engine's do not change: both cases have strides
+     * that the same ones take. */
+    form.unit = 16 / fig_numeric_bytes(form.kv_dtype);
     return form;
 }
 
@@ -79,8 +82,7 @@ static int is_same(const fig_attention_case *alone, const fig_attention_case *am
     return 1;
 }
 
-/* Runs a form alone and among others, in any order of blocks; returns is_same. Strides decide which
- * kernels serve, and those of one engine do not change, so both have strides of one kind. */
+/* Runs a form alone and among others, in any order of blocks; returns is_same. */
 static int compare(const fig_attention_form *form, fig_random random, fig_attention_case *among,
                    int64_t *at) {
     fig_attention_form crowd = *form;
@@ -88,7 +90,6 @@ static int compare(const fig_attention_form *form, fig_random random, fig_attent
     fig_attention_case_open(&alone, form, random);
     fig_attention_case_run(&alone, &alone.random);
     int32_t place = add_neighbours(&crowd, &alone.random);
-    crowd.unit = alone.unit;
     fig_attention_case_open(among, &crowd, alone.random);
     fig_attention_case_run(among, &among->random);
     int same = is_same(&alone, among, place, at);

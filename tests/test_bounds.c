@@ -176,6 +176,8 @@ static void a_class_needs_what_its_partials_and_segments_need(void **state) {
     assert_int_equal(bounds.partial_limit, 262);
     assert_int_equal(bounds.partials_bytes, 262 * 12 * 128 * 4);
     assert_int_equal(bounds.sums_bytes, 262 * 12 * 2 * 4);
+    /* A vector of 80 has room for 96. */
+    assert_int_equal(fig_bounds_class_of(&shape, 4, 80).partials_bytes, 262 * 12 * 96 * 4);
     assert_int_equal(bounds.counters_bytes, 256 * 8 * 4);
 }
 

@@ -3,8 +3,9 @@
  *
  * Everything that nobody wrote is NaN: outputs, gaps between strides, and what lies in the cache
  * behind a row's tokens or before its window. So a result without NaN has read nothing it should
- * not. Partials, sums and counters are zeros, and must be again. What a row holds follows from its `content` alone, so that two cases can hold the
- * same row among others. Invariant: every array has just the size that the launch may use. */
+ * not. Partials, sums and counters are zeros, and must be again. What a row holds follows from its
+ * `content` alone, so that two cases can hold the same row among others. Invariant: every array has
+ * just the size that the launch may use. */
 #ifndef FIG_TESTS_SUPPORT_ATTENTION_CASE_H
 #define FIG_TESTS_SUPPORT_ATTENTION_CASE_H
 

@@ -1,4 +1,4 @@
-/* attention_form.h: how attention on tensor cores lays itself out, for its kernels and for who
+/* form.h: how attention on tensor cores lays itself out, for its kernels and for who
  * launches them.
  *
  * A form is what an instance is compiled for: what the cache holds, head_dim, and `shares`, the
@@ -7,10 +7,10 @@
  *
  *     warps = shares * kv heads of a worker * groups of 8 vectors
  *
- * Leaves to attention_warps.cuh what they do. Invariant: constants alone, the same for gcc and
+ * Leaves to attention_strip.cuh what they do. Invariant: constants alone, the same for gcc and
  * nvcc. */
-#ifndef FIG_KERNELS_ATTENTION_FORM_H
-#define FIG_KERNELS_ATTENTION_FORM_H
+#ifndef FIG_KERNELS_FORM_H
+#define FIG_KERNELS_FORM_H
 
 #include "kernels/numeric.h"
 #include "kernels/params.h"

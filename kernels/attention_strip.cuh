@@ -1,0 +1,491 @@
+/* attention_strip.cuh: what a warp makes of a strip of the cache on tensor cores.
+ *
+ * out = sum over tokens of 2^(l - m) v / sum of 2^(l - m), where l is the logit in base 2 and m
+ * near the greatest l. The cache is the left side of every product, 16 tokens or 16 dimensions at a
+ * time, and the vectors that share a kv head are the right side, 8 to a warp:
+ *
+ *     logits  [16 tokens][8 vectors]  = K [16][head_dim] * q   [head_dim][8]
+ *     sums   [head_dim][8 vectors]  += V^T [head_dim][16] * weights [16][8]
+ *
+ * so that logits become weights where they lie, and turn by one exchange of lanes. Weights are two
+ * numbers of the cache's 16 bits (f16 over 8 bits), what is nearest and what that leaves, so that
+ * they count in full; what the second adds is left out where V is infinite, as inf - inf would be
+ * no sum. m rises only where a logit passes it by 2^8, which f16 holds, so that most strips shrink
+ * nothing. Under codes of 8 bits q is f16 times the power of two that brings its largest number
+ * below 2^15.
+ *
+ * Leaves the way from the cache to kv_feed.cuh, and what becomes of a piece's sums to
+ * attention_warps.cuh. Invariant: a token that a vector does not see does no harm, whatever lies
+ * there: its logit is not looked at, and where a strip holds such tokens V is cleared of them for
+ * each query by itself, as NaN times a weight of 0 would not be 0. */
+#ifndef FIG_KERNELS_ATTENTION_STRIP_CUH
+#define FIG_KERNELS_ATTENTION_STRIP_CUH
+
+#include "kernels/kv_feed.cuh"
+#include "kernels/partials.cuh"
+
+/* What an instance is compiled for. */
+template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK> struct fig_warps_form {
+    static constexpr int32_t KV_DTYPE = KV;
+    static constexpr int32_t HEAD_DIM = DIMS;
+    static constexpr int32_t SHARES = SHARE_COUNT;
+    static constexpr int32_t IS_BULK = BULK;
+    static constexpr int32_t DTYPE = fig_fragment_dtype(KV);
+    static constexpr int32_t VALUE_BYTES = KV == FIG_F16 || KV == FIG_BF16 ? 2 : 1;
+    static constexpr int32_t CHUNKS = DIMS * VALUE_BYTES / FIG_RING_CHUNK;
+    static constexpr int32_t BLOCK_BYTES = fig_form_block_bytes(VALUE_BYTES, DIMS);
+    static constexpr int32_t STEPS = fig_form_steps(VALUE_BYTES, DIMS);
+    static constexpr int32_t STRIP = FIG_RING_TOKENS * STEPS * SHARE_COUNT;
+    static constexpr int32_t TILES = DIMS / 16; /* of 16 dimensions */
+    static constexpr int32_t TILES_OF_LOAD = 2 / VALUE_BYTES;
+    static constexpr int32_t LOADS = (TILES + TILES_OF_LOAD - 1) / TILES_OF_LOAD;
+    static constexpr int32_t PARTIAL_DIMS = fig_form_partial_dims(DIMS);
+    static constexpr int32_t PACKS = PARTIAL_DIMS / 32; /* that a lane has of a vector */
+    static constexpr int32_t MERGE_PACKS = SHARE_COUNT == 1 ? 4 : SHARE_COUNT == 2 ? 2 : 1;
+    static constexpr int32_t MERGE_PIECES = 8 / MERGE_PACKS; /* in one round trip */
+    static_assert(DIMS % 16 == 0 && DIMS <= 256, "head_dim");
+};
+
+/* Which part of a worker's work is a warp's. */
+typedef struct fig_warps_role {
+    int32_t lane, row, column; /* of a fragment: lane / 4, lane % 4 */
+    int32_t share, head;       /* of the worker's heads */
+    int32_t first, count;      /* vectors of the head */
+    int32_t ratio, vectors;    /* q heads of a kv head; vectors of a worker's heads */
+    int32_t number;            /* of the warps that share these vectors */
+} fig_warps_role;
+
+/* What a warp's vectors have seen. A lane has two of them: columns 2t and 2t + 1. */
+template <class form> struct fig_warps_seen {
+    uint32_t q[form::TILES][2];
+    float values[form::TILES][4];
+    float weights[2]; /* sums, of the lane's rows alone */
+    float greatest[2];
+    float scale[2]; /* of a product, to a logit in base 2 */
+    int32_t query[2];
+};
+
+template <class form>
+static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_attention_params &p) {
+    fig_warps_role role;
+    const int32_t warp = (int32_t)threadIdx.x / FIG_BLOCK_WARP;
+    role.ratio = fig_form_divide(p.q_heads, p.kv_heads);
+    const int32_t vectors = role.ratio * p.split.row_tokens;
+    role.vectors = vectors * p.heads_per_worker;
+    role.lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    role.row = role.lane / 4;
+    role.column = role.lane % 4;
+    role.share = warp % form::SHARES;
+    role.number = warp / form::SHARES;
+    const int32_t turn = fig_form_divide(role.number, p.heads_per_worker);
+    role.head = role.number - turn * p.heads_per_worker;
+    role.first = turn * FIG_FORM_VECTORS;
+    role.count = fig_size_min(FIG_FORM_VECTORS, vectors - role.first);
+    return role;
+}
+
+/* Vectors of a head that have a place in the join. */
+static __device__ __forceinline__ int32_t fig_warps_head_vectors(const fig_attention_params &p,
+                                                                 const fig_warps_role &role) {
+    return fig_size_min(FIG_FORM_VECTORS, role.ratio * p.split.row_tokens);
+}
+
+static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_attention_params &p,
+                                                                     const fig_warps_role &role,
+                                                                     int32_t row, int32_t group) {
+    fig_partials_place place;
+    place.row = row;
+    place.group = group;
+    place.kv_head = group * p.heads_per_worker + role.head;
+    place.ratio = role.ratio;
+    place.first = role.first;
+    place.count = role.count;
+    place.index = role.head * role.ratio * p.split.row_tokens + role.first;
+    place.vectors = role.vectors;
+    place.share = role.share;
+    place.barrier = 1 + role.number;
+    return place;
+}
+
+/* ---- q */
+
+/* Two neighbouring numbers of q as f32. */
+static __device__ __forceinline__ float2 fig_warps_widen_q(int32_t dtype, uint32_t pair) {
+    if (dtype == FIG_BF16)
+        return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+    return __half22float2(*(const __half2 *)&pair);
+}
+
+/* For each vector a power of two that brings its largest number below 2^15. Its lanes know it. */
+template <class form>
+static __device__ __forceinline__ float fig_warps_fit_q(int32_t dtype,
+                                                        const fig_warps_seen<form> &seen) {
+    float largest = 0;
+#pragma unroll
+    for (int32_t k = 0; k < form::TILES; k++) {
+#pragma unroll
+        for (int32_t half = 0; half < 2; half++) {
+            const float2 q = fig_warps_widen_q(dtype, seen.q[k][half]);
+            largest = fmaxf(largest, fmaxf(fabsf(q.x), fabsf(q.y)));
+        }
+    }
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+    const uint32_t exponent = __float_as_uint(largest) >> 23; /* 2^14 has 141 */
+    return __uint_as_float(min(268u - exponent, 253u) << 23);
+}
+
+/* q of the row's vectors; those that are none are zeros. Codes of 8 bits come four to a word, which
+ * are columns 2t and 2t + 1 and, in the other half, 2t + 8 and 2t + 9: q follows them. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_load_q(const fig_attention_params &p, const fig_warps_role &role,
+                 const fig_partials_place &place, fig_warps_seen<form> *seen) {
+    const fig_pieces_vector from =
+        fig_partials_vector(p, place, fig_size_min(role.row, role.count - 1));
+    const uint32_t *q = (const uint32_t *)((const uint16_t *)p.q + from.row * p.q_strides.row +
+                                           from.q_head * p.q_strides.head);
+    const int32_t is_none = role.row >= role.count;
+    const int32_t of_column = form::VALUE_BYTES == 1 ? 2 : 1;
+    const int32_t apart = form::VALUE_BYTES == 1 ? 1 : 4;
+#pragma unroll
+    for (int32_t k = 0; k < form::TILES; k++) {
+        seen->q[k][0] = q[8 * k + of_column * role.column];
+        seen->q[k][1] = q[8 * k + of_column * role.column + apart];
+    }
+#pragma unroll
+    for (int32_t k = 0; k < form::TILES; k++)
+        if (is_none) seen->q[k][0] = seen->q[k][1] = 0;
+    float scale = p.sm_scale * fig_cache_scale(p.k_scale, p.k_scales, place.kv_head);
+    seen->scale[0] = seen->scale[1] = scale * FIG_NUMERIC_LOG2_E;
+    if (form::VALUE_BYTES == 2) return;
+    const float fit = fig_warps_fit_q(p.dtype, *seen);
+    const float back = 1.0f / fit;
+    seen->scale[0] *= __shfl_sync(0xffffffffu, back, role.column * 8);
+    seen->scale[1] *= __shfl_sync(0xffffffffu, back, role.column * 8 + 4);
+#pragma unroll
+    for (int32_t k = 0; k < form::TILES; k++) {
+#pragma unroll
+        for (int32_t half = 0; half < 2; half++) {
+            const float2 x = fig_warps_widen_q(p.dtype, seen->q[k][half]);
+            seen->q[k][half] = fig_fragment_pair<FIG_F16>(x.x * fit, x.y * fit);
+        }
+    }
+}
+
+template <class form>
+static __device__ __forceinline__ void fig_warps_begin(const fig_warps_role &role,
+                                                       fig_warps_seen<form> *seen) {
+#pragma unroll
+    for (int32_t m = 0; m < form::TILES; m++)
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            seen->values[m][i] = 0;
+#pragma unroll
+    for (int32_t i = 0; i < 2; i++) {
+        seen->greatest[i] = FIG_PARTIALS_NONE;
+        seen->weights[i] = 0;
+        seen->query[i] = fig_form_divide(
+            role.first + fig_size_min(2 * role.column + i, role.count - 1), role.ratio);
+    }
+}
+
+/* ---- Logits */
+
+/* Where a query stands, and what it sees of a piece. */
+static __device__ __forceinline__ int32_t fig_warps_position(const fig_attention_params &p,
+                                                             const fig_ring_note &note,
+                                                             int32_t query) {
+    return note.length - p.split.row_tokens + query;
+}
+
+static __device__ __forceinline__ fig_strip_range fig_warps_sees(const fig_attention_params &p,
+                                                                 const fig_ring_note &note,
+                                                                 int32_t query) {
+    const int32_t end = fig_warps_position(p, note, query) + 1, window = p.split.window;
+    const int32_t first = window > 0 && end > window ? end - window : 0;
+    fig_strip_range seen = {max(first, note.first), min(end, note.end)};
+    return seen;
+}
+
+/* One block: [16 tokens][8 vectors]. Two sums side by side, as each waits for itself. */
+template <class form>
+static __device__ __forceinline__ void fig_warps_multiply_k(const fig_warps_seen<form> &seen,
+                                                            uint32_t block, float (&products)[4]) {
+    float others[4] = {0, 0, 0, 0};
+    products[0] = products[1] = products[2] = products[3] = 0;
+#pragma unroll
+    for (int32_t load = 0; load < form::LOADS; load++) {
+        uint32_t k[4];
+        fig_fragment_load(k, (block ^ (uint32_t)(load % 4 * 32)) + load / 4 * FIG_RING_COLUMN);
+        if (form::VALUE_BYTES == 2) {
+            fig_fragment_multiply<form::DTYPE>(load % 2 ? others : products, k[0], k[1], k[2], k[3],
+                                               seen.q[load][0], seen.q[load][1]);
+            continue;
+        }
+        const int32_t next = 2 * load + 1 < form::TILES ? 2 * load + 1 : 0;
+        uint32_t low[4], high[4];
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            fig_fragment_widen<form::KV_DTYPE>(k[i], &low[i], &high[i]);
+        fig_fragment_multiply<form::DTYPE>(products, low[0], low[1], high[0], high[1],
+                                           seen.q[2 * load][0], seen.q[2 * load][1]);
+        if (2 * load + 1 < form::TILES)
+            fig_fragment_multiply<form::DTYPE>(others, low[2], low[3], high[2], high[3],
+                                               seen.q[next][0], seen.q[next][1]);
+    }
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++)
+        products[i] += others[i];
+}
+
+/* Of token i / 2 * 8 further on than `token` and vector i % 2. Rolled, and each chosen, since few
+ * models have them and code that is passed by should be short. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_cap(const fig_attention_params &p, const fig_ring_note &note,
+              const fig_partials_place &place, const fig_warps_role &role,
+              const fig_warps_seen<form> &seen, int32_t token, float (&logits)[4]) {
+#pragma unroll 1
+    for (int32_t i = 0; i < 4; i++) {
+        const int32_t n = fig_size_min(2 * role.column + i % 2, role.count - 1);
+        const float low = i % 2 ? logits[1] : logits[0], high = i % 2 ? logits[3] : logits[2];
+        float logit = (i / 2 ? high : low) * (1 / FIG_NUMERIC_LOG2_E);
+        if (p.alibi != NULL) {
+            const int32_t query = i % 2 ? seen.query[1] : seen.query[0];
+            const int32_t behind = token + i / 2 * 8 - fig_warps_position(p, note, query);
+            logit += p.alibi[fig_partials_vector(p, place, n).q_head] * (float)behind;
+        }
+        if (p.soft_cap > 0) logit = p.soft_cap * tanhf(logit / p.soft_cap);
+#pragma unroll
+        for (int32_t j = 0; j < 4; j++)
+            logits[j] = i == j ? logit * FIG_NUMERIC_LOG2_E : logits[j];
+    }
+}
+
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_hide_unseen(const fig_attention_params &p, const fig_ring_note &note,
+                      const fig_warps_seen<form> &seen, int32_t token, float (&logits)[4]) {
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++) {
+        const fig_strip_range range = fig_warps_sees(p, note, seen.query[i % 2]);
+        const int32_t at = token + i / 2 * 8;
+        if (at < range.first || at >= range.end) logits[i] = -INFINITY;
+    }
+}
+
+/* Where some logit has passed its vector's m by 2^8, every vector's m becomes its greatest. */
+template <class form>
+static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[form::STEPS][4],
+                                                       fig_warps_seen<form> *seen) {
+    const float few = 8;
+    int32_t passes = 0;
+#pragma unroll
+    for (int32_t s = 0; s < form::STEPS; s++)
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            passes |= logits[s][i] > seen->greatest[i % 2] + few;
+    if (!__any_sync(0xffffffffu, passes)) return;
+    float shrink[2];
+#pragma unroll
+    for (int32_t n = 0; n < 2; n++) {
+        float greatest = seen->greatest[n];
+#pragma unroll
+        for (int32_t s = 0; s < form::STEPS; s++)
+            greatest = fmaxf(greatest, fmaxf(logits[s][n], logits[s][n + 2]));
+#pragma unroll
+        for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2)
+            greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, apart));
+        shrink[n] = fig_partials_power(seen->greatest[n] - greatest);
+        seen->greatest[n] = greatest;
+        seen->weights[n] *= shrink[n];
+    }
+#pragma unroll
+    for (int32_t m = 0; m < form::TILES; m++)
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            seen->values[m][i] *= shrink[i % 2];
+}
+
+/* ---- Sums */
+
+/* 16 tokens' weights of 8 vectors, as the right side of a product. */
+typedef struct fig_warps_weights {
+    uint32_t near[2], rest[2];
+} fig_warps_weights;
+
+/* A weight's pair, and what is left of both. */
+template <int32_t DTYPE>
+static __device__ __forceinline__ void fig_warps_round(float first, float second, uint32_t *near,
+                                                       uint32_t *rest) {
+    const uint32_t pair = fig_fragment_pair<DTYPE>(first, second);
+    const float2 rounded = fig_warps_widen_q(DTYPE, pair);
+    *near = fig_fragment_turn(pair);
+    *rest = fig_fragment_turn(fig_fragment_pair<DTYPE>(first - rounded.x, second - rounded.y));
+}
+
+/* A load's tiles of V^T, cleared of tokens by masks: of tokens 2t and 2t + 1, and of 8 further. */
+template <class form>
+static __device__ __forceinline__ void fig_warps_load_v(uint32_t block, int32_t load, uint32_t low,
+                                                        uint32_t high,
+                                                        uint32_t (&tiles)[form::TILES_OF_LOAD][4]) {
+    uint32_t v[4];
+    fig_fragment_load_turned(v, (block ^ (uint32_t)(load % 4 * 32)) + load / 4 * FIG_RING_COLUMN);
+    if constexpr (form::VALUE_BYTES == 2) {
+        tiles[0][0] = v[0] & low;
+        tiles[0][1] = v[1] & low;
+        tiles[0][2] = v[2] & high;
+        tiles[0][3] = v[3] & high;
+    } else {
+#pragma unroll
+        for (int32_t i = 0; i < 2; i++) {
+            fig_fragment_widen_apart<form::KV_DTYPE>(v[2 * i] & low, &tiles[i][0], &tiles[i][1]);
+            fig_fragment_widen_apart<form::KV_DTYPE>(v[2 * i + 1] & high, &tiles[i][2],
+                                                     &tiles[i][3]);
+        }
+    }
+}
+
+/* A tile of V^T times weights; what is left of them adds nothing where it makes no number. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_add_tile(const uint32_t (&tile)[4], const fig_warps_weights &weights, float (&sums)[4]) {
+    float rest[4] = {0, 0, 0, 0};
+    fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3], weights.near[0],
+                                       weights.near[1]);
+    fig_fragment_multiply<form::DTYPE>(rest, tile[0], tile[1], tile[2], tile[3], weights.rest[0],
+                                       weights.rest[1]);
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++)
+        if (fabsf(rest[i]) < INFINITY) sums[i] += rest[i];
+}
+
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_add_values(uint32_t block, const fig_warps_weights &weights, fig_warps_seen<form> *seen) {
+#pragma unroll
+    for (int32_t load = 0; load < form::LOADS; load++) {
+        uint32_t v[form::TILES_OF_LOAD][4];
+        fig_warps_load_v<form>(block, load, ~0u, ~0u, v);
+#pragma unroll
+        for (int32_t i = 0; i < form::TILES_OF_LOAD; i++) {
+            const int32_t tile = load * form::TILES_OF_LOAD + i;
+            if (tile < form::TILES) fig_warps_add_tile<form>(v[i], weights, seen->values[tile]);
+        }
+    }
+}
+
+/* All ones where a query sees a token: in the low half of a word, and of the next in the high. */
+static __device__ __forceinline__ uint32_t fig_warps_mask(fig_strip_range range, int32_t token) {
+    const uint32_t low = token >= range.first && token < range.end ? 0xffffu : 0;
+    const uint32_t high = token + 1 >= range.first && token + 1 < range.end ? 0xffff0000u : 0;
+    return low | high;
+}
+
+/* Each query by itself: of its vectors alone the sums are kept. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
+                   const fig_warps_role &role, uint32_t block, int32_t first_token,
+                   const fig_warps_weights &weights, fig_warps_seen<form> *seen) {
+    const int32_t last = role.first + role.count - 1;
+    const int32_t token = first_token + 2 * role.column;
+#pragma unroll 1
+    for (int32_t query = fig_form_divide(role.first, role.ratio);
+         query <= fig_form_divide(last, role.ratio); query++) {
+        const fig_strip_range range = fig_warps_sees(p, note, query);
+        const uint32_t low = fig_warps_mask(range, token);
+        const uint32_t high = fig_warps_mask(range, token + 8);
+#pragma unroll
+        for (int32_t load = 0; load < form::LOADS; load++) {
+            uint32_t v[form::TILES_OF_LOAD][4];
+            fig_warps_load_v<form>(block, load, low, high, v);
+#pragma unroll
+            for (int32_t i = 0; i < form::TILES_OF_LOAD; i++) {
+                const int32_t tile = load * form::TILES_OF_LOAD + i;
+                if (tile >= form::TILES) continue;
+                float(&values)[4] = seen->values[tile];
+                float sums[4] = {values[0], values[1], values[2], values[3]};
+                fig_warps_add_tile<form>(v[i], weights, sums);
+#pragma unroll
+                for (int32_t n = 0; n < 4; n++)
+                    values[n] = seen->query[n % 2] == query ? sums[n] : values[n];
+            }
+        }
+    }
+}
+
+/* ---- A strip */
+
+/* Where the lane's row of block 0 lies within one side of a slot; blocks of the warp are `apart`.
+ */
+template <class form>
+static __device__ __forceinline__ uint32_t fig_warps_row_of_k(const fig_warps_role &role) {
+    const int32_t token = role.lane % 16, chunk = role.lane / 16;
+    return (uint32_t)(token * 128 + ((chunk ^ token % 8) << 4));
+}
+
+/* Turned, blocks of 8 x 8 of two bytes come the other way round; of pairs of codes they do not. */
+template <class form>
+static __device__ __forceinline__ uint32_t fig_warps_row_of_v(const fig_warps_role &role) {
+    if (form::VALUE_BYTES == 1) return fig_warps_row_of_k<form>(role);
+    const int32_t token = role.lane % 8 + role.lane / 16 * 8, chunk = role.lane / 8 % 2;
+    return (uint32_t)(token * 128 + ((chunk ^ token % 8) << 4));
+}
+
+/* The warp's part of the strip that the ring has next. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
+                    const fig_warps_role &role, const fig_partials_place &place,
+                    fig_warps_seen<form> *seen) {
+    const uint32_t apart = (uint32_t)p.heads_per_worker * form::BLOCK_BYTES;
+    const uint32_t first =
+        (uint32_t)(role.share * form::STEPS) * apart + (uint32_t)role.head * form::BLOCK_BYTES;
+    const int32_t token = note.token + role.share * form::STEPS * FIG_RING_TOKENS;
+    const uint32_t k = fig_ring_side(ring, FIG_RING_K) + first + fig_warps_row_of_k<form>(role);
+    float logits[form::STEPS][4];
+    fig_warps_weights weights[form::STEPS];
+#pragma unroll
+    for (int32_t s = 0; s < form::STEPS; s++)
+        fig_warps_multiply_k<form>(*seen, k + (uint32_t)s * apart, logits[s]);
+    fig_ring_release(ring, FIG_RING_K);
+#pragma unroll
+    for (int32_t s = 0; s < form::STEPS; s++) {
+        const int32_t mine = token + s * FIG_RING_TOKENS + role.row;
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            logits[s][i] *= seen->scale[i % 2];
+        if (p.alibi != NULL || p.soft_cap > 0)
+            fig_warps_cap<form>(p, note, place, role, *seen, mine, logits[s]);
+        if (note.flags & FIG_RING_EDGE)
+            fig_warps_hide_unseen<form>(p, note, *seen, mine, logits[s]);
+    }
+    fig_warps_raise<form>(logits, seen);
+#pragma unroll
+    for (int32_t s = 0; s < form::STEPS; s++) {
+        float x[4];
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            x[i] = fig_partials_power(logits[s][i] - seen->greatest[i % 2]);
+        seen->weights[0] += x[0] + x[2];
+        seen->weights[1] += x[1] + x[3];
+        fig_warps_round<form::DTYPE>(x[0], x[1], &weights[s].near[0], &weights[s].rest[0]);
+        fig_warps_round<form::DTYPE>(x[2], x[3], &weights[s].near[1], &weights[s].rest[1]);
+    }
+    const uint32_t v = fig_ring_side(ring, FIG_RING_V) + first + fig_warps_row_of_v<form>(role);
+    fig_ring_wait_full(ring, FIG_RING_V);
+#pragma unroll
+    for (int32_t s = 0; s < form::STEPS; s++) {
+        if (note.flags & FIG_RING_EDGE) {
+            fig_warps_add_seen<form>(p, note, role, v + (uint32_t)s * apart,
+                                     token + s * FIG_RING_TOKENS, weights[s], seen);
+        } else {
+            fig_warps_add_values<form>(v + (uint32_t)s * apart, weights[s], seen);
+        }
+    }
+    fig_ring_release(ring, FIG_RING_V);
+}
+
+#endif

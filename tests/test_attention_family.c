@@ -1,0 +1,125 @@
+/* test_attention_family.c: which kernels serve an attention, and that a block of them fits the
+ * machine it is for. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/families.h"
+
+/* 32 q heads over 8 kv heads of 128, bf16, pages of 16 tokens of all heads. */
+static fig_attention_params common(void) {
+    return (fig_attention_params){.k_cache_strides = {16384, 1024, 128},
+                                  .v_cache_strides = {16384, 1024, 128},
+                                  .q_strides = {4096, 128},
+                                  .out_strides = {4096, 128},
+                                  .split = {.row_tokens = 1, .workers = 132},
+                                  .q_heads = 32,
+                                  .kv_heads = 8,
+                                  .head_dim = 128,
+                                  .heads_per_worker = 1,
+                                  .page_size = 16,
+                                  .dtype = FIG_BF16,
+                                  .kv_dtype = FIG_BF16};
+}
+
+static fig_family_choice choose(const fig_attention_params *params, int32_t capability) {
+    const fig_traits traits = {.compute_capability = capability};
+    fig_family_choice choice;
+    fig_families_choose(FIG_OP_ATTENTION, params, &traits, &choice);
+    return choice;
+}
+
+static void expect(const fig_attention_params *params, int32_t capability, const char *family,
+                   const char *entry) {
+    const fig_family_choice choice = choose(params, capability);
+    assert_string_equal(fig_families_of(FIG_OP_ATTENTION, choice.family)->name, family);
+    assert_string_equal(choice.entry, entry);
+}
+
+static void the_machine_and_the_places_of_tokens_choose(void **state) {
+    (void)state;
+    fig_attention_params p = common();
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
+    expect(&p, 80, "copy", "fig_kernel_attention_copy_bf16_128_4");
+    expect(&p, 0, "scalar", "fig_kernel_attention");
+    p.page_size = 5;
+    expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_128_4");
+    p.v_cache_strides.token = 1028;
+    expect(&p, 90, "scalar", "fig_kernel_attention");
+    p = common();
+    p.head_dim = 80;
+    expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_80_4");
+    p = common();
+    p.q_strides.row = 4097;
+    expect(&p, 90, "scalar", "fig_kernel_attention");
+    p = common();
+    p.dtype = p.kv_dtype = FIG_F32;
+    expect(&p, 90, "scalar", "fig_kernel_attention");
+}
+
+/* Before anything is bound addresses and strides are 0, which is no fault. */
+static void what_is_not_bound_yet_is_served(void **state) {
+    (void)state;
+    fig_attention_params p = common();
+    memset(&p.k_cache_strides, 0, sizeof p.k_cache_strides);
+    memset(&p.v_cache_strides, 0, sizeof p.v_cache_strides);
+    memset(&p.q_strides, 0, sizeof p.q_strides);
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
+}
+
+static void warps_are_eight_at_most_and_shared_memory_the_machine_s(void **state) {
+    (void)state;
+    static const int32_t dims[] = {64, 80, 96, 128, 256};
+    static const int32_t dtypes[] = {FIG_BF16, FIG_E4M3};
+    int served = 0;
+    for (int n = 0; n < 5 * 2 * 8 * 16 * 8; n++) {
+        const int32_t ratio = n / 80 % 16 + 1, queries = n / 1280 + 1;
+        fig_attention_params p = common();
+        p.head_dim = dims[n % 5];
+        p.kv_dtype = dtypes[n / 5 % 2];
+        p.heads_per_worker = n / 10 % 8 + 1;
+        p.split.row_tokens = queries;
+        p.q_heads = p.kv_heads * ratio;
+        for (int32_t capability = 80; capability <= 90; capability += 10) {
+            const fig_family_choice choice = choose(&p, capability);
+            if (fig_families_of(FIG_OP_ATTENTION, choice.family + 1) == NULL) continue;
+            const uint32_t limit = capability == 90 ? 232448 : 166912;
+            assert_in_range(choice.shape.block[0], 64, 10 * 32);
+            assert_in_range(choice.shape.shared_bytes, 1, limit);
+            assert_true(p.heads_per_worker * ((ratio * queries + 7) / 8) <= 8);
+            served++;
+        }
+    }
+    assert_true(served > 1000);
+}
+
+/* One box: 16 tokens of as many heads as a worker reads at once. */
+static void a_map_has_a_box_of_whole_columns(void **state) {
+    (void)state;
+    fig_attention_params p = common();
+    fig_tensor_map_recipe recipe;
+    p.heads_per_worker = 2;
+    p.k_pages = 7;
+    p.v_pages = 9;
+    fig_families_of(FIG_OP_ATTENTION, 0)->map(&p, FIG_ATTENTION_V_MAP, &recipe);
+    const uint64_t dims[] = {64, 16, 2, 8, 9}, strides[] = {2, 2048, 128, 256, 32768};
+    const uint32_t box[] = {64, 16, 2, 2, 1};
+    assert_int_equal(recipe.rank, 5);
+    assert_memory_equal(recipe.dims, dims, sizeof dims);
+    assert_memory_equal(recipe.strides_bytes, strides, sizeof strides);
+    assert_memory_equal(recipe.box, box, sizeof box);
+    assert_int_equal(recipe.swizzle_bytes, 128);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_machine_and_the_places_of_tokens_choose),
+        cmocka_unit_test(what_is_not_bound_yet_is_served),
+        cmocka_unit_test(warps_are_eight_at_most_and_shared_memory_the_machine_s),
+        cmocka_unit_test(a_map_has_a_box_of_whole_columns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
