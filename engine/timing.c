@@ -70,8 +70,8 @@ static fig_status open_nodes(timing *t) {
     FIG_TRY(fig_engine_step(engine, t->options.step));
     FIG_TRY(fig_engine_wait(engine, -1));
     t->bucket = (int32_t)engine->counters.last_bucket;
-    FIG_TRY(fig_engine_prepare_own(engine));
-    return fig_execs_bare(&engine->execs, (uint32_t)t->bucket - 1, 1, &t->exec);
+    return fig_execs_bare(&engine->execs, fig_engine_exec_of(engine, (uint32_t)t->bucket - 1), 1,
+                          &t->exec);
 }
 
 static fig_status open_reading(timing *t) {

@@ -230,7 +230,7 @@ static void every_call_of_the_driver_may_fail(void **state) {
     for (int64_t n = 1;; n++) {
         const fig_engine_options options = options_of(FIG_DEVICE_CUDA);
         open_engine(&b, &options);
-        assert_int_equal(fig_engine_prepare(b.engine), FIG_OK);
+        assert_int_equal(fig_engine_prepare(b.engine, 0), FIG_OK);
         b.fake->fail_with = FIG_CU_OUT_OF_MEMORY;
         b.fake->fail_at = b.fake->calls + n;
         b.fake->failed = NULL;

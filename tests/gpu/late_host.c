@@ -91,7 +91,7 @@ static fig_engine *open_engine(void) {
     if (!fig_race_open(&race, graphs, &options, 1)) fail_msg("%s", race.sentence);
     OK(fig_engine_bind(race.engine, FIG_OPTIONS(fig_binding, .name = "lse", .address = lse,
                                                 .bytes = FIG_RACE_ROWS * sizeof *lse)));
-    OK(fig_engine_prepare(race.engine));
+    OK(fig_engine_prepare(race.engine, 0));
     return race.engine;
 }
 
