@@ -115,6 +115,7 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
                               shape->variants[i].workers_per_sm, split));
     }
     shape->plan.row_limit = shape->caps.batch;
+    shape->plan.row_tokens = view->spec.row_tokens;
     shape->plan.class_count = classes->count;
     fig_plan_lay_out(&shape->plan);
     return FIG_OK;

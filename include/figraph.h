@@ -178,10 +178,8 @@ FIG_API fig_status fig_program_finish(fig_program *program);
 /* Records the standard step. For each layer N, in this order:
  *
  *     act.N      the spec's activation of gate_up.N; where the spec has ffn_width
- *     q.N, k.N   each head normalised with q_norm.N and k_norm.N, where the spec has
- *                qk_norm_epsilon; then rotated; both in place
- *     k.N, v.N   appended to k_cache.N and v_cache.N; where these are fp8, by the scales in
- *                k_scale.N and v_scale.N
+ *     q.N, k.N   in place: with qk_norm_epsilon normalised by q_norm.N and k_norm.N; then rotated
+ *     k.N, v.N   appended to k_cache.N and v_cache.N; where fp8, scaled by k_scale.N and v_scale.N
  *     out.N      attention of q.N over that cache
  *
  * All of these are FIG_ROLE_BOUND. Where the spec has pages, page_table is FIG_ROLE_STATE. Where
@@ -400,6 +398,10 @@ typedef struct fig_step {
                                   on the device. The split is that of the last launch, and the
                                   caller has given the pages for all. Where lengths are on the
                                   device, nothing grows: each launch reads them */
+    const int32_t *row_tokens; /* [rows] how many of the row's queries are tokens, 1 to the spec's
+                                  row_tokens; NULL: all. They are the last ones: queries before
+                                  them are computed, mean nothing and are not appended, and
+                                  kv_lengths does not count them. For a horizon of 1 alone */
 } fig_step;
 
 /* What planning a step would do; nothing runs. */

@@ -69,6 +69,7 @@ typedef enum fig_plan_section {
     FIG_PLAN_LENGTHS,
     FIG_PLAN_POSITIONS,
     FIG_PLAN_SEQUENCES,
+    FIG_PLAN_TOKENS,
     FIG_PLAN_PREFIX, /* of the node's class */
     FIG_PLAN_STARTS
 } fig_plan_section;

@@ -65,7 +65,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
     static const uint16_t bytes[] = {
         [FIG_TYPE_ADDRESS] = 8,      [FIG_TYPE_I64] = 8,         [FIG_TYPE_I32] = 4,
         [FIG_TYPE_U32] = 4,          [FIG_TYPE_F32] = 4,         [FIG_TYPE_SPLIT] = 32,
-        [FIG_TYPE_PLAN_SHAPE] = 188, [FIG_TYPE_TENSOR_MAP] = 128};
+        [FIG_TYPE_PLAN_SHAPE] = 196, [FIG_TYPE_TENSOR_MAP] = 128};
     /* By kind; 0xff: whatever the attribute is. */
     static const uint8_t types[] = {[FIG_FIELD_ZERO] = FIG_TYPE_U32,
                                     [FIG_FIELD_ADDRESS] = FIG_TYPE_ADDRESS,
@@ -238,7 +238,7 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_RING_BYTES] = {"slot_bytes"},
     };
     static const char *const sections[] = {"lengths_offset", "positions_offset", "sequences_offset",
-                                           "prefix_offset", "starts_offset"};
+                                           "tokens_offset",  "prefix_offset",    "starts_offset"};
     static const char *const workspaces[] = {"partials", "sums", "counters"};
     for (uint8_t kind = 0; kind < sizeof names / sizeof names[0]; kind++) {
         if (names[kind][0] == NULL) continue;
