@@ -145,25 +145,36 @@ static __device__ __forceinline__ float fig_store_quotient(float x, float scale)
 
 /* Two numbers of 16 bits divided by scale, as neighbours of 8 bits. A NaN keeps its sign, which
  * neither a quotient nor the GPU's conversion would. */
-static __device__ __forceinline__ uint32_t fig_store_codes(const fig_append_kv_params *p,
-                                                           uint32_t pair, float scale) {
-    const float low = fig_vector_of_half(p->dtype, pair & 0xffffu);
-    const float high = fig_vector_of_half(p->dtype, pair >> 16);
+static __device__ __forceinline__ uint32_t fig_store_codes(uint32_t pair, int32_t dtype,
+                                                           int32_t kv_dtype, float scale) {
+    const float low = fig_vector_of_half(dtype, pair & 0xffffu);
+    const float high = fig_vector_of_half(dtype, pair >> 16);
     const float x = low != low ? low : fig_store_quotient(low, scale);
     const float y = high != high ? high : fig_store_quotient(high, scale);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     const uint32_t signs = (pair >> 8 & 0x80u) | (pair >> 16 & 0x8000u);
     uint16_t codes;
-    if (p->kv_dtype == FIG_E4M3) {
+    if (kv_dtype == FIG_E4M3) {
         asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(y), "f"(x));
     } else {
         asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(y), "f"(x));
     }
     return codes | signs;
 #else
-    if (p->kv_dtype == FIG_E4M3) return fig_numeric_e4m3(x) | fig_numeric_e4m3(y) << 8;
+    if (kv_dtype == FIG_E4M3) return fig_numeric_e4m3(x) | fig_numeric_e4m3(y) << 8;
     return fig_numeric_e5m2(x) | fig_numeric_e5m2(y) << 8;
 #endif
+}
+
+/* Those of a vector. */
+static __device__ __forceinline__ uint2 fig_store_codes_of(uint4 x, int32_t dtype, int32_t kv_dtype,
+                                                           float scale) {
+    uint2 codes;
+    codes.x = fig_store_codes(x.x, dtype, kv_dtype, scale) |
+              fig_store_codes(x.y, dtype, kv_dtype, scale) << 16;
+    codes.y = fig_store_codes(x.z, dtype, kv_dtype, scale) |
+              fig_store_codes(x.w, dtype, kv_dtype, scale) << 16;
+    return codes;
 }
 
 /* ---- Stores */
@@ -179,10 +190,7 @@ static __device__ __forceinline__ void fig_store_vector(const fig_append_kv_para
         return;
     }
     const float scale = fig_cache_scale(heads->scale, heads->scales, head);
-    uint2 codes;
-    codes.x = fig_store_codes(p, x.x, scale) | fig_store_codes(p, x.y, scale) << 16;
-    codes.y = fig_store_codes(p, x.z, scale) | fig_store_codes(p, x.w, scale) << 16;
-    *(uint2 *)to = codes;
+    *(uint2 *)to = fig_store_codes_of(x, p->dtype, p->kv_dtype, scale);
 }
 
 /* code: the element's, of the dtype of k and v. */
@@ -193,7 +201,7 @@ static __device__ __forceinline__ void fig_store_element(const fig_append_kv_par
     if (heads->to == NULL) return;
     if (p->dtype != p->kv_dtype) {
         const float scale = fig_cache_scale(heads->scale, heads->scales, head);
-        to[element] = (uint8_t)fig_store_codes(p, code, scale);
+        to[element] = (uint8_t)fig_store_codes(code, p->dtype, p->kv_dtype, scale);
     } else if (p->dtype == FIG_F32) {
         ((uint32_t *)to)[element] = code;
     } else {
