@@ -18,6 +18,7 @@ typedef struct fig_cuda_gpu {
     fig_cu_stream aside;    /* for work at set-up: apart from the caller's and from the NULL stream,
                                whose every use waits for other streams and breaks captures */
     fig_image_path path;
+    int plain_edges; /* no edge is programmatic */
     int ordinal;
     int32_t node; /* of the host's NUMA nodes the one beside it; -1: unknown */
     fig_traits traits;
