@@ -105,7 +105,8 @@ static void note(fig_engine *engine, const append_request *request) {
 static fig_status append(fig_engine *engine, const append_request *request) {
     fig_dev_graph *graph;
     if (!request->part.fetches && request->part.node_count == 0) return FIG_OK;
-    FIG_TRY(fig_execs_segment(&engine->execs, request->bucket, &request->part, &graph));
+    FIG_TRY(fig_execs_segment(&engine->execs, fig_engine_exec_of(engine, request->bucket),
+                              &request->part, &graph));
     if (request->capture != 0)
         fig_binding_mark(&engine->bindings, request->part.node, request->part.node_count);
     return engine->api->graph_append(engine->dev, graph, engine->stream, request->stream,
@@ -126,7 +127,7 @@ static fig_status append_segment(fig_engine *engine, const fig_append *given) {
     FIG_TRY(find_part(engine, &request));
     FIG_TRY(engine->api->stream_capture(engine->dev, request.stream, &request.capture));
     FIG_TRY(check_order(engine, &request));
-    FIG_TRY(fig_engine_prepare_own(engine));
+    FIG_TRY(fig_engine_prepare_own(engine, request.bucket));
     FIG_TRY(append(engine, &request));
     note(engine, &request);
     return FIG_OK;

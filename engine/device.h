@@ -3,7 +3,8 @@
  * No slot is optional. Contract for all: outs are written on every path; on failure nothing is held
  * and fig_message() says why; FIG_LOST is sticky and leaves close callable. A handle is made and
  * freed by the same device; close, destroy and release take NULL or a zeroed block and never fail.
- * One thread at a time per device.
+ * One thread at a time per device; but two may make graphs and execs, patch them and destroy what
+ * they made, each its own, while one of them does all else.
  *
  * A stream runs its launches in order and apart from the caller; graphs hold work for it, execs are
  * graphs made launchable. */

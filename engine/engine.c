@@ -260,25 +260,45 @@ fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callbac
     return fig_engine_leave(engine, fig_binding_register(&engine->bindings, call, callback, user));
 }
 
-/* A staged step belongs to the execs that it was staged for, so those may not change under it. */
-fig_status fig_engine_prepare_own(fig_engine *engine) {
-    if (fig_execs_ready(&engine->execs)) return FIG_OK;
+fig_status fig_engine_settle(fig_engine *engine) {
+    if (fig_execs_settled(&engine->execs)) return FIG_OK;
     fig_engine_catch_up(engine);
     if (engine->staged != engine->launched)
         return fig_fail(FIG_ORDER,
                         "prepare: %" PRId64 " staged steps wait for their launch, with what was "
                         "bound before",
                         engine->staged - engine->launched);
-    const fig_status status = fig_execs_prepare(&engine->execs);
-    fig_stats_set(&engine->counters.prepares, engine->execs.prepares);
-    fig_stats_set(&engine->counters.patched_launches, engine->execs.patched_launches);
+    const fig_status status = fig_execs_settle(&engine->execs);
+    fig_stats_set(&engine->counters.prepares, engine->execs.settles);
     fig_engine_count_owned(engine);
     return status;
 }
 
-fig_status fig_engine_prepare(fig_engine *engine) {
+fig_status fig_engine_prepare_own(fig_engine *engine, uint32_t bucket) {
+    const uint32_t exec = fig_engine_exec_of(engine, bucket);
+    FIG_TRY(fig_engine_settle(engine));
+    if (fig_execs_ready(&engine->execs, exec)) return FIG_OK;
+    return fig_execs_prepare(&engine->execs, exec);
+}
+
+static fig_status settle(fig_engine *engine) {
     FIG_TRY(fig_engine_enter(engine));
-    return fig_engine_leave(engine, fig_engine_prepare_own(engine));
+    return fig_engine_leave(engine, fig_engine_settle(engine));
+}
+
+/* Once bindings are taken up only execs are touched here, and those are any thread's. */
+fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket) {
+    const fig_graphs *graphs = engine->graphs;
+    FIG_TRY(fig_engine_check_caller(engine));
+    if (bucket < 0 || (uint32_t)bucket > graphs->bucket_count)
+        return fig_fail(FIG_INVALID, "prepare: bucket is %" PRId32 ", limits 0 to %" PRIu32, bucket,
+                        graphs->bucket_count);
+    if (!fig_execs_settled(&engine->execs)) FIG_TRY(settle(engine));
+    if (bucket > 0)
+        return fig_execs_prepare(&engine->execs, fig_engine_exec_of(engine, (uint32_t)bucket - 1));
+    for (uint32_t exec = 0; exec < graphs->exec_count; exec++)
+        FIG_TRY(fig_execs_prepare(&engine->execs, exec));
+    return FIG_OK;
 }
 
 static fig_status launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
@@ -287,10 +307,11 @@ static fig_status launch_info(fig_engine *engine, int32_t bucket, int32_t launch
     if (bucket < 1 || (uint32_t)bucket > bucket_count)
         return fig_fail(FIG_INVALID, "launch: bucket is %" PRId32 ", limits 1 to %" PRIu32, bucket,
                         bucket_count);
-    if (!fig_execs_ready(&engine->execs))
+    const uint32_t exec = fig_engine_exec_of(engine, (uint32_t)bucket - 1);
+    if (!fig_execs_ready(&engine->execs, exec))
         return fig_fail(FIG_ORDER, "launch: bucket %" PRId32 " is not prepared with what is bound",
                         bucket);
-    return fig_execs_launch_info(&engine->execs, (uint32_t)bucket - 1, launch, info);
+    return fig_execs_launch_info(&engine->execs, exec, launch, info);
 }
 
 fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, int32_t launch,

@@ -33,6 +33,7 @@ enum { FIG_ENGINE_FETCH_LIMIT = 1 + 8 };
 /* A plan that was staged. */
 typedef struct fig_engine_plan {
     uint32_t bucket;
+    fig_dev_exec *exec; /* that its steps are launched by */
     int64_t first, end; /* launches that it is for, counted from 0 since open */
 } fig_engine_plan;
 
@@ -88,13 +89,19 @@ static inline fig_engine_plan *fig_engine_plan_of(fig_engine *engine, uint64_t n
     return &engine->plans[number % FIG_ENGINE_PLAN_LIMIT];
 }
 
-/* At the head of every call that works with the device; leave returns `status`. */
-static inline fig_status fig_engine_enter(fig_engine *engine) {
+/* What is refused on whatever thread: a child of the process that opened it, and a callback. */
+static inline fig_status fig_engine_check_caller(const fig_engine *engine) {
     if (fig_fork_check_is_child(&engine->fork))
         return fig_fail(FIG_LOST, "engine: this process was forked from the one that opened it, "
                                   "which alone may use it");
     if (engine->api->is_calling(engine->dev, engine->stream))
         return fig_fail(FIG_ORDER, "engine: a callback may not call the engine that called it");
+    return FIG_OK;
+}
+
+/* At the head of every call that works with the device; leave returns `status`. */
+static inline fig_status fig_engine_enter(fig_engine *engine) {
+    FIG_TRY(fig_engine_check_caller(engine));
     return fig_thread_check_enter(&engine->owner);
 }
 
@@ -126,8 +133,16 @@ static inline uint32_t fig_engine_next_bucket(fig_engine *engine) {
 
 /* Brings the counter of the engine's own bytes up to date. */
 void fig_engine_count_owned(fig_engine *engine);
-/* fig_engine_prepare from within. */
-fig_status fig_engine_prepare_own(fig_engine *engine);
+/* Takes up what was bound, where that has changed. A staged step belongs to the bindings that it
+ * was staged with, so none may wait for its launch then (FIG_ORDER). */
+fig_status fig_engine_settle(fig_engine *engine);
+/* The same, and makes a bucket's exec ready; index from 0. */
+fig_status fig_engine_prepare_own(fig_engine *engine, uint32_t bucket);
+
+/* The exec that a bucket's steps are launched by; index from 0. */
+static inline uint32_t fig_engine_exec_of(const fig_engine *engine, uint32_t bucket) {
+    return engine->graphs->buckets[bucket].plan.exec;
+}
 
 /* What stage does with a step that was checked and its bucket chosen: FIG_BUSY, or it is staged. */
 fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index);

@@ -1,7 +1,7 @@
-/* execs.c: lower each bucket once, fill in addresses, and keep execs true to the bindings.
+/* execs.c: lower each exec once, fill in addresses, and keep execs true to the bindings.
  *
- * Cold: runs where bindings have changed. Invariant: a prepare that fails half-way can be called
- * again, since each bucket says for itself what it holds. */
+ * Cold: runs where bindings have changed, or where an exec is needed for the first time. Invariant:
+ * a prepare that fails half-way can be called again: each exec says for itself what it holds. */
 #include "engine/execs.h"
 
 #include <inttypes.h>
@@ -9,36 +9,46 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/stats.h"
 #include "planner/status.h"
 
 fig_status fig_execs_init(fig_execs *execs, fig_binding_table *bindings, fig_dev_stream *stream,
                           const fig_exec_places *places) {
-    uint32_t count = bindings->graphs->bucket_count;
+    const uint32_t count = bindings->graphs->exec_count;
     *execs = (fig_execs){.bindings = bindings, .stream = stream, .places = *places};
     bindings->api->read_kernel_traits(bindings->dev, &execs->traits);
-    execs->buckets = calloc((size_t)count + 1, sizeof *execs->buckets);
-    if (execs->buckets == NULL) return fig_fail(FIG_NOMEM, "engine: execs of %u buckets", count);
+    execs->of = calloc(count, sizeof *execs->of);
+    if (execs->of == NULL) return fig_fail(FIG_NOMEM, "engine: %u execs", count);
+    for (uint32_t i = 0; i < count; i++)
+        execs->of[i].making = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     return FIG_OK;
 }
 
-static void drop_segments(fig_execs *execs, fig_exec_bucket *bucket) {
-    for (uint32_t i = 0; i < bucket->segment_count; i++)
-        execs->bindings->api->graph_destroy(execs->bindings->dev, bucket->segments[i].graph);
-    bucket->segment_count = 0;
+static void drop_segments(fig_execs *execs, fig_exec *exec) {
+    for (uint32_t i = 0; i < exec->segment_count; i++)
+        execs->bindings->api->graph_destroy(execs->bindings->dev, exec->segments[i].graph);
+    exec->segment_count = 0;
+}
+
+static void destroy(const fig_execs *execs, fig_dev_exec **exec) {
+    execs->bindings->api->exec_destroy(execs->bindings->dev, *exec);
+    *exec = NULL;
 }
 
 void fig_execs_finish(fig_execs *execs) {
-    for (uint32_t i = 0; execs->buckets != NULL && i < execs->bindings->graphs->bucket_count; i++) {
-        execs->bindings->api->exec_destroy(execs->bindings->dev, execs->buckets[i].exec);
-        drop_segments(execs, &execs->buckets[i]);
-        free(execs->buckets[i].segments);
-        free(execs->buckets[i].choices);
-        fig_lower_finish(&execs->buckets[i].lowered);
+    for (uint32_t i = 0; execs->of != NULL && i < execs->bindings->graphs->exec_count; i++) {
+        fig_exec *exec = &execs->of[i];
+        destroy(execs, &exec->exec);
+        destroy(execs, &exec->retired);
+        drop_segments(execs, exec);
+        free(exec->segments);
+        free(exec->choices);
+        fig_lower_finish(&exec->lowered);
+        pthread_mutex_destroy(&exec->making);
     }
-    if (execs->drop != NULL) execs->bindings->api->exec_destroy(execs->bindings->dev, execs->drop);
-    if (execs->forget != NULL)
-        execs->bindings->api->exec_destroy(execs->bindings->dev, execs->forget);
-    free(execs->buckets);
+    if (execs->drop != NULL) destroy(execs, &execs->drop);
+    if (execs->forget != NULL) destroy(execs, &execs->forget);
+    free(execs->of);
     *execs = (fig_execs){0};
 }
 
@@ -118,7 +128,7 @@ static fig_status add_call(const fig_execs *execs, const fig_bucket *caps, fig_d
 
 /* What a graph is to be. */
 typedef struct graph_order {
-    uint32_t bucket;
+    uint32_t exec;
     fig_launch_range range;
     int own;             /* 1: all of it, to be launched by us; 0: a part for a caller */
     uint32_t first_node; /* of the graph: what launch `first` of the range becomes */
@@ -140,17 +150,16 @@ static fig_dev_launch dev_launch_of(fig_op op, const fig_family_choice *choice,
 
 static fig_status add_launch(const fig_execs *execs, const graph_order *order, fig_dev_graph *graph,
                              uint32_t index, fig_dev_after after) {
-    const uint32_t bucket = order->bucket;
-    const fig_launch *launch = &execs->buckets[bucket].lowered.launches[index];
+    const fig_exec *exec = &execs->of[order->exec];
+    const fig_launch *launch = &exec->lowered.launches[index];
     fig_fetch_params fetch;
     const fig_binding_table *bindings = execs->bindings;
-    const fig_lowered *lowered = &execs->buckets[bucket].lowered;
+    const fig_graphs *graphs = bindings->graphs;
     if (launch->op == FIG_OP_CALL)
-        return add_call(execs, &bindings->graphs->buckets[bucket].caps, graph,
+        return add_call(execs, &graphs->buckets[graphs->exec_buckets[order->exec]].caps, graph,
                         &bindings->program->nodes[launch->node], after);
-    fig_dev_launch kernel =
-        dev_launch_of((fig_op)launch->op, &execs->buckets[bucket].choices[index],
-                      lowered->params + launch->params);
+    fig_dev_launch kernel = dev_launch_of((fig_op)launch->op, &exec->choices[index],
+                                          exec->lowered.params + launch->params);
     if (launch->op == FIG_OP_FETCH && !order->own) {
         memcpy(&fetch, kernel.params, sizeof fetch);
         fetch.tells = 1;
@@ -187,7 +196,7 @@ static fig_status add_look_ahead(const fig_execs *execs, uint32_t launch_count,
  * outside of the range is none of the graph's. `from`: [range.count] scratch. */
 static fig_status add_launches(const fig_execs *execs, const graph_order *order,
                                fig_dev_graph *graph, uint32_t *from) {
-    const fig_lowered *lowered = &execs->buckets[order->bucket].lowered;
+    const fig_lowered *lowered = &execs->of[order->exec].lowered;
     const fig_launch_range range = order->range;
     uint32_t edge = 0;
     while (edge < lowered->edge_count && lowered->edges[edge].to < range.first)
@@ -213,7 +222,7 @@ static fig_status make_graph(const fig_execs *execs, const graph_order *order,
     const fig_launch_range range = order->range;
     const fig_device_api *api = execs->bindings->api;
     fig_dev *dev = execs->bindings->dev;
-    assert(range.count <= execs->buckets[order->bucket].lowered.launch_count - range.first);
+    assert(range.count <= execs->of[order->exec].lowered.launch_count - range.first);
     uint32_t *from = calloc((size_t)range.count + 1, sizeof *from);
     *graph = NULL;
     if (from == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", range.count);
@@ -226,10 +235,10 @@ static fig_status make_graph(const fig_execs *execs, const graph_order *order,
     return status;
 }
 
-static fig_status make_exec(const fig_execs *execs, uint32_t bucket, fig_dev_exec **exec) {
+static fig_status make_exec(const fig_execs *execs, uint32_t index, fig_dev_exec **exec) {
     const fig_device_api *api = execs->bindings->api;
     const graph_order order = {
-        .bucket = bucket, .range = {0, execs->buckets[bucket].lowered.launch_count}, .own = 1};
+        .exec = index, .range = {0, execs->of[index].lowered.launch_count}, .own = 1};
     fig_dev_graph *graph;
     *exec = NULL;
     FIG_TRY(make_graph(execs, &order, &graph));
@@ -248,99 +257,106 @@ static void choose_family(const fig_execs *execs, const fig_launch *launch, cons
         fig_families_choose((fig_op)launch->op, params, &execs->traits, choice);
 }
 
-/* From here until there is an exec, what the bucket holds is not what its old one does. */
-static void fill_bucket(const fig_execs *execs, fig_exec_bucket *bucket) {
+/* From here until it is made anew, what stands here is not what the device has. */
+static void fill(const fig_execs *execs, fig_exec *exec) {
     alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
-    fig_lowered *lowered = &bucket->lowered;
-    bucket->is_true = 0;
+    fig_lowered *lowered = &exec->lowered;
+    exec->is_true = 0;
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         const fig_launch *launch = &lowered->launches[i];
         fill_params(execs, lowered, launch, params);
         memcpy(lowered->params + launch->params, params, launch->params_bytes);
-        choose_family(execs, launch, params, &bucket->choices[i]);
+        choose_family(execs, launch, params, &exec->choices[i]);
     }
 }
 
 /* A call's addresses are the callback's, on cuda captured with its work, so they cannot be patched;
- * nor can a kernel become another. */
+ * nor can a kernel become another. The old exec may still be running: the next settle destroys
+ * it. */
 static fig_status rebuild(fig_execs *execs, uint32_t index) {
-    fig_exec_bucket *bucket = &execs->buckets[index];
-    const fig_device_api *api = execs->bindings->api;
-    fig_dev_exec *exec;
-    fill_bucket(execs, bucket);
-    FIG_TRY(make_exec(execs, index, &exec));
-    /* The old one may still be running. */
-    fig_status status = FIG_OK;
-    if (bucket->exec != NULL) status = api->stream_wait(execs->bindings->dev, execs->stream, -1);
-    if (status != FIG_OK) {
-        api->exec_destroy(execs->bindings->dev, exec);
-        return status;
-    }
-    api->exec_destroy(execs->bindings->dev, bucket->exec);
-    bucket->exec = exec;
-    bucket->calls_version = execs->bindings->calls_version;
-    bucket->is_true = 1;
+    fig_exec *exec = &execs->of[index];
+    fig_dev_exec *made;
+    fill(execs, exec);
+    FIG_TRY(make_exec(execs, index, &made));
+    assert(exec->exec == NULL || exec->retired == NULL);
+    if (exec->exec != NULL) exec->retired = exec->exec;
+    if (exec->exec == NULL) fig_stats_count(&execs->made);
+    exec->exec = made;
+    exec->calls_version = execs->bindings->calls_version;
+    exec->is_true = 1;
     return FIG_OK;
 }
 
 /* 1: with the bindings in force another kernel serves one of its launches than before. */
-static int changes_family(const fig_execs *execs, const fig_exec_bucket *bucket) {
+static int changes_family(const fig_execs *execs, const fig_exec *exec) {
     alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
-    const fig_lowered *lowered = &bucket->lowered;
+    const fig_lowered *lowered = &exec->lowered;
     fig_family_choice choice;
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         const fig_launch *launch = &lowered->launches[i];
         fill_params(execs, lowered, launch, params);
         if (memcmp(lowered->params + launch->params, params, launch->params_bytes) == 0) continue;
         choose_family(execs, launch, params, &choice);
-        if (!fig_families_alike(&choice, &bucket->choices[i])) return 1;
+        if (!fig_families_alike(&choice, &exec->choices[i])) return 1;
     }
     return 0;
 }
 
-static fig_status patch(fig_execs *execs, fig_exec_bucket *bucket) {
+static fig_status patch(fig_execs *execs, fig_exec *exec) {
     const fig_device_api *api = execs->bindings->api;
-    fig_lowered *lowered = &bucket->lowered;
+    fig_lowered *lowered = &exec->lowered;
     alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         const fig_launch *launch = &lowered->launches[i];
         uint8_t *held = lowered->params + launch->params;
         fill_params(execs, lowered, launch, params);
         if (memcmp(held, params, launch->params_bytes) == 0) continue;
-        FIG_TRY(
-            api->exec_patch(execs->bindings->dev, bucket->exec, i, params, launch->params_bytes));
+        FIG_TRY(api->exec_patch(execs->bindings->dev, exec->exec, i, params, launch->params_bytes));
         memcpy(held, params, launch->params_bytes);
-        choose_family(execs, launch, params, &bucket->choices[i]);
-        execs->patched_launches++;
+        choose_family(execs, launch, params, &exec->choices[i]);
+        fig_stats_count(&execs->patched_launches);
     }
     return FIG_OK;
 }
 
-static fig_status lower(fig_execs *execs, uint32_t index) {
-    const fig_binding_table *bindings = execs->bindings;
-    const fig_graphs *graphs = bindings->graphs;
-    fig_exec_bucket *bucket = &execs->buckets[index];
-    fig_lowered lowered;
-    if (bucket->choices != NULL) return FIG_OK;
+static fig_status lower(const fig_execs *execs, uint32_t index) {
+    const fig_graphs *graphs = execs->bindings->graphs;
     const fig_lower_source source = fig_graphs_source(graphs);
-    FIG_TRY(fig_lower_bucket(&source, &graphs->buckets[index], &lowered));
-    bucket->choices = calloc(lowered.launch_count, sizeof *bucket->choices);
-    if (bucket->choices == NULL) {
+    fig_exec *exec = &execs->of[index];
+    fig_lowered lowered;
+    if (exec->choices != NULL) return FIG_OK;
+    FIG_TRY(fig_lower_bucket(&source, &graphs->buckets[graphs->exec_buckets[index]], &lowered));
+    exec->choices = calloc(lowered.launch_count, sizeof *exec->choices);
+    if (exec->choices == NULL) {
         fig_lower_finish(&lowered);
         return fig_fail(FIG_NOMEM, "engine: %u launches", lowered.launch_count);
     }
-    bucket->lowered = lowered;
+    exec->lowered = lowered;
     return FIG_OK;
 }
 
-static fig_status prepare_bucket(fig_execs *execs, uint32_t index) {
-    fig_exec_bucket *bucket = &execs->buckets[index];
+static fig_status prepare(fig_execs *execs, uint32_t index) {
+    fig_exec *exec = &execs->of[index];
     FIG_TRY(lower(execs, index));
-    if (!bucket->is_true || bucket->calls_version != execs->bindings->calls_version ||
-        changes_family(execs, bucket))
+    if (!exec->is_true || exec->calls_version != execs->bindings->calls_version ||
+        changes_family(execs, exec))
         return rebuild(execs, index);
-    return patch(execs, bucket);
+    return patch(execs, exec);
 }
+
+fig_status fig_execs_prepare(fig_execs *execs, uint32_t index) {
+    fig_exec *exec = &execs->of[index];
+    assert(fig_execs_settled(execs));
+    fig_status status = FIG_OK;
+    pthread_mutex_lock(&exec->making);
+    if (exec->version != execs->version) status = prepare(execs, index);
+    /* Partner: the acquire in fig_execs_ready. */
+    if (status == FIG_OK) __atomic_store_n(&exec->version, execs->version, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&exec->making);
+    return status;
+}
+
+/* ---- Taking up bindings -------------------------------------------------------------------- */
 
 static fig_status make_single(const fig_execs *execs, fig_op op, const void *params,
                               fig_dev_exec **exec) {
@@ -362,50 +378,50 @@ static fig_status prepare_drop(fig_execs *execs, uint32_t what, fig_dev_exec **d
     return *drop != NULL ? FIG_OK : make_single(execs, FIG_OP_FETCH, &params, drop);
 }
 
-int fig_execs_ready(const fig_execs *execs) {
+int fig_execs_settled(const fig_execs *execs) {
     return execs->version == execs->bindings->version;
 }
 
 /* Steps in flight keep the addresses that they were launched with, so they end before those go:
- * memory of bindings that are replaced, and graphs that were appended with them. What a caller's
- * graph holds of those is the driver's copy. */
+ * memory of bindings that are replaced, execs that were made anew, and graphs that were appended.
+ * What a caller's graph holds of those is the driver's copy. */
 static fig_status let_go(fig_execs *execs) {
     fig_binding_table *bindings = execs->bindings;
+    const uint32_t count = bindings->graphs->exec_count;
     int waits = fig_binding_unsettled(bindings);
-    for (uint32_t i = 0; i < bindings->graphs->bucket_count; i++)
-        waits |= execs->buckets[i].segment_count > 0;
+    for (uint32_t i = 0; i < count; i++)
+        waits |= execs->of[i].segment_count > 0 || execs->of[i].retired != NULL;
     if (waits) FIG_TRY(bindings->api->stream_wait(bindings->dev, execs->stream, -1));
-    for (uint32_t i = 0; i < bindings->graphs->bucket_count; i++)
-        drop_segments(execs, &execs->buckets[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        drop_segments(execs, &execs->of[i]);
+        destroy(execs, &execs->of[i].retired);
+    }
     fig_binding_settle(bindings);
     return FIG_OK;
 }
 
-fig_status fig_execs_prepare(fig_execs *execs) {
-    fig_binding_table *bindings = execs->bindings;
-    FIG_TRY(fig_binding_complete(bindings));
-    for (uint32_t i = 0; i < bindings->graphs->bucket_count; i++)
-        FIG_TRY(prepare_bucket(execs, i));
+fig_status fig_execs_settle(fig_execs *execs) {
+    FIG_TRY(fig_binding_complete(execs->bindings));
     FIG_TRY(prepare_drop(execs, FIG_FETCH_DROP, &execs->drop));
     FIG_TRY(prepare_drop(execs, FIG_FETCH_FORGET, &execs->forget));
     FIG_TRY(let_go(execs));
-    execs->version = bindings->version;
-    execs->prepares++;
+    execs->version = execs->bindings->version;
+    execs->settles++;
     return FIG_OK;
 }
 
 static_assert(sizeof((fig_launch_info){0}.needs) == (FIG_FAMILY_LIMIT - 1) * sizeof(char *),
               "all families but the one that serves");
 
-fig_status fig_execs_launch_info(const fig_execs *execs, uint32_t bucket, int32_t launch,
+fig_status fig_execs_launch_info(const fig_execs *execs, uint32_t exec, int32_t launch,
                                  fig_launch_info *info) {
-    const fig_lowered *lowered = &execs->buckets[bucket].lowered;
-    assert(fig_execs_ready(execs));
+    const fig_lowered *lowered = &execs->of[exec].lowered;
+    assert(fig_execs_ready(execs, exec));
     if (launch < 0 || (uint32_t)launch >= lowered->launch_count)
         return fig_fail(FIG_INVALID, "launch: %" PRId32 ", the bucket has 0 to %" PRIu32, launch,
                         lowered->launch_count - 1);
     const fig_launch *of = &lowered->launches[launch];
-    const fig_family_choice *choice = &execs->buckets[bucket].choices[launch];
+    const fig_family_choice *choice = &execs->of[exec].choices[launch];
     info->node = (int32_t)of->node;
     info->node_count = (int32_t)of->node_count;
     info->operation = fig_table_op_name(of->op);
@@ -437,28 +453,28 @@ static int is_same_part(const fig_exec_part *a, const fig_exec_part *b) {
 
 fig_status fig_execs_segment(fig_execs *execs, uint32_t index, const fig_exec_part *part,
                              fig_dev_graph **graph) {
-    fig_exec_bucket *bucket = &execs->buckets[index];
+    fig_exec *exec = &execs->of[index];
     const size_t limit = (size_t)execs->bindings->program->segment_count + 2;
-    assert(fig_execs_ready(execs) && (part->fetches || part->node_count > 0));
+    assert(fig_execs_ready(execs, index) && (part->fetches || part->node_count > 0));
     *graph = NULL;
-    if (bucket->segments == NULL) bucket->segments = calloc(limit, sizeof *bucket->segments);
-    if (bucket->segments == NULL) return fig_fail(FIG_NOMEM, "engine: %zu segments", limit);
-    for (uint32_t i = 0; i < bucket->segment_count; i++) {
-        if (!is_same_part(&bucket->segments[i].part, part)) continue;
-        *graph = bucket->segments[i].graph;
+    if (exec->segments == NULL) exec->segments = calloc(limit, sizeof *exec->segments);
+    if (exec->segments == NULL) return fig_fail(FIG_NOMEM, "engine: %zu segments", limit);
+    for (uint32_t i = 0; i < exec->segment_count; i++) {
+        if (!is_same_part(&exec->segments[i].part, part)) continue;
+        *graph = exec->segments[i].graph;
         return FIG_OK;
     }
-    assert(bucket->segment_count < limit);
-    const graph_order order = {.bucket = index, .range = range_of(&bucket->lowered, part)};
+    assert(exec->segment_count < limit);
+    const graph_order order = {.exec = index, .range = range_of(&exec->lowered, part)};
     FIG_TRY(make_graph(execs, &order, graph));
-    bucket->segments[bucket->segment_count++] = (fig_exec_segment){*part, *graph};
+    exec->segments[exec->segment_count++] = (fig_exec_segment){*part, *graph};
     return FIG_OK;
 }
 
 /* ---- Nodes alone --------------------------------------------------------------------------- */
 
-uint32_t fig_execs_launch_count(const fig_execs *execs, uint32_t bucket) {
-    return execs->buckets[bucket].lowered.launch_count + 1;
+uint32_t fig_execs_launch_count(const fig_execs *execs, uint32_t exec) {
+    return execs->of[exec].lowered.launch_count + 1;
 }
 
 /* The nodes of a range's first copy that none of it comes after; returns how many. */
@@ -477,7 +493,7 @@ static uint32_t find_leaves(const fig_lowered *lowered, fig_launch_range range, 
 static fig_status add_copies(const fig_execs *execs, graph_order order, uint32_t copies,
                              fig_dev_graph *graph, uint32_t *scratch) {
     const uint32_t count = order.range.count;
-    uint32_t leaf_count = find_leaves(&execs->buckets[order.bucket].lowered, order.range, scratch);
+    uint32_t leaf_count = find_leaves(&execs->of[order.exec].lowered, order.range, scratch);
     if (order.serial) {
         scratch[0] = count - 1;
         leaf_count = 1;
@@ -504,14 +520,14 @@ static fig_status make_bare(const fig_execs *execs, const graph_order *order, ui
     return status;
 }
 
-fig_status fig_execs_bare(const fig_execs *execs, const fig_exec_bare *bare, fig_dev_exec **exec) {
-    const uint32_t count = execs->buckets[bare->bucket].lowered.launch_count - 1;
-    const graph_order order = {.bucket = bare->bucket, .range = {1, count}, .serial = bare->serial};
-    assert(fig_execs_ready(execs) && bare->copies >= 1);
-    *exec = NULL;
+fig_status fig_execs_bare(const fig_execs *execs, const fig_exec_bare *bare, fig_dev_exec **out) {
+    const uint32_t count = execs->of[bare->exec].lowered.launch_count - 1;
+    const graph_order order = {.exec = bare->exec, .range = {1, count}, .serial = bare->serial};
+    assert(fig_execs_ready(execs, bare->exec) && bare->copies >= 1);
+    *out = NULL;
     uint32_t *scratch = calloc((size_t)count + 1, 2 * sizeof *scratch);
     if (scratch == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", count);
-    fig_status status = make_bare(execs, &order, bare->copies, scratch, exec);
+    fig_status status = make_bare(execs, &order, bare->copies, scratch, out);
     free(scratch);
     return status;
 }

@@ -87,6 +87,7 @@ typedef struct measuring {
     int32_t base, period; /* a row with tokens takes given + base, and period - 1 lengths more */
     int32_t at;           /* which of them comes next */
     uint32_t bucket;
+    uint32_t exec; /* the one that serves it */
     int32_t steps;
     int64_t never_fetched; /* launches from before, which found no plan */
     fig_dev_exec *bare, *chain;
@@ -244,12 +245,13 @@ static fig_status open_memory(measuring *m) {
 static fig_status open_execs(measuring *m) {
     const fig_execs *execs = &m->engine->execs;
     const int32_t nodes = (int32_t)m->engine->program->node_count;
-    FIG_TRY(fig_engine_prepare(m->engine));
+    FIG_TRY(fig_engine_prepare(m->engine, (int32_t)m->bucket + 1));
+    m->exec = fig_engine_exec_of(m->engine, m->bucket);
     m->copies = COPIES_LIMIT;
     while (m->copies > COPIES_LEAST && m->copies * nodes > NODES_LIMIT)
         m->copies /= 2;
-    const fig_exec_bare once = {.bucket = m->bucket, .copies = 1};
-    const fig_exec_bare chained = {.bucket = m->bucket, .copies = (uint32_t)m->copies};
+    const fig_exec_bare once = {.exec = m->exec, .copies = 1};
+    const fig_exec_bare chained = {.exec = m->exec, .copies = (uint32_t)m->copies};
     FIG_TRY(fig_execs_bare(execs, &once, &m->bare));
     return fig_execs_bare(execs, &chained, &m->chain);
 }
@@ -364,7 +366,7 @@ static fig_status keep_pace(measuring *m, pace at) {
 /* The launch behind it is of a plan that is for two. */
 static fig_status time_bare_launch(measuring *m, pace at) {
     fig_engine *engine = m->engine;
-    fig_dev_exec *exec = engine->execs.buckets[m->bucket].exec;
+    fig_dev_exec *exec = engine->execs.of[m->exec].exec;
     advance(m);
     FIG_TRY(put(m, 2));
     FIG_TRY(fig_engine_launch(m->engine));
@@ -475,7 +477,7 @@ static void sum_up(measuring *m, fig_measured *measured) {
     const double bare_ns = median_of(m, BARE), chain_ns = median_of(m, CHAIN);
     *measured = (fig_measured){
         .bucket = (int32_t)m->bucket + 1,
-        .launches = (int32_t)fig_execs_launch_count(&m->engine->execs, m->bucket),
+        .launches = (int32_t)fig_execs_launch_count(&m->engine->execs, m->exec),
         .check_ns = median_of(m, CHECK),
         .choose_ns = median_of(m, CHOOSE),
         .plan_ns = median_of(m, PLAN),

@@ -25,7 +25,7 @@ static fig_status drop(fig_engine *engine) {
 /* What is rare: bindings that changed, a plan that was taken back or torn. */
 static fig_status catch_up_on_rare(fig_engine *engine) {
     const uint64_t torn = fig_ring_torn(&engine->ring);
-    if (!fig_execs_ready(&engine->execs)) FIG_TRY(fig_engine_prepare_own(engine));
+    if (!fig_execs_settled(&engine->execs)) FIG_TRY(fig_engine_settle(engine));
     if (engine->drop_due != 0) FIG_TRY(drop(engine));
     if (torn != engine->torn) engine->held.exec = -1;
     engine->torn = torn;
@@ -49,15 +49,19 @@ static void write_slot(fig_engine *engine, const fig_plan_shape *shape, const fi
 }
 
 fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index) {
+    const fig_plan_shape *shape = &engine->graphs->buckets[index].plan;
     uint8_t *slot;
+    if (!fig_execs_ready(&engine->execs, shape->exec))
+        FIG_TRY(fig_execs_prepare(&engine->execs, shape->exec));
     fig_status status = fig_ring_claim(&engine->ring, engine->busy_us, &slot);
     if (status == FIG_OK) status = fig_page_tables_make_fit(&engine->tables, engine->running);
     if (status == FIG_BUSY) fig_stats_add(&engine->counters.busy, 1);
     FIG_TRY(status);
 
     *fig_engine_plan_of(engine, engine->ring.next) =
-        (fig_engine_plan){(uint32_t)index, engine->staged, engine->staged + step->horizon};
-    write_slot(engine, &engine->graphs->buckets[index].plan, step, slot);
+        (fig_engine_plan){(uint32_t)index, engine->execs.of[shape->exec].exec, engine->staged,
+                          engine->staged + step->horizon};
+    write_slot(engine, shape, step, slot);
     engine->staged += step->horizon;
     fig_stats_set(&engine->counters.staged, engine->staged);
     fig_stats_set(&engine->counters.last_bucket, index + 1);
@@ -89,7 +93,7 @@ fig_status fig_engine_stage(fig_engine *engine, const fig_step *step) {
 static fig_status launch(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->launched == engine->staged) return fig_fail(FIG_ORDER, "launch: nothing is staged");
-    fig_dev_exec *exec = engine->execs.buckets[fig_engine_next_bucket(engine)].exec;
+    fig_dev_exec *exec = fig_engine_plan_of(engine, engine->running)->exec;
     FIG_TRY(engine->api->exec_launch(engine->dev, exec, engine->stream));
     fig_engine_pass(engine, 1);
     engine->own_launched = engine->launched;
@@ -226,12 +230,14 @@ fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *sta
         .uploaded_bytes = fig_stats_get(&counters->uploaded_bytes),
         .page_bytes = fig_stats_get(&counters->page_bytes),
         .prepares = fig_stats_get(&counters->prepares),
-        .patched_launches = fig_stats_get(&counters->patched_launches),
+        .patched_launches = fig_stats_get(&engine->execs.patched_launches),
+        .exec_count = (int32_t)fig_stats_get(&engine->execs.made),
         .last_bucket = (int32_t)fig_stats_get(&counters->last_bucket),
         .workspace_bytes = engine->workspace.bytes,
         .owned_bytes = (uint64_t)fig_stats_get(&counters->owned_bytes),
         .pinned_bytes = engine->pinned.bytes,
     };
+    ours.exec_bytes = (uint64_t)ours.exec_count * fig_memory_exec_bytes(engine->graphs);
     fig_stats_read(&counters->host, &ours.host);
     fig_stats_read(&counters->period, &ours.period);
     return fig_status_give(stats, &ours, sizeof ours, "fig_engine_stats");

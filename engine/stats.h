@@ -2,7 +2,7 @@
  *
  * Owns the way they are written and read: each by itself, whole, in no order with anything else.
  * Relaxed is enough for that and costs what a plain store does. Invariant: only the engine's thread
- * writes. */
+ * writes, but to what fig_stats_count counts. */
 #ifndef FIG_ENGINE_STATS_H
 #define FIG_ENGINE_STATS_H
 
@@ -18,6 +18,11 @@ static inline void fig_stats_set(int64_t *counter, int64_t value) {
 
 static inline void fig_stats_add(int64_t *counter, int64_t more) {
     fig_stats_set(counter, *counter + more);
+}
+
+/* The counter, one more than it was, whichever threads count. */
+static inline int64_t fig_stats_count(int64_t *counter) {
+    return __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED);
 }
 
 static inline void fig_stats_record(fig_histogram *histogram, int64_t ns) {

@@ -73,9 +73,9 @@ static fig_status open_nodes(timing *t) {
     FIG_TRY(fig_engine_step(engine, t->options.step));
     FIG_TRY(fig_engine_wait(engine, -1));
     t->bucket = (int32_t)engine->counters.last_bucket;
-    FIG_TRY(fig_engine_prepare_own(engine));
-    const fig_exec_bare bare = {
-        .bucket = (uint32_t)t->bucket - 1, .copies = 1, .serial = t->options.serial};
+    const fig_exec_bare bare = {.exec = fig_engine_exec_of(engine, (uint32_t)t->bucket - 1),
+                                .copies = 1,
+                                .serial = t->options.serial};
     return fig_execs_bare(&engine->execs, &bare, &t->exec);
 }
 

@@ -40,6 +40,8 @@ uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs);
 
 /* Makes graphs of their parts, which it takes over, also where it fails: they are zeros then.
  * Buckets are sorted, without repeats. made_digests: NULL where the graphs are being made here. */
+/* Of the device, for one exec; estimated. */
+uint64_t fig_memory_exec_bytes(const fig_graphs *graphs);
 /* What all of its buckets are lowered from. */
 fig_lower_source fig_graphs_source(const fig_graphs *graphs);
 

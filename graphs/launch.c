@@ -86,6 +86,7 @@ static void put_plan_section(filling *f, const fig_field *field) {
     case FIG_PLAN_LENGTHS: put_number(f, field, layout->lengths); return;
     case FIG_PLAN_POSITIONS: put_number(f, field, layout->positions); return;
     case FIG_PLAN_SEQUENCES: put_number(f, field, layout->sequences); return;
+    case FIG_PLAN_TOKENS: put_number(f, field, layout->tokens); return;
     case FIG_PLAN_PREFIX: put_number(f, field, layout->prefix[split_class]); return;
     case FIG_PLAN_STARTS: put_number(f, field, layout->starts[split_class]); return;
     }
@@ -133,6 +134,7 @@ static void put_stages(filling *f, const fig_field *field) {
 static void put_field(filling *f, const fig_field *field) {
     switch ((fig_field_kind)field->kind) {
     case FIG_FIELD_ZERO:
+    case FIG_FIELD_HASTE: /* lowering knows it once there are edges */
     case FIG_FIELD_TENSOR_MAP: return;
     case FIG_FIELD_ADDRESS: put_tensor_reloc(f, field, FIG_RELOC_ADDRESS); return;
     case FIG_FIELD_STRIDE: put_tensor_reloc(f, field, FIG_RELOC_STRIDE); return;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "graphs/hash.h"
+#include "graphs/haste.h"
 #include "planner/bounds.h"
 #include "planner/size.h"
 #include "planner/status.h"
@@ -114,6 +115,7 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
                               shape->variants[i].workers_per_sm, split));
     }
     shape->plan.row_limit = shape->caps.batch;
+    shape->plan.row_tokens = view->spec.row_tokens;
     shape->plan.class_count = classes->count;
     fig_plan_lay_out(&shape->plan);
     return FIG_OK;
@@ -304,6 +306,21 @@ int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b) {
 static_assert(offsetof(fig_split_shape, tile_limit) + sizeof(int32_t) == sizeof(fig_split_shape),
               "all before it is compared");
 
+/* It follows from the edges, and so comes last. */
+static void fill_haste(const fig_program_view *view, fig_lowered *lowered) {
+    for (uint32_t i = 0; i < lowered->launch_count; i++) {
+        const fig_launch *launch = &lowered->launches[i];
+        if (launch->op == FIG_OP_CALL) continue;
+        const fig_kernel *kernel = &fig_kernel_table[launch->op];
+        for (uint32_t j = 0; j < kernel->field_count; j++) {
+            if (kernel->fields[j].kind != FIG_FIELD_HASTE) continue;
+            const uint32_t haste = fig_haste_of(view, lowered, i);
+            memcpy(lowered->params + launch->params + kernel->fields[j].offset, &haste,
+                   sizeof haste);
+        }
+    }
+}
+
 fig_status fig_lower_bucket(const fig_lower_source *from, const fig_bucket_shape *shape,
                             fig_lowered *lowered) {
     fig_split_classes classes;
@@ -319,6 +336,7 @@ fig_status fig_lower_bucket(const fig_lower_source *from, const fig_bucket_shape
     fill_launches(&source, lowered);
     lowered->edges = from->order->edges;
     lowered->edge_count = from->order->edge_count;
+    fill_haste(from->view, lowered);
     return FIG_OK;
 }
 

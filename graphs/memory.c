@@ -52,6 +52,11 @@ static fig_status count_token_bytes(const fig_program_view *view, uint64_t *byte
     return FIG_OK;
 }
 
+uint64_t fig_memory_exec_bytes(const fig_graphs *graphs) {
+    const uint64_t launches = (uint64_t)fig_program_view_of(graphs->program)->node_count + 2;
+    return EXEC_BYTES + launches * EXEC_LAUNCH_BYTES;
+}
+
 /* Pinned is the ring, which is what the device tells the host and slots, and what pages in bulk
  * pass through. The device has a plan, how far it is, and the slot that it took ahead. */
 static fig_status fill_memory(const fig_graphs *graphs, int32_t slots, fig_memory_info *info) {
@@ -66,8 +71,7 @@ static fig_status fill_memory(const fig_graphs *graphs, int32_t slots, fig_memor
     info->pinned_bytes =
         WORDS_BYTES + (uint64_t)slots * fig_graphs_slot_bytes(graphs) + FIG_GRAPHS_BULK_BYTES;
     info->exec_count = (int32_t)graphs->exec_count;
-    info->exec_bytes = (uint64_t)graphs->exec_count *
-                       (EXEC_BYTES + (uint64_t)(view->node_count + 2) * EXEC_LAUNCH_BYTES);
+    info->exec_bytes = (uint64_t)graphs->exec_count * fig_memory_exec_bytes(graphs);
     return count_token_bytes(view, &info->token_bytes);
 }
 

@@ -178,10 +178,8 @@ FIG_API fig_status fig_program_finish(fig_program *program);
 /* Records the standard step. For each layer N, in this order:
  *
  *     act.N      the spec's activation of gate_up.N; where the spec has ffn_width
- *     q.N, k.N   each head normalised with q_norm.N and k_norm.N, where the spec has
- *                qk_norm_epsilon; then rotated; both in place
- *     k.N, v.N   appended to k_cache.N and v_cache.N; where these are fp8, by the scales in
- *                k_scale.N and v_scale.N
+ *     q.N, k.N   in place: with qk_norm_epsilon normalised by q_norm.N and k_norm.N; then rotated
+ *     k.N, v.N   appended to k_cache.N and v_cache.N; where fp8, scaled by k_scale.N and v_scale.N
  *     out.N      attention of q.N over that cache
  *
  * All of these are FIG_ROLE_BOUND. Where the spec has pages, page_table is FIG_ROLE_STATE. Where
@@ -400,6 +398,10 @@ typedef struct fig_step {
                                   on the device. The split is that of the last launch, and the
                                   caller has given the pages for all. Where lengths are on the
                                   device, nothing grows: each launch reads them */
+    const int32_t *row_tokens; /* [rows] how many of the row's queries are tokens, 1 to the spec's
+                                  row_tokens; NULL: all. They are the last ones: queries before
+                                  them are computed, mean nothing and are not appended, and
+                                  kv_lengths does not count them. For a horizon of 1 alone */
 } fig_step;
 
 /* What planning a step would do; nothing runs. */
@@ -504,9 +506,10 @@ typedef struct fig_pages {
 FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages);
 
 /* On the host a callback runs in every step, on the device's thread, and does the work itself: it
- * reads and writes rows [0, rows). On cuda it runs once per bucket when the engine is prepared and
- * enqueues work for all the bucket's rows on `stream`, which is capturing. Anything but 0 fails the
- * step, or the prepare. A callback may call any engine but its own, which answers FIG_ORDER. */
+ * reads and writes rows [0, rows). On cuda it runs once for all buckets that need the same
+ * launches, when the first of them is prepared, and enqueues work for all rows of `bucket`, the
+ * largest of them, on `stream`, which is capturing. Anything but 0 fails the step, or the prepare.
+ * A callback may call any engine but its own, which answers FIG_ORDER. */
 typedef struct fig_call_args {
     uint32_t size;
     fig_device device;
@@ -523,10 +526,13 @@ typedef int32_t (*fig_callback)(void *user, const fig_call_args *args);
 FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                        void *user);
 
-/* Makes every bucket launchable with what is bound: FIG_UNBOUND names what is missing;
- * FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind still
- * waits for its launch. The first stage after a bind does it where the caller did not. */
-FIG_API fig_status fig_engine_prepare(fig_engine *engine);
+/* Makes a bucket launchable with what is bound, or with 0 every one: FIG_UNBOUND names what is
+ * missing; FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind
+ * still waits for its launch. Where the caller did not, stage does it for the bucket that it needs,
+ * which then takes it milliseconds. Once a prepare, stage or append has followed a bind, one more
+ * thread may call this while the engine's own runs steps: neither waits for a bucket that it does
+ * not need, but for a callback. Nothing is bound, registered or closed meanwhile. */
+FIG_API fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket);
 
 /* stage chooses the bucket, plans, and writes a slot; every array is read before return. launch
  * replays the step that was staged longest ago. step does both; where it fails, it leaves nothing
@@ -590,13 +596,14 @@ FIG_API int64_t fig_histogram_percentile(const fig_histogram *histogram, double 
 typedef struct fig_engine_stats {
     uint32_t size;
     int64_t staged, launched, taken_back; /* steps; launches; steps of those staged */
-    int64_t busy, missed;   /* refused for want of a slot; launches that ran no rows */
-    int64_t reused_splits;  /* steps whose split the device had */
-    int64_t uploaded_bytes; /* in plans, pages that they carried included */
-    int64_t page_bytes;     /* of pages, ahead of plans */
-    int64_t prepares, patched_launches;
+    int64_t busy, missed;               /* refused for want of a slot; launches that ran no rows */
+    int64_t reused_splits;              /* steps whose split the device had */
+    int64_t uploaded_bytes;             /* in plans, pages that they carried included */
+    int64_t page_bytes;                 /* of pages, ahead of plans */
+    int64_t prepares, patched_launches; /* bindings taken up; launches that were patched */
+    int32_t exec_count;  /* made so far; buckets that need the same launches share one */
     int32_t last_bucket; /* of the step staged last; 0 before the first */
-    uint64_t workspace_bytes, owned_bytes, pinned_bytes;
+    uint64_t workspace_bytes, owned_bytes, pinned_bytes, exec_bytes; /* the last: estimated */
     fig_histogram host;   /* of each step: the time in stage and launch */
     fig_histogram period; /* from a launch to the next */
 } fig_engine_stats;

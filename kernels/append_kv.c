@@ -1,7 +1,8 @@
 /* append_kv.c: append_kv on the host, a block as a GPU runs it.
  *
  * Writes k and v of a query token, all heads, where that token stands in its row's sequence: the
- * row's last at length - 1, those before it right before that. One block per token. Where the cache
+ * row's last at length - 1, those before it right before that. Where the plan says how many of a
+ * row's queries are tokens, those before the last so many are left out. One block per token. Where the cache
  * has the dtype of k and v, bits are copied; else x / scale is converted, and saturates. Invariant:
  * nothing outside the cache is written, whatever the page table says. */
 #include "kernels/twins.h"
@@ -67,6 +68,13 @@ static void append(const fig_append_kv_params *p, const kv_side *x, const token_
     }
 }
 
+/* How many of a row's queries are tokens. */
+static int32_t tokens_of(const fig_append_kv_params *p, int32_t row) {
+    const fig_plan_head *head = (const fig_plan_head *)(const void *)p->plan;
+    if (p->tokens_offset == 0 || !(head->sections & FIG_PLAN_HAS_TOKENS)) return p->rows.multiple;
+    return ((const int32_t *)(const void *)(p->plan + p->tokens_offset))[row];
+}
+
 void fig_append_kv_twin(const void *params, const uint32_t block[3]) {
     const fig_append_kv_params *p = params;
     assert(p->head_dim <= HEAD_DIM_LIMIT && p->rows.multiple >= 1);
@@ -77,6 +85,7 @@ void fig_append_kv_twin(const void *params, const uint32_t block[3]) {
     int32_t number = ((const int32_t *)(p->plan + p->sequences_offset))[row];
     token_place place = {.row = block[0], .token = length - p->rows.multiple + query};
     if (place.token < 0) return; /* an idle row's stand before it begins */
+    if (query < p->rows.multiple - tokens_of(p, row)) return;
     place.sequence = fig_cache_sequence_of(p->page_table, p->table_stride, number, p->page_size);
     kv_side k = {p->k,       p->k_cache, p->k_scale, p->k_strides, p->k_cache_strides,
                  p->k_pages, p->k_scales};

@@ -37,11 +37,10 @@ static int32_t shares_of(int32_t sets, int is_bulk) {
 /* Dynamic shared memory: slots, the ring's state, and where shares meet; 0: there is no slot. */
 static uint32_t shared_bytes_of(const fig_attention_params *p, int is_bulk) {
     const int32_t sets = sets_of(p), shares = shares_of(sets, is_bulk);
-    const int32_t slot = 2 * fig_form_side_bytes(value_bytes_of(p), p->head_dim, shares,
-                                                 p->heads_per_worker);
+    const int32_t slot =
+        2 * fig_form_side_bytes(value_bytes_of(p), p->head_dim, shares, p->heads_per_worker);
     const int32_t vectors = fig_size_min(vectors_of(p), FIG_FORM_VECTORS);
-    const int32_t join =
-        shares == 1 ? 0 : sets * shares * fig_form_join_bytes(p->head_dim, vectors);
+    const int32_t join = sets * shares * fig_form_join_bytes(p->head_dim, vectors);
     const int32_t limit = is_bulk ? BULK_SHARED_BYTES : COPY_SHARED_BYTES;
     const int32_t room = limit - FIG_FORM_STATE_BYTES - join;
     int32_t slots = fig_size_min(room, FIG_FORM_RING_BYTES) / slot;
@@ -69,7 +68,9 @@ static const char *refuses_tensors(const fig_attention_params *p, int is_bulk) {
         return "at most 8 warps, one for each kv head of a worker and 8 vectors of it";
     if (shared_bytes_of(p, is_bulk) == 0) return "a slot in shared memory";
     if (((uint64_t)(uintptr_t)p->q | (uint64_t)p->q_strides.row * 2 |
-         (uint64_t)p->q_strides.head * 2) % 4 != 0)
+         (uint64_t)p->q_strides.head * 2) %
+            4 !=
+        0)
         return "q in whole pairs";
     return NULL;
 }
@@ -129,9 +130,8 @@ void fig_attention_copy_shape(const void *params, fig_launch_shape *shape) {
 static void entry_of(const fig_attention_params *p, int is_bulk, char name[FIG_ENTRY_BYTES]) {
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
-    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d_%d",
-             is_bulk ? "bulk" : "copy", dtypes[p->kv_dtype], p->head_dim,
-             shares_of(sets_of(p), is_bulk));
+    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d_%d", is_bulk ? "bulk" : "copy",
+             dtypes[p->kv_dtype], p->head_dim, shares_of(sets_of(p), is_bulk));
 }
 
 void fig_attention_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

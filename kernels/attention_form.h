@@ -22,6 +22,13 @@
 #define FIG_FORM static inline
 #endif
 
+#ifdef __CUDACC__
+/* a / b, rounded down, below 2^21: without the fifty instructions that know more. */
+static __device__ __forceinline__ int32_t fig_form_divide(int32_t a, int32_t b) {
+    return __float2int_rd(__fdividef((float)a + 0.5f, (float)b));
+}
+#endif
+
 enum {
     FIG_FORM_VECTORS = 8, /* of a warp */
     FIG_FORM_WARP_LIMIT = 8,
@@ -29,8 +36,7 @@ enum {
     FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
     FIG_FORM_RING_BYTES = 196608,
     FIG_FORM_SLOT_LIMIT = 32,
-    FIG_FORM_STATE_BYTES = 2112, /* of the ring's barriers and notes */
-    FIG_FORM_APART_BYTES = 32    /* between two vectors in the join: other banks */
+    FIG_FORM_STATE_BYTES = 2112 /* of the ring's barriers and notes */
 };
 
 /* Bytes of a token of one head. */
@@ -56,8 +62,7 @@ FIG_FORM int32_t fig_form_partial_dims(int32_t head_dim) {
 
 /* What a warp leaves in the join: its vectors, and of each the greatest logit and the weights. */
 FIG_FORM int32_t fig_form_join_bytes(int32_t head_dim, int32_t vectors) {
-    return vectors * (fig_form_partial_dims(head_dim) * 4 + FIG_FORM_APART_BYTES) +
-           FIG_FORM_VECTORS * 8;
+    return vectors * fig_form_partial_dims(head_dim) * 4 + FIG_FORM_VECTORS * 8;
 }
 
 /* Of K or of V of a strip. */

@@ -41,7 +41,7 @@ template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK> struct fi
     static constexpr int32_t PARTIAL_DIMS = fig_form_partial_dims(DIMS);
     static constexpr int32_t PACKS = PARTIAL_DIMS / 32; /* that a lane has of a vector */
     static constexpr int32_t MERGE_PACKS = SHARE_COUNT == 1 ? 4 : SHARE_COUNT == 2 ? 2 : 1;
-    static constexpr int32_t MERGE_PIECES = 8 / MERGE_PACKS;
+    static constexpr int32_t MERGE_PIECES = 8 / MERGE_PACKS; /* in one round trip */
     static_assert(DIMS % 16 == 0 && DIMS <= 256, "head_dim");
 };
 
@@ -50,6 +50,7 @@ typedef struct fig_warps_role {
     int32_t lane, row, column; /* of a fragment: lane / 4, lane % 4 */
     int32_t share, head;       /* of the worker's heads */
     int32_t first, count;      /* vectors of the head */
+    int32_t ratio, vectors;    /* q heads of a kv head; vectors of a worker's heads */
     int32_t number;            /* of the warps that share these vectors */
 } fig_warps_role;
 
@@ -67,29 +68,39 @@ template <class form>
 static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_attention_params &p) {
     fig_warps_role role;
     const int32_t warp = (int32_t)threadIdx.x / FIG_BLOCK_WARP;
-    const int32_t vectors = p.q_heads / p.kv_heads * p.split.row_tokens;
+    role.ratio = fig_form_divide(p.q_heads, p.kv_heads);
+    const int32_t vectors = role.ratio * p.split.row_tokens;
+    role.vectors = vectors * p.heads_per_worker;
     role.lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     role.row = role.lane / 4;
     role.column = role.lane % 4;
     role.share = warp % form::SHARES;
     role.number = warp / form::SHARES;
-    role.head = role.number % p.heads_per_worker;
-    role.first = role.number / p.heads_per_worker * FIG_FORM_VECTORS;
+    const int32_t turn = fig_form_divide(role.number, p.heads_per_worker);
+    role.head = role.number - turn * p.heads_per_worker;
+    role.first = turn * FIG_FORM_VECTORS;
     role.count = fig_size_min(FIG_FORM_VECTORS, vectors - role.first);
     return role;
 }
 
-static __device__ __forceinline__ fig_partials_place
-fig_warps_place(const fig_attention_params &p, const fig_warps_role &role, int32_t row,
-                int32_t group) {
+/* Vectors of a head that have a place in the join. */
+static __device__ __forceinline__ int32_t fig_warps_head_vectors(const fig_attention_params &p,
+                                                                 const fig_warps_role &role) {
+    return fig_size_min(FIG_FORM_VECTORS, role.ratio * p.split.row_tokens);
+}
+
+static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_attention_params &p,
+                                                                     const fig_warps_role &role,
+                                                                     int32_t row, int32_t group) {
     fig_partials_place place;
-    const int32_t vectors = p.q_heads / p.kv_heads * p.split.row_tokens;
     place.row = row;
     place.group = group;
     place.kv_head = group * p.heads_per_worker + role.head;
+    place.ratio = role.ratio;
     place.first = role.first;
     place.count = role.count;
-    place.index = role.head * vectors + role.first;
+    place.index = role.head * role.ratio * p.split.row_tokens + role.first;
+    place.vectors = role.vectors;
     place.share = role.share;
     place.barrier = 1 + role.number;
     return place;
@@ -126,14 +137,12 @@ static __device__ __forceinline__ float fig_warps_fit_q(int32_t dtype,
 /* q of the row's vectors; those that are none are zeros. Codes of 8 bits come four to a word, which
  * are columns 2t and 2t + 1 and, in the other half, 2t + 8 and 2t + 9: q follows them. */
 template <class form>
-static __device__ __forceinline__ void fig_warps_load_q(const fig_attention_params &p,
-                                                        const fig_warps_role &role,
-                                                        const fig_partials_place &place,
-                                                        fig_warps_seen<form> *seen) {
+static __device__ __forceinline__ void
+fig_warps_load_q(const fig_attention_params &p, const fig_warps_role &role,
+                 const fig_partials_place &place, fig_warps_seen<form> *seen) {
     const fig_pieces_vector from =
         fig_partials_vector(p, place, fig_size_min(role.row, role.count - 1));
-    const uint32_t *q = (const uint32_t *)((const uint16_t *)p.q +
-                                           from.row * p.q_strides.row +
+    const uint32_t *q = (const uint32_t *)((const uint16_t *)p.q + from.row * p.q_strides.row +
                                            from.q_head * p.q_strides.head);
     const int32_t is_none = role.row >= role.count;
     const int32_t of_column = form::VALUE_BYTES == 1 ? 2 : 1;
@@ -164,11 +173,8 @@ static __device__ __forceinline__ void fig_warps_load_q(const fig_attention_para
 }
 
 template <class form>
-static __device__ __forceinline__ void
-fig_warps_begin(const fig_attention_params &p, const fig_warps_role &role,
-                const fig_partials_place &place, fig_warps_seen<form> *seen) {
-    const int32_t ratio = p.q_heads / p.kv_heads;
-    fig_warps_load_q<form>(p, role, place, seen);
+static __device__ __forceinline__ void fig_warps_begin(const fig_warps_role &role,
+                                                       fig_warps_seen<form> *seen) {
 #pragma unroll
     for (int32_t m = 0; m < form::TILES; m++)
 #pragma unroll
@@ -180,7 +186,8 @@ fig_warps_begin(const fig_attention_params &p, const fig_warps_role &role,
 #pragma unroll
     for (int32_t i = 0; i < 2; i++) {
         seen->greatest[i] = FIG_PARTIALS_NONE;
-        seen->query[i] = (role.first + fig_size_min(2 * role.column + i, role.count - 1)) / ratio;
+        seen->query[i] = fig_form_divide(
+            role.first + fig_size_min(2 * role.column + i, role.count - 1), role.ratio);
     }
 }
 
@@ -193,8 +200,9 @@ static __device__ __forceinline__ int32_t fig_warps_position(const fig_attention
     return note.length - p.split.row_tokens + query;
 }
 
-static __device__ __forceinline__ fig_strip_range
-fig_warps_sees(const fig_attention_params &p, const fig_ring_note &note, int32_t query) {
+static __device__ __forceinline__ fig_strip_range fig_warps_sees(const fig_attention_params &p,
+                                                                 const fig_ring_note &note,
+                                                                 int32_t query) {
     const int32_t end = fig_warps_position(p, note, query) + 1, window = p.split.window;
     const int32_t first = window > 0 && end > window ? end - window : 0;
     fig_strip_range seen = {max(first, note.first), min(end, note.end)};
@@ -204,8 +212,7 @@ fig_warps_sees(const fig_attention_params &p, const fig_ring_note &note, int32_t
 /* One block: [16 tokens][8 vectors]. Two sums side by side, as each waits for itself. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_multiply_k(const fig_warps_seen<form> &seen,
-                                                            uint32_t block,
-                                                            float (&products)[4]) {
+                                                            uint32_t block, float (&products)[4]) {
     float others[4] = {0, 0, 0, 0};
     products[0] = products[1] = products[2] = products[3] = 0;
 #pragma unroll
@@ -233,23 +240,27 @@ static __device__ __forceinline__ void fig_warps_multiply_k(const fig_warps_seen
         products[i] += others[i];
 }
 
-/* Token i / 2 * 8 further on than `token`, vector i % 2. */
+/* Of token i / 2 * 8 further on than `token` and vector i % 2. Rolled, and each chosen, since few
+ * models have them and code that is passed by should be short. */
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_cap(const fig_attention_params &p, const fig_ring_note &note,
               const fig_partials_place &place, const fig_warps_role &role,
               const fig_warps_seen<form> &seen, int32_t token, float (&logits)[4]) {
-#pragma unroll
+#pragma unroll 1
     for (int32_t i = 0; i < 4; i++) {
         const int32_t n = fig_size_min(2 * role.column + i % 2, role.count - 1);
-        float logit = logits[i] * (1 / FIG_NUMERIC_LOG2_E);
+        const float low = i % 2 ? logits[1] : logits[0], high = i % 2 ? logits[3] : logits[2];
+        float logit = (i / 2 ? high : low) * (1 / FIG_NUMERIC_LOG2_E);
         if (p.alibi != NULL) {
-            const int32_t at = token + i / 2 * 8;
-            const int32_t behind = at - fig_warps_position(p, note, seen.query[i % 2]);
+            const int32_t query = i % 2 ? seen.query[1] : seen.query[0];
+            const int32_t behind = token + i / 2 * 8 - fig_warps_position(p, note, query);
             logit += p.alibi[fig_partials_vector(p, place, n).q_head] * (float)behind;
         }
         if (p.soft_cap > 0) logit = p.soft_cap * tanhf(logit / p.soft_cap);
-        logits[i] = logit * FIG_NUMERIC_LOG2_E;
+#pragma unroll
+        for (int32_t j = 0; j < 4; j++)
+            logits[j] = i == j ? logit * FIG_NUMERIC_LOG2_E : logits[j];
     }
 }
 
@@ -304,9 +315,9 @@ static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[for
 
 /* A load's tiles of V^T, cleared of tokens by masks: of tokens 2t and 2t + 1, and of 8 further. */
 template <class form>
-static __device__ __forceinline__ void
-fig_warps_load_v(uint32_t block, int32_t load, uint32_t low, uint32_t high,
-                 uint32_t (&tiles)[form::TILES_OF_LOAD][4]) {
+static __device__ __forceinline__ void fig_warps_load_v(uint32_t block, int32_t load, uint32_t low,
+                                                        uint32_t high,
+                                                        uint32_t (&tiles)[form::TILES_OF_LOAD][4]) {
     uint32_t v[4];
     fig_fragment_load_turned(v, (block ^ (uint32_t)(load % 4 * 32)) + load / 4 * FIG_RING_COLUMN);
     if constexpr (form::VALUE_BYTES == 2) {
@@ -325,9 +336,8 @@ fig_warps_load_v(uint32_t block, int32_t load, uint32_t low, uint32_t high,
 }
 
 template <class form>
-static __device__ __forceinline__ void fig_warps_add_values(uint32_t block,
-                                                            const uint32_t (&weights)[2],
-                                                            fig_warps_seen<form> *seen) {
+static __device__ __forceinline__ void
+fig_warps_add_values(uint32_t block, const uint32_t (&weights)[2], fig_warps_seen<form> *seen) {
 #pragma unroll
     for (int32_t load = 0; load < form::LOADS; load++) {
         uint32_t v[form::TILES_OF_LOAD][4];
@@ -355,10 +365,11 @@ static __device__ __forceinline__ void
 fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
                    const fig_warps_role &role, uint32_t block, int32_t first_token,
                    const uint32_t (&weights)[2], fig_warps_seen<form> *seen) {
-    const int32_t ratio = p.q_heads / p.kv_heads, last = role.first + role.count - 1;
+    const int32_t last = role.first + role.count - 1;
     const int32_t token = first_token + 2 * role.column;
 #pragma unroll 1
-    for (int32_t query = role.first / ratio; query <= last / ratio; query++) {
+    for (int32_t query = fig_form_divide(role.first, role.ratio);
+         query <= fig_form_divide(last, role.ratio); query++) {
         const fig_strip_range range = fig_warps_sees(p, note, query);
         const uint32_t low = fig_warps_mask(range, token);
         const uint32_t high = fig_warps_mask(range, token + 8);
@@ -370,7 +381,7 @@ fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
             for (int32_t i = 0; i < form::TILES_OF_LOAD; i++) {
                 const int32_t tile = load * form::TILES_OF_LOAD + i;
                 if (tile >= form::TILES) continue;
-                float (&values)[4] = seen->values[tile];
+                float(&values)[4] = seen->values[tile];
                 float sums[4] = {values[0], values[1], values[2], values[3]};
                 fig_fragment_multiply<form::DTYPE>(sums, v[i][0], v[i][1], v[i][2], v[i][3],
                                                    weights[0], weights[1]);
@@ -406,8 +417,8 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
                     const fig_warps_role &role, const fig_partials_place &place,
                     fig_warps_seen<form> *seen) {
     const uint32_t apart = (uint32_t)p.heads_per_worker * form::BLOCK_BYTES;
-    const uint32_t first = (uint32_t)(role.share * form::STEPS) * apart +
-                           (uint32_t)role.head * form::BLOCK_BYTES;
+    const uint32_t first =
+        (uint32_t)(role.share * form::STEPS) * apart + (uint32_t)role.head * form::BLOCK_BYTES;
     const int32_t token = note.token + role.share * form::STEPS * FIG_RING_TOKENS;
     const uint32_t k = fig_ring_side(ring, FIG_RING_K) + first + fig_warps_row_of_k<form>(role);
     float logits[form::STEPS][4];
@@ -466,111 +477,124 @@ static __device__ __forceinline__ float4 fig_warps_pack(const fig_warps_seen<for
     return make_float4(even[n], even[n + 2], 0, 0);
 }
 
-template <class form>
-static __device__ __forceinline__ void
-fig_warps_deliver(const fig_attention_params &p, const fig_partials_place &place,
-                  const fig_ring_note &note, int32_t n, int32_t pack, float4 values,
-                  fig_partials_sum sum) {
-    if (note.partial < 0) {
-        fig_partials_write_out<form>(p, place, n, pack, values, sum);
-    } else {
-        fig_partials_leave<form>(p, place, note.partial, n, pack, values, sum);
-    }
+/* Where a vector's pack lies in the join: so that lanes of other columns meet other banks. */
+static __device__ __forceinline__ int32_t fig_warps_join_at(int32_t n, int32_t pack) {
+    return pack ^ (n / 2 * 2 & 7);
 }
 
-/* One warp has seen all of the piece. */
+/* Each share's vectors, and their sums behind them: [share][vector][packs], [vector]. */
 template <class form>
-static __device__ __forceinline__ void
-fig_warps_end_alone(const fig_attention_params &p, const fig_warps_role &role,
-                    const fig_partials_place &place, const fig_ring_note &note,
-                    const fig_warps_seen<form> &seen) {
-#pragma unroll
-    for (int32_t i = 0; i < 2; i++) {
-        const int32_t n = 2 * role.column + i;
-        const fig_partials_sum sum = {seen.greatest[i], seen.weights[i]};
-        if (n >= role.count) continue;
-#pragma unroll
-        for (int32_t pack = 0; pack < form::PACKS; pack++)
-            fig_warps_deliver<form>(p, place, note, n, pack * 8 + role.row,
-                                    fig_warps_pack<form>(seen, pack, i), sum);
-    }
-}
-
-/* What the shares of these vectors have seen meets in shared memory:
- * [share][vector][packs, and 32 bytes apart], [share's sums]. */
-template <class form>
-static __device__ __forceinline__ void
-fig_warps_end_shared(const fig_attention_params &p, const fig_warps_role &role,
-                     const fig_partials_place &place, const fig_ring_note &note,
-                     const fig_warps_seen<form> &seen, uint8_t *join) {
+static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_role &role,
+                                                             const fig_warps_seen<form> &seen,
+                                                             int32_t vectors, uint8_t *share) {
     const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t vectors =
-        fig_size_min(FIG_FORM_VECTORS, p.q_heads / p.kv_heads * p.split.row_tokens);
-    const int32_t vector_bytes = form::PARTIAL_DIMS * 4 + FIG_FORM_APART_BYTES;
-    const int32_t share_bytes = fig_form_join_bytes(form::HEAD_DIM, vectors);
-    uint8_t *shares = join + role.number * form::SHARES * share_bytes;
-    uint8_t *mine = shares + role.share * share_bytes;
 #pragma unroll
     for (int32_t i = 0; i < 2; i++) {
         const int32_t n = 2 * role.column + i;
+        float4 *packs = (float4 *)share + n * OF_VECTOR;
         if (n >= role.count) continue;
-        float4 *packs = (float4 *)(mine + n * vector_bytes);
 #pragma unroll
         for (int32_t pack = 0; pack < form::PACKS; pack++)
-            packs[pack * 8 + role.row] = fig_warps_pack<form>(seen, pack, i);
+            packs[fig_warps_join_at(n, pack * 8 + role.row)] = fig_warps_pack<form>(seen, pack, i);
         if (role.row == 0)
-            ((float2 *)(mine + vectors * vector_bytes))[n] =
+            ((float2 *)((float4 *)share + vectors * OF_VECTOR))[n] =
                 make_float2(seen.greatest[i], seen.weights[i]);
     }
-    fig_ring_meet(place.barrier, form::SHARES * FIG_BLOCK_WARP);
-    const int32_t count = role.count * OF_VECTOR, stride = form::SHARES * FIG_BLOCK_WARP;
-#pragma unroll 2
-    for (int32_t i = role.share * FIG_BLOCK_WARP + role.lane; i < count; i += stride) {
-        const int32_t n = i / OF_VECTOR, pack = i % OF_VECTOR;
-        float2 sums[form::SHARES];
-        float4 all = make_float4(0, 0, 0, 0);
-        fig_partials_sum sum = {FIG_PARTIALS_NONE, 0};
-#pragma unroll
-        for (int32_t s = 0; s < form::SHARES; s++) {
-            sums[s] = ((const float2 *)(shares + s * share_bytes + vectors * vector_bytes))[n];
-            sum.greatest = fmaxf(sum.greatest, sums[s].x);
-        }
-#pragma unroll
-        for (int32_t s = 0; s < form::SHARES; s++) {
-            const float4 x = ((const float4 *)(shares + s * share_bytes + n * vector_bytes))[pack];
-            const float weight = fig_partials_power(sums[s].x - sum.greatest);
-            sum.weights = fmaf(sums[s].y, weight, sum.weights);
-            all.x = fmaf(x.x, weight, all.x);
-            all.y = fmaf(x.y, weight, all.y);
-            all.z = fmaf(x.z, weight, all.z);
-            all.w = fmaf(x.w, weight, all.w);
-        }
-        fig_warps_deliver<form>(p, place, note, n, pack, all, sum);
+    if (form::SHARES > 1) {
+        fig_ring_meet(1 + role.number, form::SHARES * FIG_BLOCK_WARP);
+    } else {
+        __syncwarp();
     }
-    fig_ring_meet(place.barrier, form::SHARES * FIG_BLOCK_WARP);
+}
+
+/* What lane n makes of its vector's shares: by how much each shrinks, and their sum. */
+template <class form> struct fig_warps_shares {
+    float shrink[form::SHARES];
+    fig_partials_sum sum;
+};
+
+template <class form>
+static __device__ __forceinline__ fig_warps_shares<form>
+fig_warps_shares_of(const fig_warps_role &role, const uint8_t *shares, int32_t vectors,
+                    int32_t share_bytes) {
+    const int32_t n = min(role.lane, role.count - 1);
+    fig_warps_shares<form> of;
+    float weights[form::SHARES];
+    of.sum = {FIG_PARTIALS_NONE, 0};
+#pragma unroll
+    for (int32_t s = 0; s < form::SHARES; s++) {
+        const uint8_t *sums = shares + s * share_bytes + vectors * form::PARTIAL_DIMS * 4;
+        const float2 sum = ((const float2 *)sums)[n];
+        of.shrink[s] = sum.x;
+        weights[s] = sum.y;
+        of.sum.greatest = fmaxf(of.sum.greatest, sum.x);
+    }
+#pragma unroll
+    for (int32_t s = 0; s < form::SHARES; s++) {
+        of.shrink[s] = fig_partials_power(of.shrink[s] - of.sum.greatest);
+        of.sum.weights = fmaf(weights[s], of.shrink[s], of.sum.weights);
+    }
+    return of;
+}
+
+/* What the shares of these vectors have seen meets in shared memory, and goes on from there. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_end(const fig_attention_params &p, const fig_warps_role &role,
+              const fig_partials_place &place, const fig_ring_note &note,
+              const fig_warps_seen<form> &seen, uint8_t *join) {
+    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
+    const int32_t vectors = fig_warps_head_vectors(p, role);
+    const int32_t share_bytes = fig_form_join_bytes(form::HEAD_DIM, vectors);
+    const uint8_t *shares = join + role.number * form::SHARES * share_bytes;
+    fig_warps_leave_share<form>(role, seen, vectors,
+                                join + (role.number * form::SHARES + role.share) * share_bytes);
+    const fig_warps_shares<form> of = fig_warps_shares_of<form>(role, shares, vectors, share_bytes);
+    fig_partials_way ways = {0, 0, 0, 0};
+    fig_pieces_end ends = {0, 0};
+    if (note.partial < 0) {
+        ways = fig_partials_way_of(p, place);
+        ends = fig_partials_end_of(ways, of.sum);
+    }
+    const int32_t count = role.count * OF_VECTOR;
+#pragma unroll 1
+    for (int32_t first = role.share * FIG_BLOCK_WARP; first < count;
+         first += form::SHARES * FIG_BLOCK_WARP) {
+        const int32_t i = min(first + role.lane, count - 1), n = i / OF_VECTOR;
+        const int32_t pack = i % OF_VECTOR, at = n * OF_VECTOR + fig_warps_join_at(n, pack);
+        const int32_t is_mine = first + role.lane < count;
+        float4 all = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int32_t s = 0; s < form::SHARES; s++) {
+            const float4 x = ((const float4 *)(shares + s * share_bytes))[at];
+            const float shrink = __shfl_sync(0xffffffffu, of.shrink[s], n);
+            all.x = fmaf(x.x, shrink, all.x);
+            all.y = fmaf(x.y, shrink, all.y);
+            all.z = fmaf(x.z, shrink, all.z);
+            all.w = fmaf(x.w, shrink, all.w);
+        }
+        if (note.partial < 0) {
+            const fig_partials_way way = fig_partials_way_of_lane(ways, n);
+            const fig_pieces_end end = {__shfl_sync(0xffffffffu, ends.scale, n),
+                                        __shfl_sync(0xffffffffu, ends.lse, n)};
+            if (is_mine) fig_partials_write_out<form>(p, way, pack, all, end);
+        } else {
+            const fig_partials_sum sum = {__shfl_sync(0xffffffffu, of.sum.greatest, n),
+                                          __shfl_sync(0xffffffffu, of.sum.weights, n)};
+            const int64_t vector = fig_partials_at(place, note.partial) + n;
+            if (is_mine) fig_partials_leave<form>(p, vector, pack, all, sum);
+        }
+    }
+    if (form::SHARES > 1) {
+        fig_ring_meet(1 + role.number, form::SHARES * FIG_BLOCK_WARP);
+    } else {
+        __syncwarp();
+    }
 }
 
 /* ---- A worker */
 
 enum { FIG_WARPS_BARRIER = 15 }; /* of all warps that empty the ring; the shares' are 1 to 8 */
-
-/* Rows of length 0 are not on the line: each belongs to one worker by its number. Zeros and -inf,
- * whatever the sinks. */
-static __device__ void fig_warps_write_idle_rows(const fig_attention_params &p, int32_t threads) {
-    const int32_t *lengths = (const int32_t *)(p.plan + p.lengths_offset);
-    const int32_t rows = ((const fig_plan_head *)p.plan)->rows;
-    const int32_t elements = p.split.row_tokens * p.q_heads * p.head_dim;
-    for (int32_t row = (int32_t)blockIdx.x; row < rows; row += p.split.workers) {
-        if (lengths[row] > 0) continue;
-        for (int32_t i = (int32_t)threadIdx.x; i < elements; i += threads) {
-            const int32_t n = i / p.head_dim, dim = i % p.head_dim;
-            fig_pieces_vector to = {(int64_t)row * p.split.row_tokens + n / p.q_heads,
-                                    n % p.q_heads};
-            fig_pieces_write(p, to, dim, 0);
-            if (dim == 0) fig_pieces_write_lse(p, to, -INFINITY);
-        }
-    }
-}
 
 /* Counts a piece as finished, for all warps that empty the ring: the last of its segment gets 1,
  * sees what the others have left, and leaves 0. */
@@ -596,20 +620,8 @@ fig_warps_merge(const fig_attention_params &p, const fig_warps_role &role, const
                 const fig_ring_note &note) {
     if ((p.flags & FIG_ATTENTION_APART) != 0 && !fig_warps_is_last(p, ring, note)) return;
     const fig_partials_segment segment = {note.partial, p.split.fixed ? note.first : note.first - 1,
-                                          note.end - note.first + 1};
+                                          note.end - note.first + 1, role.vectors};
     fig_partials_merge<form>(p, fig_warps_place(p, role, note.row, note.group), segment);
-}
-
-template <class form>
-static __device__ __forceinline__ void
-fig_warps_end(const fig_attention_params &p, const fig_warps_role &role,
-              const fig_partials_place &place, const fig_ring_note &note,
-              const fig_warps_seen<form> &seen, uint8_t *join) {
-    if (form::SHARES == 1) {
-        fig_warps_end_alone<form>(p, role, place, note, seen);
-    } else {
-        fig_warps_end_shared<form>(p, role, place, note, seen, join);
-    }
 }
 
 static __device__ __forceinline__ fig_ring_note fig_warps_read(const fig_ring &ring) {
@@ -620,32 +632,36 @@ static __device__ __forceinline__ fig_ring_note fig_warps_read(const fig_ring &r
 /* All strips of a piece, of which `note` is the first. */
 template <class form>
 static __device__ __forceinline__ void
-fig_warps_see_piece(const fig_attention_params &p, const fig_warps_role &role, fig_ring *ring,
-                    fig_ring_note note, uint8_t *join) {
+fig_warps_see_piece(const fig_attention_params &p, const fig_warps_role &role, int32_t row,
+                    int32_t group, fig_ring *ring, uint8_t *join) {
     fig_warps_seen<form> seen;
-    const fig_partials_place place = fig_warps_place(p, role, note.row, note.group);
-    fig_warps_begin<form>(p, role, place, &seen);
-    for (;;) {
+    const fig_partials_place place = fig_warps_place(p, role, row, group);
+    fig_ring_note note;
+    fig_warps_load_q<form>(p, role, place, &seen);
+    fig_warps_begin<form>(role, &seen);
+    do {
+        note = fig_warps_read(*ring);
         fig_warps_see_strip<form>(p, *ring, note, role, place, &seen);
         fig_ring_next(ring);
-        if (note.flags & FIG_RING_LAST) break;
-        note = fig_warps_read(*ring);
-    }
+    } while ((note.flags & FIG_RING_LAST) == 0);
     fig_warps_end<form>(p, role, place, note, seen, join);
 }
 
-/* Empties the ring until the worker is done. */
+/* Empties the ring until the worker is done. The first piece is the plan's, so that its q is on
+ * its way before its strip has come. */
 template <class form>
-static __device__ void fig_warps_worker(const fig_attention_params &p, fig_ring ring,
+static __device__ void fig_warps_worker(const fig_attention_params &p, const fig_warps_role &role,
+                                        fig_ring ring, const fig_split_start &start,
                                         uint8_t *join) {
-    const fig_warps_role role = fig_warps_role_of<form>(p);
+    int32_t row = start.row, group = start.group, is_piece = start.count > 0;
     for (;;) {
+        if (is_piece) fig_warps_see_piece<form>(p, role, row, group, &ring, join);
         const fig_ring_note note = fig_warps_read(ring);
         if (note.flags & FIG_RING_END) return;
-        if ((note.flags & FIG_RING_MERGE) == 0) {
-            fig_warps_see_piece<form>(p, role, &ring, note, join);
-            continue;
-        }
+        row = note.row;
+        group = note.group;
+        is_piece = (note.flags & FIG_RING_MERGE) == 0;
+        if (is_piece) continue;
         fig_warps_merge<form>(p, role, ring, note);
         fig_ring_release(ring, FIG_RING_K);
         fig_ring_release(ring, FIG_RING_V);
@@ -657,36 +673,38 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, fig_ring 
 template <class form>
 static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
     extern __shared__ uint8_t fig_warps_shared[];
+    const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
+    fig_feed_plan plan = fig_feed_read_plan(p);
+    const fig_warps_role role = fig_warps_role_of<form>(p);
     const int32_t fillers = form::IS_BULK ? 1 : 2;
     const int32_t threads = (int32_t)blockDim.x - fillers * FIG_BLOCK_WARP;
-    const int32_t vectors =
-        fig_size_min(FIG_FORM_VECTORS, p.q_heads / p.kv_heads * p.split.row_tokens);
-    const int32_t join_bytes =
-        form::SHARES == 1 ? 0
-                          : threads / FIG_BLOCK_WARP * fig_form_join_bytes(form::HEAD_DIM, vectors);
     uint32_t shared_bytes;
     asm("mov.u32 %0, %dynamic_smem_size;" : "=r"(shared_bytes));
     fig_ring ring;
     ring.slots = fig_fragment_shared(fig_warps_shared);
-    ring.side_bytes = (uint32_t)(form::SHARES * form::STEPS * p.heads_per_worker * form::BLOCK_BYTES);
-    ring.slot_count =
-        ((int32_t)shared_bytes - FIG_FORM_STATE_BYTES - join_bytes) / (int32_t)(2 * ring.side_bytes);
+    ring.side_bytes =
+        (uint32_t)(form::SHARES * form::STEPS * p.heads_per_worker * form::BLOCK_BYTES);
     ring.readers = threads / FIG_BLOCK_WARP;
+    const int32_t join_bytes =
+        ring.readers * fig_form_join_bytes(form::HEAD_DIM, fig_warps_head_vectors(p, role));
+    ring.slot_count = fig_form_divide((int32_t)shared_bytes - FIG_FORM_STATE_BYTES - join_bytes,
+                                      (int32_t)(2 * ring.side_bytes));
     ring.slot = 0;
     ring.phase = 0;
     uint8_t *behind = fig_warps_shared + (uint32_t)(2 * ring.slot_count) * ring.side_bytes;
     ring.state = (fig_ring_state *)behind;
-    fig_ring_init(ring.state, ring.slot_count, form::IS_BULK ? 1 : FIG_BLOCK_WARP + 1,
-                  ring.readers);
+    if (threadIdx.x == 0)
+        fig_ring_init(ring.state, ring.slot_count, form::IS_BULK ? 1 : FIG_BLOCK_WARP + 1,
+                      ring.readers);
     __syncthreads();
-    const int32_t filler = ((int32_t)threadIdx.x - threads) / FIG_BLOCK_WARP;
     if ((int32_t)threadIdx.x >= threads) {
-        fig_feed_worker<form>(p, ring, filler);
+        const int32_t filler = ((int32_t)threadIdx.x - threads) / FIG_BLOCK_WARP;
+        fig_feed_worker<form>(p, ring, plan, filler);
         return;
     }
     fig_block_wait();
-    fig_warps_write_idle_rows(p, threads);
-    fig_warps_worker<form>(p, ring, behind + FIG_FORM_STATE_BYTES);
+    if (!is_early) plan = fig_feed_read_plan(p);
+    fig_warps_worker<form>(p, role, ring, fig_feed_start(plan), behind + FIG_FORM_STATE_BYTES);
 }
 
 #endif

@@ -25,10 +25,9 @@ static __device__ __forceinline__ uint32_t fig_fragment_shared(const void *point
 
 /* sums += left * right */
 template <int32_t DTYPE>
-static __device__ __forceinline__ void fig_fragment_multiply(float (&sums)[4], uint32_t left0,
-                                                             uint32_t left1, uint32_t left2,
-                                                             uint32_t left3, uint32_t right0,
-                                                             uint32_t right1) {
+static __device__ __forceinline__ void
+fig_fragment_multiply(float (&sums)[4], uint32_t left0, uint32_t left1, uint32_t left2,
+                      uint32_t left3, uint32_t right0, uint32_t right1) {
     if (DTYPE == FIG_BF16) {
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
                      "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

@@ -17,33 +17,74 @@
 #include "kernels/kv_ring.cuh"
 #include "kernels/strip.cuh"
 
-/* A piece of the worker's. */
+/* A piece of the worker's, as far as its tokens go. */
 typedef struct fig_feed_piece {
-    fig_split_piece piece;
+    fig_split_start start;
     fig_cache_sequence sequence;
     fig_strip_range tokens, seen_by_all;
     int32_t length, kv_head;
+    int32_t before, row_tiles; /* fig_split_piece_of_row */
 } fig_feed_piece;
 
-/* A worker's plan. */
+/* What the plan says of a row. */
+typedef struct fig_feed_row {
+    int32_t length, sequence;
+    int32_t prefix, next_prefix;
+} fig_feed_row;
+
+/* A worker's plan, as far as the first loads bring it: where the worker starts and, of the first
+ * rows, each lane's. */
 typedef struct fig_feed_plan {
-    const fig_plan_head *head;
-    const int32_t *lengths, *sequences;
-    fig_split_line line;
     fig_split_start start;
+    int32_t rows, advanced;
+    fig_feed_row of_lane;
 } fig_feed_plan;
 
-static __device__ __forceinline__ fig_feed_plan fig_feed_plan_of(const fig_attention_params &p) {
+static __device__ __forceinline__ const int32_t *fig_feed_section(const fig_attention_params &p,
+                                                                  uint32_t offset) {
+    return (const int32_t *)(p.plan + offset);
+}
+
+static __device__ __forceinline__ fig_feed_row fig_feed_row_at(const fig_attention_params &p,
+                                                               int32_t row) {
+    const int32_t *prefix = fig_feed_section(p, p.prefix_offset);
+    fig_feed_row of;
+    of.length = fig_feed_section(p, p.lengths_offset)[row];
+    of.sequence = fig_feed_section(p, p.sequences_offset)[row];
+    of.prefix = prefix[row];
+    of.next_prefix = prefix[row + 1];
+    return of;
+}
+
+/* Every load by itself, none waits for another, and what is read too early is read again. */
+static __device__ __forceinline__ fig_feed_plan fig_feed_read_plan(const fig_attention_params &p) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const fig_plan_head *head = (const fig_plan_head *)p.plan;
     fig_feed_plan plan;
-    const int32_t *prefix = (const int32_t *)(p.plan + p.prefix_offset);
-    plan.head = (const fig_plan_head *)p.plan;
-    plan.lengths = (const int32_t *)(p.plan + p.lengths_offset);
-    plan.sequences = (const int32_t *)(p.plan + p.sequences_offset);
     plan.start = ((const fig_split_start *)(p.plan + p.starts_offset))[blockIdx.x];
-    int32_t rows = plan.head->rows;
-    if (rows == 0) plan.start.count = 0;
-    plan.line = fig_split_line_of(&p.split, prefix, rows > 0 ? rows : 0);
+    plan.rows = head->rows;
+    plan.advanced = head->advanced;
+    plan.of_lane = fig_feed_row_at(p, fig_size_min(lane, p.split.row_limit - 1));
     return plan;
+}
+
+/* Count 0 where the step has no rows: what lies behind the head is a plan before. */
+static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_feed_plan &plan) {
+    fig_split_start start = plan.start;
+    if (plan.rows == 0) start.count = 0;
+    return start;
+}
+
+static __device__ __forceinline__ fig_feed_row fig_feed_row_of(const fig_attention_params &p,
+                                                               const fig_feed_plan &plan,
+                                                               int32_t row) {
+    if (row >= FIG_BLOCK_WARP) return fig_feed_row_at(p, row);
+    fig_feed_row of;
+    of.length = __shfl_sync(0xffffffffu, plan.of_lane.length, row);
+    of.sequence = __shfl_sync(0xffffffffu, plan.of_lane.sequence, row);
+    of.prefix = __shfl_sync(0xffffffffu, plan.of_lane.prefix, row);
+    of.next_prefix = __shfl_sync(0xffffffffu, plan.of_lane.next_prefix, row);
+    return of;
 }
 
 /* Tokens that all of a row's queries see: its last sees as far back as any, its first least far
@@ -62,45 +103,80 @@ static __device__ __forceinline__ void fig_feed_ranges(const fig_attention_param
 static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_attention_params &p,
                                                                    const fig_feed_plan &plan,
                                                                    const fig_split_start &start) {
+    const fig_feed_row row = fig_feed_row_of(p, plan, start.row);
     fig_feed_piece of;
     fig_strip_range any, tiles;
-    of.length = plan.lengths[start.row];
-    of.sequence = fig_cache_sequence_of(p.page_table, p.table_stride, plan.sequences[start.row],
-                                        p.page_size);
-    of.piece = fig_split_piece_at(&p.split, &plan.line, &start);
+    of.start = start;
+    of.length = row.length;
+    of.sequence = fig_cache_sequence_of(p.page_table, p.table_stride, row.sequence, p.page_size);
     of.kv_head = start.group * p.heads_per_worker;
-    const int32_t before = fig_plan_length_before(plan.head, of.length);
-    const int32_t origin = fig_split_first_tile_token(&p.split, before);
-    tiles.first = origin + of.piece.tile * p.split.tile_tokens;
-    tiles.end = origin + of.piece.tile_end * p.split.tile_tokens;
+    const int32_t origin =
+        p.split.window == 0 ? 0 : fig_split_first_tile_token(&p.split, of.length - plan.advanced);
+    tiles.first = origin + start.tile * p.split.tile_tokens;
+    of.before = row.prefix;
+    of.row_tiles = row.next_prefix - row.prefix;
+    const int32_t count = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
+    tiles.end = tiles.first + count * p.split.tile_tokens;
     fig_feed_ranges(p, of.length, &any, &of.seen_by_all);
     of.tokens = fig_strip_overlap(tiles, any);
     return of;
 }
 
-static __device__ __forceinline__ int32_t fig_feed_page(const fig_feed_piece &of, int32_t token) {
-    const int32_t within = token < of.tokens.first ? of.tokens.first : token;
-    return fig_cache_page(&of.sequence, within);
+/* Where a token lies, and a token before the piece's first where that does. */
+typedef struct fig_feed_place {
+    int32_t page, token; /* token: of the page */
+} fig_feed_place;
+
+static __device__ __forceinline__ fig_feed_place fig_feed_place_of(const fig_feed_piece &of,
+                                                                   int32_t token) {
+    const int32_t within = max(token, of.tokens.first), size = of.sequence.page_size;
+    const int32_t number = fig_form_divide(within, size);
+    fig_feed_place place;
+    place.page = of.sequence.pages == NULL ? of.sequence.number : of.sequence.pages[number];
+    place.token = (within < token ? within : token) - number * size;
+    return place;
 }
 
-static __device__ __forceinline__ fig_ring_note fig_feed_note(const fig_attention_params &p,
-                                                              const fig_feed_piece &of,
-                                                              int32_t token, int32_t strip) {
+static __device__ __forceinline__ fig_ring_note fig_feed_note(const fig_feed_piece &of,
+                                                              int32_t partial, int32_t token,
+                                                              int32_t strip) {
     fig_ring_note note;
     const fig_strip_range inner = fig_strip_overlap(of.tokens, of.seen_by_all);
     note.flags = token <= of.tokens.first ? FIG_RING_FIRST : 0;
     if (token + strip >= of.tokens.end) note.flags |= FIG_RING_LAST;
     if (token < inner.first || token + strip > inner.end) note.flags |= FIG_RING_EDGE;
-    note.row = of.piece.row;
-    note.group = of.piece.group;
+    note.row = of.start.row;
+    note.group = of.start.group;
     note.token = token;
     note.first = of.tokens.first;
     note.end = of.tokens.end;
     note.length = of.length;
-    note.partial = of.piece.first == of.piece.last
-                       ? -1
-                       : fig_split_partial(&p.split, &of.piece, of.piece.number);
+    note.partial = partial;
     return note;
+}
+
+/* The line; its length is known to a lane already where rows are few. */
+static __device__ __forceinline__ fig_split_line fig_feed_line(const fig_attention_params &p,
+                                                               const fig_feed_plan &plan) {
+    fig_split_line line;
+    line.prefix = fig_feed_section(p, p.prefix_offset);
+    line.rows = plan.rows;
+    const int32_t last = max(plan.rows, 1) - 1;
+    const int32_t tiles = last < FIG_BLOCK_WARP
+                              ? __shfl_sync(0xffffffffu, plan.of_lane.next_prefix, last)
+                              : line.prefix[plan.rows];
+    line.tiles = tiles * p.split.groups;
+    line.active = fig_split_active(line.tiles, p.split.workers);
+    return line;
+}
+
+/* Which partial the piece goes to; -1: it is whole. */
+static __device__ __forceinline__ int32_t fig_feed_partial(const fig_attention_params &p,
+                                                           const fig_split_line &line,
+                                                           const fig_feed_piece &of) {
+    const fig_split_piece piece =
+        fig_split_piece_of_row(&p.split, &line, of.before, of.row_tiles, &of.start);
+    return piece.first == piece.last ? -1 : fig_split_partial(&p.split, &piece, piece.number);
 }
 
 /* ---- By the bulk copy engine */
@@ -122,24 +198,17 @@ static __device__ __forceinline__ void fig_feed_box(uint32_t to, const void *map
 }
 
 static __device__ __forceinline__ void fig_feed_expect(uint32_t barrier, uint32_t bytes) {
-    asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(
-                     barrier),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(barrier),
+        "r"(bytes)
+        : "memory");
 }
 
-/* Where 16 tokens lie; page -1: nowhere. */
-typedef struct fig_feed_block {
-    int32_t page, token;
-} fig_feed_block;
-
-static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_feed_piece &of,
+/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. */
+static __device__ __forceinline__ fig_feed_place fig_feed_block_at(const fig_feed_piece &of,
                                                                    int32_t token) {
-    fig_feed_block block = {-1, 0};
-    if (token >= of.tokens.end) return block;
-    block.page = fig_feed_page(of, token);
-    block.token = token % of.sequence.page_size;
-    return block;
+    fig_feed_place nowhere = {-1, 0};
+    return token < of.tokens.end ? fig_feed_place_of(of, token) : nowhere;
 }
 
 /* A page number outside the cache reads as page 0. */
@@ -151,17 +220,17 @@ static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int32_t t
 
 template <class form>
 static __device__ __forceinline__ void
-fig_feed_bulk_piece(const fig_attention_params &p, const fig_feed_piece &of, fig_ring *ring,
-                    int32_t *has_waited) {
+fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
+                    const fig_feed_piece &of, fig_ring *ring, int32_t *has_waited) {
     const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t window = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t origin = of.tokens.first & -FIG_RING_TOKENS;
     const uint32_t block_bytes = ring->side_bytes / BLOCKS;
     const uint64_t policy = fig_feed_once();
-    fig_feed_block here = fig_feed_block_at(of, origin + lane * FIG_RING_TOKENS);
-    fig_feed_block ahead = fig_feed_block_at(of, origin + window + lane * FIG_RING_TOKENS);
-    int32_t token = origin;
+    fig_feed_place here = fig_feed_block_at(of, origin + lane * FIG_RING_TOKENS);
+    fig_feed_place ahead = fig_feed_block_at(of, origin + window + lane * FIG_RING_TOKENS);
+    int32_t token = origin, partial = -1;
     do {
         if (!*has_waited && token + form::STRIP > of.length - p.split.row_tokens) {
             fig_block_wait();
@@ -174,19 +243,21 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_feed_piece &of, fig
 #pragma unroll
         for (int32_t side = 0; side < 2; side++) {
             fig_ring_wait_empty(*ring, side);
-            if (lane == 0) {
-                if (side == FIG_RING_K)
-                    fig_ring_write(*ring, fig_feed_note(p, of, token, form::STRIP));
-                fig_feed_expect(fig_ring_full(*ring, side), ring->side_bytes);
-            }
-            __syncwarp();
             if (lane < BLOCKS)
-                fig_feed_box(fig_ring_side(*ring, side) + (uint32_t)lane * block_bytes,
-                             side == FIG_RING_K ? (const void *)&p.k_map : &p.v_map, page_token, of.kv_head,
-                             fig_feed_known(page, mine, of,
-                                            side == FIG_RING_K ? p.k_pages : p.v_pages),
-                             fig_ring_full(*ring, side), policy);
+                fig_feed_box(
+                    fig_ring_side(*ring, side) + (uint32_t)lane * block_bytes,
+                    side == FIG_RING_K ? &p.k_map : &p.v_map, page_token, of.kv_head,
+                    fig_feed_known(page, mine, of, side == FIG_RING_K ? p.k_pages : p.v_pages),
+                    fig_ring_full(*ring, side), policy);
         }
+        /* The first bytes are on their way before the piece's neighbours are looked for. */
+        if (token == origin) partial = fig_feed_partial(p, line, of);
+        if (lane == 0) {
+            fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
+            fig_feed_expect(fig_ring_full(*ring, FIG_RING_K), ring->side_bytes);
+            fig_feed_expect(fig_ring_full(*ring, FIG_RING_V), ring->side_bytes);
+        }
+        __syncwarp();
         fig_ring_next(ring);
         token += form::STRIP;
         if ((token - origin) % window == 0) {
@@ -212,17 +283,21 @@ static __device__ __forceinline__ void fig_feed_fill_after_copies(uint32_t barri
     if (threadIdx.x % FIG_BLOCK_WARP == 0) fig_ring_arrive(barrier);
 }
 
-/* Of the lane's token of a stretch of 32; NULL: nowhere. */
+/* Of the lane's token of a stretch; NULL: nowhere. A page number outside the cache reads as page 0.
+ */
 static __device__ __forceinline__ const uint8_t *
 fig_feed_token_at(const fig_strip_side &side, const fig_feed_piece &of, int32_t token,
-                  int32_t page, int32_t value_bytes) {
+                  fig_feed_place place, int32_t value_bytes) {
     if (token < of.tokens.first || token >= of.tokens.end) return NULL;
-    return fig_strip_token(side, of.sequence, page, token, value_bytes);
+    const int32_t page = place.page < 0 || place.page >= side.pages ? 0 : place.page;
+    const int64_t offset = page * side.strides.page + place.token * side.strides.token;
+    return side.base + offset * value_bytes;
 }
 
-static __device__ __forceinline__ int32_t fig_feed_page_ahead(const fig_feed_piece &of,
-                                                              int32_t token) {
-    return token < of.tokens.end ? fig_feed_page(of, token) : 0;
+static __device__ __forceinline__ fig_feed_place fig_feed_token_ahead(const fig_feed_piece &of,
+                                                                      int32_t token) {
+    fig_feed_place nowhere = {0, 0};
+    return token < of.tokens.end ? fig_feed_place_of(of, token) : nowhere;
 }
 
 /* Up to 32 tokens of every head; `to` is where the first begins. */
@@ -251,8 +326,8 @@ fig_feed_copy_tokens(const uint8_t *place, const fig_strip_side &side, int32_t t
 
 template <class form>
 static __device__ __forceinline__ void
-fig_feed_copy_piece(const fig_attention_params &p, const fig_feed_piece &of, int32_t is_v,
-                    fig_ring *ring, int32_t *has_waited) {
+fig_feed_copy_piece(const fig_attention_params &p, const fig_split_line &line,
+                    const fig_feed_piece &of, int32_t is_v, fig_ring *ring, int32_t *has_waited) {
     const int32_t STRETCH = form::STRIP < FIG_BLOCK_WARP ? form::STRIP : FIG_BLOCK_WARP;
     const int32_t bytes = form::VALUE_BYTES;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
@@ -261,25 +336,27 @@ fig_feed_copy_piece(const fig_attention_params &p, const fig_feed_piece &of, int
              : fig_strip_side_of(p.k_cache, p.k_cache_strides, p.k_pages, of.kv_head, bytes);
     uint64_t policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    int32_t token = of.tokens.first;
-    int32_t page = fig_feed_page_ahead(of, token + lane);
+    int32_t token = of.tokens.first, partial = -1;
+    fig_feed_place ahead = fig_feed_token_ahead(of, token + lane);
     do {
         if (!*has_waited && token + form::STRIP > of.length - p.split.row_tokens) {
             fig_block_wait();
             *has_waited = 1;
         }
         fig_ring_wait_empty(*ring, is_v);
-        if (!is_v && lane == 0) fig_ring_write(*ring, fig_feed_note(p, of, token, form::STRIP));
 #pragma unroll 1
         for (int32_t done = 0; done < form::STRIP; done += STRETCH) {
             const int32_t mine = token + done + lane;
-            const uint8_t *place = fig_feed_token_at(side, of, mine, page, bytes);
-            page = fig_feed_page_ahead(of, mine + STRETCH);
+            const uint8_t *place = fig_feed_token_at(side, of, mine, ahead, bytes);
+            ahead = fig_feed_token_ahead(of, mine + STRETCH);
             const uint32_t blocks = (uint32_t)(done / FIG_RING_TOKENS * p.heads_per_worker);
             fig_feed_copy_tokens<form>(place, side, STRETCH, p.heads_per_worker,
                                        fig_ring_side(*ring, is_v) + blocks * form::BLOCK_BYTES,
                                        policy);
         }
+        if (!is_v && token == of.tokens.first) partial = fig_feed_partial(p, line, of);
+        if (!is_v && lane == 0)
+            fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
         fig_feed_fill_after_copies(fig_ring_full(*ring, is_v));
         fig_ring_next(ring);
         token += form::STRIP;
@@ -315,44 +392,82 @@ static __device__ __forceinline__ fig_ring_note fig_feed_merge_note(const fig_at
     return note;
 }
 
-/* The segments that the worker merges: those whose last piece is its own. */
-template <class form>
-static __device__ __forceinline__ void fig_feed_merges(const fig_attention_params &p,
-                                                       const fig_feed_plan &plan,
-                                                       int32_t is_second, fig_ring *ring) {
-    fig_split_start start = plan.start;
-    while (start.count > 0) {
-        const fig_split_piece piece = fig_split_piece_at(&p.split, &plan.line, &start);
-        if (piece.first != piece.last && piece.number == piece.last)
-            fig_feed_say<form>(fig_feed_merge_note(p, piece), is_second, ring);
-        if (!p.split.fixed) return; /* a later segment of the worker begins in its stretch */
-        fig_split_pass(&p.split, &plan.line, &piece, &start);
+/* Rows of length 0 are not on the line: each belongs to one worker by its number. Zeros and -inf,
+ * whatever the sinks. */
+static __device__ __noinline__ void fig_feed_idle_rows(const fig_attention_params &p) {
+    const int32_t *lengths = (const int32_t *)(p.plan + p.lengths_offset);
+    const int32_t rows = ((const fig_plan_head *)p.plan)->rows;
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    for (int32_t row = (int32_t)blockIdx.x; row < rows; row += p.split.workers) {
+        if (lengths[row] > 0) continue;
+        for (int32_t n = 0; n < p.split.row_tokens * p.q_heads; n++) {
+            const int64_t at = (int64_t)row * p.split.row_tokens + n / p.q_heads;
+            const int32_t head = n % p.q_heads;
+            uint16_t *out = (uint16_t *)p.out + at * p.out_strides.row + head * p.out_strides.head;
+            for (int32_t dim = lane; dim < p.head_dim; dim += FIG_BLOCK_WARP)
+                out[dim] = 0;
+            if (lane == 0 && p.lse != NULL) p.lse[at * p.lse_stride + head] = -INFINITY;
+        }
     }
 }
 
-/* The first warp behind those that read: K and, in bulk, V; the second V. */
+/* The worker's strips, and where no block waits for another the note that a piece is done. */
 template <class form>
-static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring ring,
-                                       int32_t is_second) {
-    int32_t has_waited = (p.flags & FIG_ATTENTION_EARLY) == 0;
-    if (has_waited) fig_block_wait();
-    const fig_feed_plan plan = fig_feed_plan_of(p);
-    fig_split_start start = plan.start;
+static __device__ __forceinline__ void fig_feed_strips(const fig_attention_params &p,
+                                                       const fig_feed_plan &plan, int32_t is_second,
+                                                       fig_ring *ring, int32_t *has_waited) {
+    fig_split_start start = fig_feed_start(plan);
+    const fig_split_line line = fig_feed_line(p, plan);
     while (start.count > 0) {
         const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        if (form::IS_BULK) fig_feed_bulk_piece<form>(p, of, &ring, &has_waited);
+        if (form::IS_BULK) fig_feed_bulk_piece<form>(p, line, of, ring, has_waited);
 #endif
-        if (!form::IS_BULK) fig_feed_copy_piece<form>(p, of, is_second, &ring, &has_waited);
-        if ((p.flags & FIG_ATTENTION_APART) != 0 && of.piece.first != of.piece.last)
-            fig_feed_say<form>(fig_feed_merge_note(p, of.piece), is_second, &ring);
-        fig_split_pass(&p.split, &plan.line, &of.piece, &start);
+        if (!form::IS_BULK) fig_feed_copy_piece<form>(p, line, of, is_second, ring, has_waited);
+        if (p.flags & FIG_ATTENTION_APART) {
+            const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
+            if (piece.first != piece.last)
+                fig_feed_say<form>(fig_feed_merge_note(p, piece), is_second, ring);
+        }
+        fig_split_pass(&p.split, &line, &start);
     }
+}
+
+/* The segments that the worker merges: those whose last piece is its own. But for fixed splits that
+ * is its first piece alone: a later segment begins in the worker's stretch, and where it ends there
+ * too it is whole. */
+template <class form>
+static __device__ __forceinline__ void fig_feed_merges(const fig_attention_params &p,
+                                                       const fig_feed_plan &plan, int32_t is_second,
+                                                       fig_ring *ring) {
+    fig_split_start start = fig_feed_start(plan);
+    const fig_split_line line = fig_feed_line(p, plan);
+    while (start.count > 0) {
+        const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
+        if (piece.first != piece.last && piece.number == piece.last)
+            fig_feed_say<form>(fig_feed_merge_note(p, piece), is_second, ring);
+        if (!p.split.fixed) return;
+        fig_split_pass(&p.split, &line, &start);
+    }
+}
+
+/* The first warp behind those that read: K and, in bulk, V; the second V. plan: known where it may
+ * be read early. */
+template <class form>
+static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring ring,
+                                       fig_feed_plan plan, int32_t is_second) {
+    int32_t has_waited = (p.flags & FIG_ATTENTION_EARLY) == 0;
+    if (has_waited) {
+        fig_block_wait();
+        plan = fig_feed_read_plan(p);
+    }
+    fig_feed_strips<form>(p, plan, is_second, &ring, &has_waited);
     if (!has_waited) fig_block_wait();
     if (!is_second) fig_block_trigger();
     if ((p.flags & FIG_ATTENTION_APART) == 0) fig_feed_merges<form>(p, plan, is_second, &ring);
     const fig_ring_note end = {FIG_RING_END};
     fig_feed_say<form>(end, is_second, &ring);
+    if (!is_second) fig_feed_idle_rows(p);
     if (!form::IS_BULK) asm volatile("cp.async.wait_all;" ::: "memory");
 }
 

@@ -58,8 +58,8 @@ typedef struct fig_ring_state {
 /* Where one side stands. */
 typedef struct fig_ring {
     fig_ring_state *state;
-    uint32_t slots;      /* shared address of the first */
-    uint32_t side_bytes; /* of K or of V of a strip */
+    uint32_t slots;              /* shared address of the first */
+    uint32_t side_bytes;         /* of K or of V of a strip */
     int32_t slot_count, readers; /* readers: warps */
     int32_t slot;
     uint32_t phase; /* whose end it waits for next */
@@ -87,10 +87,13 @@ static __device__ __forceinline__ void fig_ring_barrier_init(uint64_t *barrier, 
                  : "memory");
 }
 
-/* full_count: arrivals that fill a side; the barriers are there after the block's next barrier. */
-static __device__ void fig_ring_init(fig_ring_state *state, int32_t slot_count, int32_t full_count,
-                                     int32_t readers) {
-    for (int32_t slot = (int32_t)threadIdx.x; slot < slot_count; slot += (int32_t)blockDim.x) {
+/* By one thread, since barriers are made one by one. full_count: arrivals that fill a side; they are
+ * there after the block's next barrier. */
+static __device__ __forceinline__ void fig_ring_init(fig_ring_state *state, int32_t slot_count,
+                                                     int32_t full_count, int32_t readers) {
+#pragma unroll 1
+    for (int32_t slot = 0; slot < slot_count; slot++) {
+#pragma unroll
         for (int32_t side = 0; side < 2; side++) {
             fig_ring_barrier_init(&state->barriers[slot].full[side], full_count);
             fig_ring_barrier_init(&state->barriers[slot].empty[side], readers);

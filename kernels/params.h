@@ -61,7 +61,7 @@ typedef struct fig_fetch_params {
     uint32_t slot_count, slot_bytes;
     uint32_t tells; /* 1: tells the host what it did; 0: a look ahead behind it will */
 } fig_fetch_params;
-static_assert(sizeof(fig_fetch_params) == 232, "ABI");
+static_assert(sizeof(fig_fetch_params) == 240, "ABI");
 
 /* Runs beside the later part of a graph: tells the host how far the device is, and takes the next
  * plan out of the ring, where it is there already, so that the next fetch need not wait for the
@@ -94,7 +94,7 @@ typedef struct fig_plan_params {
     fig_plan_shape shape;
     int32_t kv_limit;
 } fig_plan_params;
-static_assert(sizeof(fig_plan_params) == 224, "ABI");
+static_assert(sizeof(fig_plan_params) == 232, "ABI");
 
 /* Of a kernel that works row by row: at most row_limit rows, `multiple` for each of the plan's. */
 typedef struct fig_rows {
@@ -174,7 +174,8 @@ typedef struct fig_cache_strides {
     int64_t page, token, head;
 } fig_cache_strides;
 
-/* Row r of the plan has row_tokens rows here, the last tokens of its sequence. */
+/* Row r of the plan has row_tokens rows here, the last tokens of its sequence; where the plan says
+ * how many of them are tokens, only the last so many are written. */
 typedef struct fig_append_kv_params {
     const void *k, *v; /* [rows][kv_heads][head_dim] */
     void *k_cache, *v_cache;
@@ -190,7 +191,7 @@ typedef struct fig_append_kv_params {
     int32_t page_size, kv_heads, head_dim;
     int32_t k_scales, v_scales; /* 0, 1 or kv_heads */
     int32_t dtype, kv_dtype;
-    uint32_t reserved;
+    uint32_t tokens_offset; /* into plan; 0: a plan never says */
 } fig_append_kv_params;
 static_assert(sizeof(fig_append_kv_params) == 216, "ABI");
 
@@ -204,7 +205,7 @@ enum { FIG_ATTENTION_EARLY = 1, FIG_ATTENTION_APART = 2 };
  * [token][q head of the group]. */
 typedef struct fig_attention_params {
     fig_tensor_map k_map, v_map; /* for the family that has the bulk copy engine read them */
-    const void *q; /* [rows][q_heads][head_dim] */
+    const void *q;               /* [rows][q_heads][head_dim] */
     const void *k_cache, *v_cache;
     void *out;  /* [rows][q_heads][head_dim] */
     float *lse; /* [rows][q_heads], base 2; NULL: not wanted */

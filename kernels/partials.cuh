@@ -35,12 +35,14 @@ typedef struct fig_partials_sum {
 } fig_partials_sum;
 
 /* What one warp has of a group's vectors: `count` from `first` on, and of their dimensions the
- * share'th part of every shares. */
+ * share'th part of every shares. Lane n knows what becomes of vector n. */
 typedef struct fig_partials_place {
     int32_t row, group;
     int32_t kv_head;      /* of the cache */
+    int32_t ratio;        /* q heads of a kv head */
     int32_t first, count; /* vectors [query][q head] of the kv head */
     int32_t index;        /* of the first, among the group's vectors */
+    int32_t vectors;      /* of a group */
     int32_t share, barrier;
 } fig_partials_place;
 
@@ -93,29 +95,25 @@ static __device__ __forceinline__ uint4 fig_partials_hide(float4 x) {
 
 /* ---- Places */
 
-static __device__ __forceinline__ int32_t fig_partials_group_vectors(const fig_attention_params &p) {
-    return p.q_heads / p.kv_heads * p.split.row_tokens * p.heads_per_worker;
-}
-
 static __device__ __forceinline__ fig_pieces_vector
 fig_partials_vector(const fig_attention_params &p, const fig_partials_place &place, int32_t n) {
-    const int32_t ratio = p.q_heads / p.kv_heads, of_head = place.first + n;
-    fig_pieces_vector vector = {(int64_t)place.row * p.split.row_tokens + of_head / ratio,
-                                place.kv_head * ratio + of_head % ratio};
+    const int32_t of_head = place.first + n;
+    const int32_t query = fig_form_divide(of_head, place.ratio);
+    fig_pieces_vector vector = {(int64_t)place.row * p.split.row_tokens + query,
+                                place.kv_head * place.ratio + of_head - query * place.ratio};
     return vector;
 }
 
 /* Of the place's first vector, in a partial. */
-static __device__ __forceinline__ int64_t fig_partials_at(const fig_attention_params &p,
-                                                          const fig_partials_place &place,
+static __device__ __forceinline__ int64_t fig_partials_at(const fig_partials_place &place,
                                                           int32_t partial) {
-    return (int64_t)partial * fig_partials_group_vectors(p) + place.index;
+    return (int64_t)partial * place.vectors + place.index;
 }
 
 /* The first dimension of a pack, and how far apart its four are: 8 bits' codes of a fragment lie
  * side by side, those of 16 bits 8 apart. */
-template <class form> static __device__ __forceinline__ int32_t fig_partials_dim(int32_t pack,
-                                                                                 int32_t i) {
+template <class form>
+static __device__ __forceinline__ int32_t fig_partials_dim(int32_t pack, int32_t i) {
     const int32_t tile = 2 * (pack / 8) + i / 2, lane = pack % 8;
     return 16 * tile + (form::VALUE_BYTES == 1 ? 2 * lane + i % 2 : lane + 8 * (i % 2));
 }
@@ -129,39 +127,69 @@ static __device__ __forceinline__ void fig_partials_write_number(void *out, int3
     }
 }
 
-/* To out: values * scale. */
+/* What becomes of a vector: where it goes, and what joins its sums there. */
+typedef struct fig_partials_way {
+    int64_t out, lse;
+    float sink, scale; /* sink: in base 2, -inf where there is none */
+} fig_partials_way;
+
+/* Of lane n's vector, for lanes that have one. */
+static __device__ __forceinline__ fig_partials_way
+fig_partials_way_of(const fig_attention_params &p, const fig_partials_place &place) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const fig_pieces_vector vector = fig_partials_vector(p, place, min(lane, place.count - 1));
+    fig_partials_way way;
+    way.out = vector.row * p.out_strides.row + vector.q_head * p.out_strides.head;
+    way.lse = vector.row * p.lse_stride + vector.q_head;
+    way.sink = p.sinks == NULL ? -INFINITY : p.sinks[vector.q_head] * FIG_NUMERIC_LOG2_E;
+    way.scale = fig_cache_scale(p.v_scale, p.v_scales, place.kv_head);
+    return way;
+}
+
+static __device__ __forceinline__ fig_partials_way
+fig_partials_way_of_lane(const fig_partials_way &way, int32_t n) {
+    fig_partials_way other;
+    other.out = __shfl_sync(0xffffffffu, way.out, n);
+    other.lse = __shfl_sync(0xffffffffu, way.lse, n);
+    other.sink = __shfl_sync(0xffffffffu, way.sink, n);
+    other.scale = __shfl_sync(0xffffffffu, way.scale, n);
+    return other;
+}
+
+/* Joins the sink and V's scale, once: out = values * scale. */
+static __device__ __forceinline__ fig_pieces_end fig_partials_end_of(const fig_partials_way &way,
+                                                                     fig_partials_sum sum) {
+    const float greatest = fmaxf(sum.greatest, way.sink);
+    const float shrink = fig_partials_power(sum.greatest - greatest);
+    const float weights = sum.weights * shrink + fig_partials_power(way.sink - greatest);
+    float log2;
+    asm("lg2.approx.f32 %0, %1;" : "=f"(log2) : "f"(weights));
+    fig_pieces_end end = {weights == 0 ? 0 : __fdividef(way.scale * shrink, weights),
+                          greatest + log2};
+    return end;
+}
+
+/* A vector's pack; its first brings the LSE. */
 template <class form>
 static __device__ __forceinline__ void
-fig_partials_write_pack(const fig_attention_params &p, fig_pieces_vector vector, int32_t pack,
-                        float4 values, float scale) {
+fig_partials_write_out(const fig_attention_params &p, const fig_partials_way &way, int32_t pack,
+                       float4 values, fig_pieces_end end) {
     const float x[] = {values.x, values.y, values.z, values.w};
-    const int64_t offset = vector.row * p.out_strides.row + vector.q_head * p.out_strides.head;
     const int32_t dtype = form::VALUE_BYTES == 1 ? p.dtype : form::KV_DTYPE;
 #pragma unroll
     for (int32_t i = 0; i < FIG_PARTIALS_PACK; i++) {
         const int32_t dim = fig_partials_dim<form>(pack, i);
         if (form::PARTIAL_DIMS == form::HEAD_DIM || dim < form::HEAD_DIM)
-            fig_partials_write_number(p.out, dtype, offset + dim, x[i] * scale);
+            fig_partials_write_number(p.out, dtype, way.out + dim, x[i] * end.scale);
     }
+    if (pack == 0 && p.lse != NULL) p.lse[way.lse] = end.lse;
 }
 
-/* A whole segment's pack; the vector's first pack brings its LSE. */
+/* A piece's pack; the vector's first brings its sum. */
 template <class form>
-static __device__ __forceinline__ void
-fig_partials_write_out(const fig_attention_params &p, const fig_partials_place &place, int32_t n,
-                       int32_t pack, float4 values, fig_partials_sum sum) {
-    const fig_pieces_vector vector = fig_partials_vector(p, place, n);
-    const fig_pieces_end end = fig_pieces_end_of(p, vector.q_head, sum.greatest, sum.weights);
-    fig_partials_write_pack<form>(p, vector, pack, values, end.scale);
-    if (pack == 0) fig_pieces_write_lse(p, vector, end.lse);
-}
-
-/* A piece's pack; the vector's first pack brings its sum. */
-template <class form>
-static __device__ __forceinline__ void
-fig_partials_leave(const fig_attention_params &p, const fig_partials_place &place, int32_t partial,
-                   int32_t n, int32_t pack, float4 values, fig_partials_sum sum) {
-    const int64_t at = fig_partials_at(p, place, partial) + n;
+static __device__ __forceinline__ void fig_partials_leave(const fig_attention_params &p, int64_t at,
+                                                          int32_t pack, float4 values,
+                                                          fig_partials_sum sum) {
     fig_partials_store(p.partials + at * form::PARTIAL_DIMS + pack * FIG_PARTIALS_PACK,
                        fig_partials_hide(values));
     if (pack == 0)
@@ -174,7 +202,7 @@ fig_partials_leave(const fig_attention_params &p, const fig_partials_place &plac
 /* A segment's pieces. */
 typedef struct fig_partials_segment {
     int32_t first_partial, next_partial; /* the second piece's is next_partial + 1 */
-    int32_t pieces;
+    int32_t pieces, vectors;             /* vectors: of the group */
 } fig_partials_segment;
 
 /* A lane's packs of a merge, and what they have become so far. */
@@ -202,7 +230,7 @@ static __device__ __forceinline__ void
 fig_partials_await(const fig_attention_params &p, const fig_partials_segment &segment,
                    const fig_partials_packs<PACKS> &packs, int32_t first,
                    fig_partials_loaded<PACKS, PIECES> *loaded) {
-    const int64_t vectors = fig_partials_group_vectors(p);
+    const int64_t vectors = segment.vectors;
     uint32_t least;
     for (int32_t looks = 0;; looks++) {
 #pragma unroll
@@ -238,7 +266,7 @@ static __device__ __forceinline__ void
 fig_partials_add(const fig_attention_params &p, const fig_partials_segment &segment,
                  const fig_partials_loaded<PACKS, PIECES> &loaded, int32_t first,
                  const int32_t (&is_mine)[PACKS], fig_partials_packs<PACKS> *packs) {
-    const int64_t vectors = fig_partials_group_vectors(p);
+    const int64_t vectors = segment.vectors;
 #pragma unroll
     for (int32_t j = 0; j < PACKS; j++) {
         float greatest = packs->sum[j].greatest;
@@ -248,8 +276,8 @@ fig_partials_add(const fig_attention_params &p, const fig_partials_segment &segm
         const float shrink = fig_partials_power(packs->sum[j].greatest - greatest);
         float4 joined = packs->joined[j];
         float weights = packs->sum[j].weights * shrink;
-        joined = make_float4(joined.x * shrink, joined.y * shrink, joined.z * shrink,
-                             joined.w * shrink);
+        joined =
+            make_float4(joined.x * shrink, joined.y * shrink, joined.z * shrink, joined.w * shrink);
 #pragma unroll
         for (int32_t i = 0; i < PIECES; i++) {
             if (first + i >= segment.pieces) break;
@@ -300,16 +328,16 @@ fig_partials_clear_sums(const fig_attention_params &p, const fig_partials_place 
         const int32_t n = i % FIG_FORM_VECTORS;
         const int32_t partial = fig_partials_of(segment, i / FIG_FORM_VECTORS);
         if (n < place.count)
-            fig_partials_store(p.sums + 2 * (fig_partials_at(p, place, partial) + n),
+            fig_partials_store(p.sums + 2 * (fig_partials_at(place, partial) + n),
                                make_uint2(0, 0));
     }
 }
 
 /* All pieces of a segment, for the warp's vectors and its share of their dimensions. */
 template <class form>
-static __device__ __forceinline__ void
-fig_partials_merge(const fig_attention_params &p, const fig_partials_place &place,
-                   const fig_partials_segment &segment) {
+static __device__ __forceinline__ void fig_partials_merge(const fig_attention_params &p,
+                                                          const fig_partials_place &place,
+                                                          const fig_partials_segment &segment) {
     const int32_t PACKS = form::MERGE_PACKS, OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t count = place.count * OF_VECTOR, stride = form::SHARES * FIG_BLOCK_WARP;
@@ -322,9 +350,9 @@ fig_partials_merge(const fig_attention_params &p, const fig_partials_place &plac
             const int32_t mine = first + lane + j * stride;
             is_mine[j] = mine < count;
             pack[j] = is_mine[j] ? mine : min(first + lane, count - 1);
-            const int64_t at = fig_partials_at(p, place, 0) + pack[j] / OF_VECTOR;
-            packs.values[j] = p.partials + at * form::PARTIAL_DIMS +
-                              pack[j] % OF_VECTOR * FIG_PARTIALS_PACK;
+            const int64_t at = fig_partials_at(place, 0) + pack[j] / OF_VECTOR;
+            packs.values[j] =
+                p.partials + at * form::PARTIAL_DIMS + pack[j] % OF_VECTOR * FIG_PARTIALS_PACK;
             packs.sums[j] = p.sums + at * 2;
             packs.joined[j] = make_float4(0, 0, 0, 0);
             packs.sum[j] = {FIG_PARTIALS_NONE, 0};
@@ -334,11 +362,14 @@ fig_partials_merge(const fig_attention_params &p, const fig_partials_place &plac
         } else {
             fig_partials_join<form, PACKS, form::MERGE_PIECES>(p, segment, is_mine, &packs);
         }
+        const fig_partials_way ways = fig_partials_way_of(p, place);
 #pragma unroll
-        for (int32_t j = 0; j < PACKS; j++)
+        for (int32_t j = 0; j < PACKS; j++) {
+            const fig_partials_way way = fig_partials_way_of_lane(ways, pack[j] / OF_VECTOR);
+            const fig_pieces_end end = fig_partials_end_of(way, packs.sum[j]);
             if (is_mine[j])
-                fig_partials_write_out<form>(p, place, pack[j] / OF_VECTOR, pack[j] % OF_VECTOR,
-                                             packs.joined[j], packs.sum[j]);
+                fig_partials_write_out<form>(p, way, pack[j] % OF_VECTOR, packs.joined[j], end);
+        }
     }
     fig_partials_clear_sums<form>(p, place, segment);
 }

@@ -14,6 +14,7 @@
 /* A query token of the step, and where in the plan its row is described. */
 typedef struct fig_store_token {
     const int32_t *length, *sequence;
+    const int32_t *tokens; /* of its row; NULL: no plan says, since each row has one */
     int32_t number;
     int32_t before_end; /* it is the row's last token where this is 1 */
 } fig_store_token;
@@ -46,11 +47,22 @@ static __device__ __forceinline__ fig_store_token fig_store_token_of(const fig_a
     fig_store_token token;
     token.length = (const int32_t *)(p->plan + p->lengths_offset) + row;
     token.sequence = (const int32_t *)(p->plan + p->sequences_offset) + row;
+    token.tokens = NULL;
+    if (p->tokens_offset != 0) token.tokens = (const int32_t *)(p->plan + p->tokens_offset) + row;
     fig_block_prefetch(token.length);
     fig_block_prefetch(token.sequence);
     token.number = number;
     token.before_end = p->rows.multiple - number % p->rows.multiple;
     return token;
+}
+
+/* 1: the plan says that the query is none of its row's tokens, and holds no token. */
+static __device__ __forceinline__ int32_t fig_store_is_skipped(const fig_append_kv_params *p,
+                                                               const fig_store_token *token) {
+    if (token->tokens == NULL) return 0;
+    const uint32_t sections = ((const fig_plan_head *)p->plan)->sections;
+    const int32_t tokens = fig_vector_fetch_number(token->tokens);
+    return (sections & FIG_PLAN_HAS_TOKENS) && token->before_end > tokens;
 }
 
 /* 0: the step has no such token, or it would stand before its sequence begins, as an idle row's do.
@@ -61,7 +73,9 @@ static __device__ __forceinline__ int32_t fig_store_find(const fig_append_kv_par
                                                          fig_store_place *place) {
     const int32_t rows = fig_params_rows(&p->rows, p->plan);
     const int32_t sequence = fig_vector_fetch_number(token->sequence);
+    const int32_t is_skipped = fig_store_is_skipped(p, token);
     place->token = fig_vector_fetch_number(token->length) - token->before_end;
+    if (is_skipped) return 0;
     if (token->number >= rows || place->token < 0) return 0;
     place->sequence = fig_cache_sequence_of(p->page_table, p->table_stride, sequence, p->page_size);
     place->page = fig_cache_page(&place->sequence, place->token);

@@ -260,7 +260,7 @@ static const fig_field append_kv_fields[] = {
     DIM(v_scales, FIG_APPEND_V_SCALE, 0),
     DTYPE(dtype, FIG_APPEND_K),
     DTYPE(kv_dtype, FIG_APPEND_K_CACHE),
-    FROM(reserved, FIG_FIELD_ZERO),
+    SECTION(tokens_offset, FIG_PLAN_TOKENS),
 };
 #undef PARAMS
 
@@ -323,7 +323,7 @@ static const fig_field attention_fields[] = {
     DIM(v_scales, FIG_ATTENTION_V_SCALE, 0),
     ATTRIBUTE(sm_scale),
     ATTRIBUTE(soft_cap),
-    FROM(flags, FIG_FIELD_ZERO),
+    FROM(flags, FIG_FIELD_HASTE),
 };
 #undef ATTRIBUTES
 #undef PARAMS

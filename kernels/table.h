@@ -53,6 +53,7 @@ typedef enum fig_field_kind {
     FIG_FIELD_PLAN_SECTION, /* offset in the plan of fig_plan_section `item` */
     FIG_FIELD_SPLIT,        /* the split shape of the node's class */
     FIG_FIELD_HEADS,        /* kv heads that a worker of the node's class reads at once */
+    FIG_FIELD_HASTE,        /* FIG_ATTENTION_*: what the node's place in the graph allows */
     FIG_FIELD_STAGES,       /* tiles that a worker of the node's class has room for; 0: any */
     FIG_FIELD_WORKSPACE,    /* address of fig_workspace_section `item` of the node's class */
     FIG_FIELD_RING,         /* address of the plan ring */
@@ -68,6 +69,7 @@ typedef enum fig_plan_section {
     FIG_PLAN_LENGTHS,
     FIG_PLAN_POSITIONS,
     FIG_PLAN_SEQUENCES,
+    FIG_PLAN_TOKENS,
     FIG_PLAN_PREFIX, /* of the node's class */
     FIG_PLAN_STARTS
 } fig_plan_section;

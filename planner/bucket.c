@@ -77,8 +77,8 @@ static int64_t class_cost(const fig_variant *variant, const fig_split_shape *spl
     const fig_split_totals of = count_of(split, step);
     int64_t line = of.tiles * split->groups;
     if (line == 0) return variant->start_ns;
-    int64_t active = line < split->workers ? line : split->workers;
-    int64_t fullest_bytes = ceil_div(line, active) * split->tile_tokens * token_bytes;
+    int64_t fullest = ceil_div(line, split->workers), active = ceil_div(line, fullest);
+    int64_t fullest_bytes = fullest * split->tile_tokens * token_bytes;
     return variant->start_ns + fullest_bytes * 1000 / variant->bytes_per_us +
            ceil_div(of.longest * active, line) * variant->piece_ns +
            ceil_div((int64_t)of.busy * split->groups, active) * variant->segment_ns;

@@ -153,31 +153,44 @@ FIG_BOTH fig_split_start fig_split_start_of(const fig_split_shape *shape,
     return start;
 }
 
-/* The next piece of a worker's stretch; start->count > 0. */
-FIG_BOTH fig_split_piece fig_split_piece_at(const fig_split_shape *shape,
-                                            const fig_split_line *line,
-                                            const fig_split_start *start) {
-    int32_t tiles = line->prefix[start->row + 1] - line->prefix[start->row];
-    int32_t segment = line->prefix[start->row] * shape->groups + start->group * tiles;
-    int32_t length = shape->fixed ? 1 : fig_size_min(tiles - start->tile, start->count);
-    int32_t x = segment + start->tile;
+/* Tiles of the next piece of a worker's stretch, in a row of so many; start->count > 0. */
+FIG_BOTH int32_t fig_split_piece_tiles(const fig_split_shape *shape, int32_t row_tiles,
+                                       const fig_split_start *start) {
+    return shape->fixed ? 1 : fig_size_min(row_tiles - start->tile, start->count);
+}
+
+/* That piece, of a row whose tiles of one head group, so many, stand behind `before` on the line. */
+FIG_BOTH fig_split_piece fig_split_piece_of_row(const fig_split_shape *shape,
+                                                const fig_split_line *line, int32_t before,
+                                                int32_t row_tiles, const fig_split_start *start) {
+    int32_t segment = before * shape->groups + start->group * row_tiles;
+    int32_t x = segment + start->tile, end = segment + row_tiles - 1;
     fig_split_piece piece;
     piece.row = start->row;
     piece.group = start->group;
     piece.tile = start->tile;
-    piece.tile_end = start->tile + length;
+    piece.tile_end = start->tile + fig_split_piece_tiles(shape, row_tiles, start);
     piece.number = shape->fixed ? x : fig_split_owner(line, x);
     piece.first = shape->fixed ? segment : fig_split_owner(line, segment);
-    piece.last = shape->fixed ? segment + tiles - 1 : fig_split_owner(line, segment + tiles - 1);
+    piece.last = shape->fixed ? end : fig_split_owner(line, end);
     return piece;
 }
 
-/* Moves *start behind that piece. */
+FIG_BOTH fig_split_piece fig_split_piece_at(const fig_split_shape *shape,
+                                            const fig_split_line *line,
+                                            const fig_split_start *start) {
+    int32_t before = line->prefix[start->row];
+    return fig_split_piece_of_row(shape, line, before, line->prefix[start->row + 1] - before,
+                                  start);
+}
+
+/* Moves *start behind it. */
 FIG_BOTH void fig_split_pass(const fig_split_shape *shape, const fig_split_line *line,
-                             const fig_split_piece *piece, fig_split_start *start) {
+                             fig_split_start *start) {
     int32_t tiles = line->prefix[start->row + 1] - line->prefix[start->row];
-    start->count -= piece->tile_end - piece->tile;
-    start->tile = piece->tile_end;
+    int32_t passed = fig_split_piece_tiles(shape, tiles, start);
+    start->count -= passed;
+    start->tile += passed;
     if (start->tile < tiles) return;
     start->tile = 0;
     if (++start->group < shape->groups) return;
@@ -191,7 +204,7 @@ FIG_BOTH void fig_split_pass(const fig_split_shape *shape, const fig_split_line 
 FIG_BOTH fig_split_piece fig_split_take(const fig_split_shape *shape, const fig_split_line *line,
                                         fig_split_start *start) {
     fig_split_piece piece = fig_split_piece_at(shape, line, start);
-    fig_split_pass(shape, line, &piece, start);
+    fig_split_pass(shape, line, start);
     return piece;
 }
 

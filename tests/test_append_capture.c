@@ -221,7 +221,7 @@ static void an_engine_may_be_prepared_inside_a_capture(void **state) {
     fig_progress progress = {.size = sizeof progress};
     open_caller(&c, 0);
     assert_int_equal(bind(&c, "x", NULL, sizeof x), FIG_OK);
-    assert_int_equal(fig_engine_prepare(c.engine), FIG_OK);
+    assert_int_equal(fig_engine_prepare(c.engine, 0), FIG_OK);
     assert_int_equal(stage(&c, ROWS, 2), FIG_OK);
     assert_int_equal(append_to(c.engine, NULL, NULL, 2), FIG_OK);
     fig_fake_cuda_capture(c.stream);
@@ -360,7 +360,7 @@ static void what_a_living_graph_holds_is_not_bound_again(void **state) {
     check_message("tensor act: a graph of the caller's holds it");
     assert_int_equal(bind(&c, "spare", NULL, 0), FIG_OK);
     assert_int_equal(bind(&c, "out", NULL, 0), FIG_OK);
-    assert_int_equal(fig_engine_prepare(c.engine), FIG_OK);
+    assert_int_equal(fig_engine_prepare(c.engine, 0), FIG_OK);
     assert_int_equal(stage(&c, 2, 2), FIG_OK);
     fig_fake_cuda_launch(c.exec, c.stream);
     assert_true(act[1] == act[1]);
@@ -369,7 +369,7 @@ static void what_a_living_graph_holds_is_not_bound_again(void **state) {
     c.exec = NULL;
     assert_int_equal(bind(&c, "x", other, sizeof other), FIG_OK);
     assert_int_equal(bind(&c, "act", NULL, 0), FIG_OK);
-    assert_int_equal(fig_engine_prepare(c.engine), FIG_OK);
+    assert_int_equal(fig_engine_prepare(c.engine, 0), FIG_OK);
     close_caller(&c);
 }
 

@@ -37,7 +37,7 @@ static void an_unbound_tensor_is_named_before_anything_is_staged(void **state) {
         snprintf(sentence, sizeof sentence, "tensor %s is not bound", binding.name);
         assert_int_equal(fig_engine_step(engine, &step), FIG_UNBOUND);
         check_message(sentence);
-        assert_int_equal(fig_engine_prepare(engine), FIG_UNBOUND);
+        assert_int_equal(fig_engine_prepare(engine, 0), FIG_UNBOUND);
         assert_int_equal(fig_engine_read(engine, &span, sentence), FIG_UNBOUND);
         assert_int_equal(fig_engine_bind(engine, &binding), FIG_OK);
     }
@@ -150,27 +150,27 @@ static void an_output_that_lies_on_another_tensor_is_refused(void **state) {
     fig_decode_open(&decode, &small_decode);
     assert_int_equal(fig_place_open(&engine, decode.graphs), FIG_OK);
     fig_decode_bind(&decode, engine);
-    assert_int_equal(fig_engine_prepare(engine), FIG_OK);
+    assert_int_equal(fig_engine_prepare(engine, 0), FIG_OK);
     fig_binding v = fig_decode_binding(&decode, 0, FIG_DECODE_V);
     fig_binding act = fig_decode_binding(&decode, 0, FIG_DECODE_ACT);
     fig_binding gate_up = fig_decode_binding(&decode, 0, FIG_DECODE_GATE_UP);
     void *const own_act = act.address, *const own_v = v.address;
     act.address = (uint8_t *)gate_up.address + gate_up.bytes - 16;
     assert_int_equal(fig_engine_bind(engine, &act), FIG_OK);
-    assert_int_equal(fig_engine_prepare(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_prepare(engine, 0), FIG_INVALID);
     check_message("tensor act.0: lies on tensor gate_up.0, and a node writes the first");
     act.address = own_act;
     assert_int_equal(fig_engine_bind(engine, &act), FIG_OK);
     v.address = decode.tensors[0][FIG_DECODE_Q].address + 16; /* what is read lies inside */
     assert_int_equal(fig_engine_bind(engine, &v), FIG_OK);
-    assert_int_equal(fig_engine_prepare(engine), FIG_INVALID);
+    assert_int_equal(fig_engine_prepare(engine, 0), FIG_INVALID);
     check_message("tensor v.0: lies on tensor q.0, and a node writes the second");
     v.address = own_v;
     assert_int_equal(fig_engine_bind(engine, &v), FIG_OK);
-    assert_int_equal(fig_engine_prepare(engine), FIG_OK);
+    assert_int_equal(fig_engine_prepare(engine, 0), FIG_OK);
     gate_up.address = own_v; /* both are only read */
     assert_int_equal(fig_engine_bind(engine, &gate_up), FIG_OK);
-    assert_int_equal(fig_engine_prepare(engine), FIG_OK);
+    assert_int_equal(fig_engine_prepare(engine, 0), FIG_OK);
     fig_engine_close(engine);
     fig_decode_close(&decode);
 }
@@ -321,7 +321,7 @@ static void views_of_one_pool_may_interleave_but_not_meet(void **state) {
     assert_int_equal(fig_engine_bind(engine, &k), FIG_OK);
     for (size_t shift = 0; shift <= 2 * PAGE; shift += 16) {
         assert_int_equal(bind_cache(engine, pool + shift, bytes, pairs), FIG_OK);
-        fig_status status = fig_engine_prepare(engine);
+        fig_status status = fig_engine_prepare(engine, 0);
         if (status != (shift == PAGE ? FIG_OK : FIG_INVALID))
             fail_msg("V %zu bytes behind K: %s", shift, fig_status_name(status));
         if (status != FIG_OK)

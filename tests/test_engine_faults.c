@@ -90,7 +90,7 @@ static void run_gate(pass *p, const fig_graphs *graphs, int64_t fail_at_call) {
     TWICE(p, fig_engine_stage(engine, &step));
     TWICE(p, fig_engine_launch(engine));
     TWICE(p, fig_gate_bind(engine, "x", x, sizeof x)); /* a call that must be made anew */
-    TWICE(p, fig_engine_prepare(engine));
+    TWICE(p, fig_engine_prepare(engine, 0));
     TWICE(p, fig_engine_stage(engine, &step));
     TWICE(p, fig_engine_launch(engine));
     TWICE(p, fig_engine_wait(engine, FIG_HANG_US));
@@ -126,7 +126,7 @@ static void run_decode(pass *p, fig_decode *decode, int64_t fail_at_call) {
     const fig_span first_row = {.size = sizeof first_row, .name = "page_table", .bytes = 32};
     TWICE(p, fig_engine_write(engine, &first_row, decode->page_table));
     fig_decode_fill(decode, &random);
-    TWICE(p, fig_engine_prepare(engine));
+    TWICE(p, fig_engine_prepare(engine, 0));
     TWICE(p, fig_engine_stage(engine, &step));
     TWICE(p, fig_engine_launch(engine));
     TWICE(p, fig_engine_wait(engine, FIG_HANG_US));

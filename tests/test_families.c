@@ -250,10 +250,10 @@ static void a_change_of_family_that_fails_is_made_by_the_next_prepare(void **sta
         fake->fail_at = fake->calls + n;
         fake->fail_with = FIG_CU_OUT_OF_MEMORY;
         fake->failed = NULL;
-        fig_engine_prepare(b.engine);
+        fig_engine_prepare(b.engine, 0);
         failed = fake->failed != NULL;
         fake->fail_at = 0;
-        if (fig_engine_prepare(b.engine) != FIG_OK) fail_msg("%s", fig_message());
+        if (fig_engine_prepare(b.engine, 0) != FIG_OK) fail_msg("%s", fig_message());
         check_step(&b, 4, packed);
         assert_string_equal(fake->ran[FIG_OP_GATED], "fig_kernel_gated");
         close_bench(&b);
@@ -289,13 +289,14 @@ static void the_host_is_no_chip_and_says_so(void **state) {
     assert_int_equal(fig_engine_launch_info(b.engine, 1, 0, &info), FIG_ORDER);
     check_step(&b, 0, (int64_t)2 * WIDTH);
     assert_string_equal(info_of(&b).needs[0], "compute capability 9.0");
-    assert_int_equal(fig_engine_launch_info(b.engine, 1, 0, &info), FIG_OK);
+    assert_int_equal(fig_engine_launch_info(b.engine, 1, 0, &info), FIG_ORDER);
+    assert_int_equal(fig_engine_launch_info(b.engine, 2, 0, &info), FIG_OK);
     assert_string_equal(info.operation, "fetch");
     assert_int_equal(info.node_count, 0);
     assert_int_equal(fig_engine_launch_info(b.engine, 0, 0, &info), FIG_INVALID);
     assert_int_equal(fig_engine_launch_info(b.engine, 3, 0, &info), FIG_INVALID);
-    assert_int_equal(fig_engine_launch_info(b.engine, 1, -1, &info), FIG_INVALID);
-    assert_int_equal(fig_engine_launch_info(b.engine, 1, 2, &info), FIG_INVALID);
+    assert_int_equal(fig_engine_launch_info(b.engine, 2, -1, &info), FIG_INVALID);
+    assert_int_equal(fig_engine_launch_info(b.engine, 2, 2, &info), FIG_INVALID);
     close_bench(&b);
 }
 

@@ -292,10 +292,11 @@ static void a_loop_goes_on_after_a_replay_of_nothing(void **state) {
     fig_engine *engine = open_engine();
     const fig_step step = three_rows(2);
     fig_progress progress = {.size = sizeof progress};
-    OK(fig_engine_prepare(engine));
+    OK(fig_engine_prepare(engine, 0));
     for (int32_t bucket = 0; bucket < 3; bucket++)
-        OK(engine->api->exec_launch(engine->dev, engine->execs.buckets[bucket].exec,
-                                    engine->stream));
+        OK(engine->api->exec_launch(
+            engine->dev, engine->execs.of[fig_engine_exec_of(engine, (uint32_t)bucket)].exec,
+            engine->stream));
     while (progress.fault == FIG_OK) {
         OK(fig_engine_poll(engine, &progress));
         ms_go_by(1);

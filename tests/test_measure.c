@@ -115,13 +115,12 @@ static void refuse(fig_engine *engine, const fig_step *step, int32_t steps, fig_
 }
 
 static void check_figures(const fig_measured *m) {
-    const double device[] = {m->fetched_ns, m->waited_ns, m->resident_ns, m->bare_ns};
+    const double times[] = {m->step_ns, m->fetched_ns, m->waited_ns, m->resident_ns, m->bare_ns};
     assert_true(m->check_ns >= 0 && m->choose_ns >= 0);
     assert_true(m->plan_ns > 0 && m->launch_ns > 0 && m->bare_launch_ns > 0);
     assert_true(m->step_ns >= m->launch_ns + m->plan_ns / 4);
-    assert_true(m->step_ns < 1e9 * FIG_HANG_S);
-    for (size_t i = 0; i < sizeof device / sizeof *device; i++)
-        assert_true(device[i] > 0 && device[i] < 1e9 * FIG_HANG_S);
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        assert_true(times[i] > 0 && times[i] < 1e9 * FIG_HANG_S);
     assert_true(isfinite(m->gap_ns)); /* where the machine is busy noise is larger */
 }
 
@@ -230,7 +229,7 @@ static void every_call_of_the_driver_may_fail(void **state) {
     for (int64_t n = 1;; n++) {
         const fig_engine_options options = options_of(FIG_DEVICE_CUDA);
         open_engine(&b, &options);
-        assert_int_equal(fig_engine_prepare(b.engine), FIG_OK);
+        assert_int_equal(fig_engine_prepare(b.engine, 0), FIG_OK);
         b.fake->fail_with = FIG_CU_OUT_OF_MEMORY;
         b.fake->fail_at = b.fake->calls + n;
         b.fake->failed = NULL;

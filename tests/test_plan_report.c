@@ -19,7 +19,8 @@ static void recount(const fig_split_shape *split, const int32_t *lengths, int32_
     memset(worker_tiles, 0, (size_t)split->workers * sizeof *worker_tiles);
     for (int32_t row = 0; row < rows; row++)
         tiles += fig_split_tiles(split, lengths[row]) * split->groups;
-    const int32_t active = tiles < split->workers ? tiles : split->workers;
+    const int32_t longest = tiles > 0 ? (tiles - 1) / split->workers + 1 : 1;
+    const int32_t active = tiles > 0 ? (tiles - 1) / longest + 1 : 0;
     *partials = 0;
     for (int32_t row = 0; row < rows; row++) {
         for (int32_t group = 0; group < split->groups; group++) {

@@ -273,7 +273,7 @@ static fig_status try_binding(const mistake *m, const fig_decode *d, fig_engine 
     fig_status status = fig_engine_bind(engine, &wrong);
     if (!is_out) return status;
     assert_int_equal(status, FIG_OK); /* each is right by itself */
-    status = fig_engine_prepare(engine);
+    status = fig_engine_prepare(engine, 0);
     char kept[512];
     snprintf(kept, sizeof kept, "%s", fig_message());
     assert_int_equal(fig_engine_bind(engine, &right), FIG_OK);

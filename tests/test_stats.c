@@ -204,7 +204,7 @@ static void a_replay_of_nothing_counts_as_missed(void **state) {
     static const int32_t lengths[] = {5, 6};
     step_in(engine, 1, 2, lengths, NULL);
     for (int64_t n = 1; n <= 3; n++) {
-        fig_dev_exec *exec = engine->execs.buckets[0].exec;
+        fig_dev_exec *exec = engine->execs.of[0].exec;
         assert_int_equal(engine->api->exec_launch(engine->dev, exec, engine->stream), FIG_OK);
         assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_DRIVER);
         assert_int_equal(read_stats(engine).missed, n);

@@ -53,7 +53,7 @@ static void open_caller(caller *c, int on_a) {
                          FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_CUDA,
                                      .stream = on_a ? &a : FIG_STREAM_OWN)));
     fig_decode_bind(&c->decode, c->engine);
-    must(fig_engine_prepare(c->engine));
+    must(fig_engine_prepare(c->engine, 0));
 }
 
 static void close_caller(caller *c) {

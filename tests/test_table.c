@@ -65,7 +65,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
     static const uint16_t bytes[] = {
         [FIG_TYPE_ADDRESS] = 8,      [FIG_TYPE_I64] = 8,         [FIG_TYPE_I32] = 4,
         [FIG_TYPE_U32] = 4,          [FIG_TYPE_F32] = 4,         [FIG_TYPE_SPLIT] = 32,
-        [FIG_TYPE_PLAN_SHAPE] = 188, [FIG_TYPE_TENSOR_MAP] = 128};
+        [FIG_TYPE_PLAN_SHAPE] = 196, [FIG_TYPE_TENSOR_MAP] = 128};
     /* By kind; 0xff: whatever the attribute is. */
     static const uint8_t types[] = {[FIG_FIELD_ZERO] = FIG_TYPE_U32,
                                     [FIG_FIELD_ADDRESS] = FIG_TYPE_ADDRESS,
@@ -82,6 +82,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_PLAN_SECTION] = FIG_TYPE_U32,
                                     [FIG_FIELD_SPLIT] = FIG_TYPE_SPLIT,
                                     [FIG_FIELD_HEADS] = FIG_TYPE_I32,
+                                    [FIG_FIELD_HASTE] = FIG_TYPE_U32,
                                     [FIG_FIELD_STAGES] = FIG_TYPE_I32,
                                     [FIG_FIELD_WORKSPACE] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING] = FIG_TYPE_ADDRESS,
@@ -111,6 +112,7 @@ static uint32_t item_limit(const fig_kernel *kernel, const fig_field *field) {
     case FIG_FIELD_ATTRIBUTE: return kernel->attribute_bytes;
     case FIG_FIELD_PLAN_SECTION: return FIG_PLAN_STARTS + 1;
     case FIG_FIELD_WORKSPACE: return FIG_WORKSPACE_COUNTERS + 1;
+    case FIG_FIELD_TENSOR_MAP: return FIG_ATTENTION_V_MAP + 1;
     default: return 1;
     }
 }
@@ -227,6 +229,8 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_PLAN] = {"plan"},
         [FIG_FIELD_SPLIT] = {"split"},
         [FIG_FIELD_HEADS] = {"heads_per_worker"},
+        [FIG_FIELD_HASTE] = {"flags"},
+        [FIG_FIELD_TENSOR_MAP] = {"k_map", "v_map"},
         [FIG_FIELD_RING] = {"ring"},
         [FIG_FIELD_RING_STATE] = {"state"},
         [FIG_FIELD_RING_WORDS] = {"words"},
@@ -234,7 +238,7 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_RING_BYTES] = {"slot_bytes"},
     };
     static const char *const sections[] = {"lengths_offset", "positions_offset", "sequences_offset",
-                                           "prefix_offset", "starts_offset"};
+                                           "tokens_offset",  "prefix_offset",    "starts_offset"};
     static const char *const workspaces[] = {"partials", "sums", "counters"};
     for (uint8_t kind = 0; kind < sizeof names / sizeof names[0]; kind++) {
         if (names[kind][0] == NULL) continue;
@@ -325,7 +329,16 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
     fig_rms_norm_params rms_norm = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
     fig_merge_states_params merge = {.rows = rows};
     fig_plan_params plan = {.kv_limit = 5};
-    fig_attention_params attention = {.split = {.row_limit = 7, .workers = 13}};
+    fig_attention_params attention = {
+        .split = {.row_limit = 7, .workers = 13, .row_tokens = 1},
+        .q_heads = 4,
+        .kv_heads = 2,
+        .head_dim = 64,
+        .heads_per_worker = 1,
+        .page_size = 16,
+        .dtype = FIG_F16,
+        .kv_dtype = FIG_F16,
+    };
     fig_fetch_params fetch = {0};
     fig_look_ahead_params look_ahead = {0};
     fig_ceiling_params ceiling = {.blocks = 17};

@@ -184,34 +184,66 @@ fig_status fig_cuda_gpu_find(fig_cuda_gpu *gpu, int ordinal, int plain) {
 
 /* ---- Holding ------------------------------------------------------------------------------- */
 
-fig_status fig_cuda_gpu_relax(fig_cuda_gpu *gpu) {
-    gpu->mode = FIG_CU_CAPTURE_RELAXED;
-    CU_TRY(gpu, ThreadExchangeStreamCaptureMode, &gpu->mode);
-    gpu->relaxed = 1;
-    return FIG_OK;
+/* What a thread had before it entered, given back when it leaves. A callback may enter another
+ * engine's GPU meanwhile, and another thread this one. */
+typedef struct visit {
+    int entered;       /* the context is current, on top of the caller's */
+    int relaxed;       /* the thread may do what is unsafe in a capture, whatever `mode` */
+    unsigned int mode; /* the caller's */
+} visit;
+enum { VISIT_LIMIT = 8 };
+static _Thread_local visit visits[VISIT_LIMIT];
+static _Thread_local int visit_count;
+
+static visit *begin_visit(void) {
+    assert(visit_count < VISIT_LIMIT);
+    visits[visit_count] = (visit){.mode = FIG_CU_CAPTURE_RELAXED};
+    return &visits[visit_count++];
 }
 
 /* What a pop reports is some earlier work's error, which the next call will report again. */
 fig_status fig_cuda_gpu_leave(fig_cuda_gpu *gpu, fig_status status) {
     fig_cu_context popped;
-    if (gpu->relaxed) gpu->cu->ThreadExchangeStreamCaptureMode(&gpu->mode);
-    if (gpu->entered) gpu->cu->CtxPopCurrent(&popped);
-    gpu->relaxed = gpu->entered = 0;
+    assert(visit_count > 0);
+    visit *own = &visits[--visit_count];
+    if (own->relaxed) gpu->cu->ThreadExchangeStreamCaptureMode(&own->mode);
+    if (own->entered) gpu->cu->CtxPopCurrent(&popped);
     return status;
+}
+
+static fig_status relax(fig_cuda_gpu *gpu, visit *own) {
+    CU_TRY(gpu, ThreadExchangeStreamCaptureMode, &own->mode);
+    own->relaxed = 1;
+    return FIG_OK;
+}
+
+fig_status fig_cuda_gpu_relax(fig_cuda_gpu *gpu) {
+    const fig_status status = relax(gpu, begin_visit());
+    return status == FIG_OK ? FIG_OK : fig_cuda_gpu_leave(gpu, status);
 }
 
 fig_status fig_cuda_gpu_enter(fig_cuda_gpu *gpu) {
     FIG_TRY(fig_cuda_gpu_check(gpu));
     CU_TRY(gpu, CtxPushCurrent, gpu->context);
-    gpu->entered = 1;
-    fig_status status = fig_cuda_gpu_relax(gpu);
+    visit *own = begin_visit();
+    own->entered = 1;
+    const fig_status status = relax(gpu, own);
     return status == FIG_OK ? FIG_OK : fig_cuda_gpu_leave(gpu, status);
 }
 
 void fig_cuda_gpu_enter_to_free(fig_cuda_gpu *gpu) {
-    gpu->entered = gpu->cu->CtxPushCurrent(gpu->context) == FIG_CU_SUCCESS;
-    gpu->mode = FIG_CU_CAPTURE_RELAXED;
-    gpu->relaxed = gpu->cu->ThreadExchangeStreamCaptureMode(&gpu->mode) == FIG_CU_SUCCESS;
+    visit *own = begin_visit();
+    own->entered = gpu->cu->CtxPushCurrent(gpu->context) == FIG_CU_SUCCESS;
+    own->relaxed = gpu->cu->ThreadExchangeStreamCaptureMode(&own->mode) == FIG_CU_SUCCESS;
+}
+
+static fig_status open_streams(fig_cuda_gpu *gpu) {
+    fig_cu_stream stream;
+    CU_TRY(gpu, StreamCreate, &stream, FIG_CU_STREAM_NON_BLOCKING);
+    gpu->aside = stream;
+    CU_TRY(gpu, StreamCreate, &stream, FIG_CU_STREAM_NON_BLOCKING);
+    gpu->uploads = stream;
+    return FIG_OK;
 }
 
 fig_status fig_cuda_gpu_open(fig_cuda_gpu *gpu) {
@@ -223,15 +255,13 @@ fig_status fig_cuda_gpu_open(fig_cuda_gpu *gpu) {
                        "cuDevicePrimaryCtxRetain");
     }
     FIG_TRY(fig_cuda_gpu_enter(gpu));
-    result = gpu->cu->StreamCreate(&gpu->aside, FIG_CU_STREAM_NON_BLOCKING);
-    if (result == FIG_CU_SUCCESS) return fig_cuda_gpu_leave(gpu, FIG_OK);
-    gpu->aside = NULL;
-    return fig_cuda_gpu_leave(gpu, fig_cuda_gpu_refuse(gpu, result, "cuStreamCreate"));
+    return fig_cuda_gpu_leave(gpu, open_streams(gpu));
 }
 
 void fig_cuda_gpu_close(fig_cuda_gpu *gpu) {
     if (gpu->context == NULL) return;
     fig_cuda_gpu_enter_to_free(gpu);
+    if (gpu->uploads != NULL) gpu->cu->StreamDestroy(gpu->uploads);
     if (gpu->aside != NULL) gpu->cu->StreamDestroy(gpu->aside);
     fig_cuda_gpu_leave(gpu, FIG_OK);
     gpu->cu->DevicePrimaryCtxRelease(gpu->device);

@@ -17,15 +17,13 @@ typedef struct fig_cuda_gpu {
     fig_cu_context context; /* NULL: not retained */
     fig_cu_stream aside;    /* for work at set-up: apart from the caller's and from the NULL stream,
                                whose every use waits for other streams and breaks captures */
+    fig_cu_stream uploads; /* what execs need of the device goes there; nothing is captured on it */
     fig_image_path path;
     int plain_edges; /* no edge is programmatic */
     int ordinal;
     int32_t node; /* of the host's NUMA nodes the one beside it; -1: unknown */
     fig_traits traits;
-    int entered;       /* the context is current, on top of the caller's */
-    int relaxed;       /* the thread may do what is unsafe in a capture, whatever `mode` */
-    unsigned int mode; /* the caller's, of the thread */
-    char lost[256];    /* "": it is not */
+    char lost[256]; /* "": it is not */
 } fig_cuda_gpu;
 
 /* The error of one driver call, as a status and its sentence. */

@@ -274,6 +274,13 @@ fig_status fig_cuda_work_check(const fig_cuda_work *work, fig_cuda_gpu *gpu) {
     return status;
 }
 
+/* What the first launch would wait for else. */
+static fig_status upload(fig_cuda_gpu *gpu, fig_cu_exec exec) {
+    CU_TRY(gpu, GraphUpload, exec, gpu->uploads);
+    CU_TRY(gpu, StreamSynchronize, gpu->uploads);
+    return FIG_OK;
+}
+
 fig_status fig_cuda_work_instantiate(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu_exec *exec) {
     fig_cu_instantiate_params params = {.flags = 0};
     fig_cu_exec made;
@@ -282,6 +289,11 @@ fig_status fig_cuda_work_instantiate(fig_cuda_work *work, fig_cuda_gpu *gpu, fig
     fig_cu_result result = gpu->cu->GraphInstantiateWithParams(&made, work->graph, &params);
     if (result != FIG_CU_SUCCESS)
         return fig_cuda_gpu_refuse(gpu, result, "cuGraphInstantiateWithParams");
+    fig_status status = upload(gpu, made);
+    if (status != FIG_OK) {
+        gpu->cu->GraphExecDestroy(made);
+        return status;
+    }
     work->users++;
     *exec = made;
     return FIG_OK;

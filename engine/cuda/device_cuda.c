@@ -9,6 +9,7 @@
 #include "engine/device.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
 #include "engine/cuda/cuda_work.h"
 #include "engine/lender.h"
 #include "engine/machine/placement.h"
+#include "engine/stats.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
 
@@ -25,12 +27,15 @@ struct fig_dev {
     fig_cuda_kernels kernels;
     fig_placement placement;
     fig_lender lender;
-    int has_callers; /* 1: the stream is the caller's */
-    void *callers;   /* its handle */
-    int64_t calls;   /* made so far, of those that can fail */
+    int has_callers;     /* 1: the stream is the caller's */
+    void *callers;       /* its handle */
+    pthread_mutex_t one; /* held by who adds a node: it may load an image, or capture a call */
+    int64_t calls;       /* made so far, of those that can fail */
     int64_t fail_at_call;
-    int is_calling; /* 1: a callback is, on the thread that is inside */
 };
+
+/* Whose callback this thread is in; NULL: in none. */
+static _Thread_local const fig_dev *calling;
 
 struct fig_dev_graph {
     fig_cuda_work *work;
@@ -45,7 +50,7 @@ struct fig_dev_exec {
 
 /* Stands at the head of every function that can fail, as on the host device. */
 static fig_status count_call(fig_dev *dev, fig_status status, const char *name) {
-    if (++dev->calls != dev->fail_at_call) return FIG_OK;
+    if (fig_stats_count(&dev->calls) != dev->fail_at_call) return FIG_OK;
     return fig_fail(status, "cuda device: call %" PRId64 " (%s) failed as asked", dev->calls, name);
 }
 
@@ -66,6 +71,7 @@ static void cuda_close(fig_dev *dev) {
     }
     fig_cuda_gpu_close(&dev->gpu);
     fig_placement_close(&dev->placement);
+    pthread_mutex_destroy(&dev->one);
     free(dev);
 }
 
@@ -101,6 +107,7 @@ static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     fig_dev *dev = calloc(1, sizeof *dev);
     if (dev == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *dev);
     dev->gpu = gpu;
+    dev->one = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     dev->has_callers = options->stream != NULL;
     if (dev->has_callers) dev->callers = *options->stream;
     dev->fail_at_call = test.fail_at_call;
@@ -209,9 +216,10 @@ static fig_status allocate_device(fig_dev *dev, fig_block *block, size_t bytes) 
 }
 
 static fig_status borrow(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
-    dev->is_calling = 1;
+    const fig_dev *before = calling;
+    calling = dev;
     fig_status status = fig_lender_take(&dev->lender, block, kind, bytes);
-    dev->is_calling = 0;
+    calling = before;
     FIG_TRY(status);
     if (kind == FIG_MEMORY_PINNED) {
         memset(block->host, 0, bytes);
@@ -406,7 +414,7 @@ static void cuda_graph_destroy(fig_dev *dev, fig_dev_graph *graph) {
 
 static int cuda_is_calling(const fig_dev *dev, const fig_dev_stream *own) {
     (void)own;
-    return dev->is_calling;
+    return calling == dev;
 }
 
 static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
@@ -429,16 +437,21 @@ static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
     assert(launch->op < FIG_OP_KERNEL_COUNT);
     assert(launch->params_bytes == fig_kernel_table[launch->op].params_bytes);
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_kernel"));
-    return fig_cuda_gpu_leave(
-        &dev->gpu, fig_cuda_work_kernel(graph->work, &dev->gpu, &dev->kernels, launch, after));
+    pthread_mutex_lock(&dev->one);
+    fig_status status = fig_cuda_work_kernel(graph->work, &dev->gpu, &dev->kernels, launch, after);
+    pthread_mutex_unlock(&dev->one);
+    return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
 static fig_status cuda_graph_call(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
                                   fig_dev_after after) {
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_call"));
-    dev->is_calling = 1;
+    pthread_mutex_lock(&dev->one);
+    const fig_dev *before = calling;
+    calling = dev;
     const fig_status status = fig_cuda_work_call(graph->work, &dev->gpu, call, after);
-    dev->is_calling = 0;
+    calling = before;
+    pthread_mutex_unlock(&dev->one);
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 

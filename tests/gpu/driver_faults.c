@@ -59,7 +59,7 @@ static void a_replay_is_one_call_to_the_driver(void **state) {
     fig_decode_open(&decode, &small);
     OK(fig_place_open(&engine, decode.graphs));
     fig_decode_bind(&decode, engine);
-    OK(fig_engine_prepare(engine));
+    OK(fig_engine_prepare(engine, 0));
     fig_cuda_api *table = fig_cuda_api_table();
     real = *table;
     table->GraphLaunch = count_launch;

@@ -91,7 +91,7 @@ static fig_engine *open_engine(void) {
     if (!fig_race_open(&race, graphs, &options, 1)) fail_msg("%s", race.sentence);
     OK(fig_engine_bind(race.engine, FIG_OPTIONS(fig_binding, .name = "lse", .address = lse,
                                                 .bytes = FIG_RACE_ROWS * sizeof *lse)));
-    OK(fig_engine_prepare(race.engine));
+    OK(fig_engine_prepare(race.engine, 0));
     return race.engine;
 }
 
@@ -129,8 +129,9 @@ typedef struct captured {
 static captured capture(void) {
     captured made = {NULL, NULL};
     fig_cu_instantiate_params params = {.flags = 0};
+    void *const on = stream;
     CU(StreamBeginCapture, stream, 0);
-    OK(fig_engine_append(race.engine, FIG_OPTIONS(fig_append, .bucket = bucket, .stream = stream)));
+    OK(fig_engine_append(race.engine, FIG_OPTIONS(fig_append, .bucket = bucket, .stream = &on)));
     CU(StreamEndCapture, stream, &made.graph);
     CU(GraphInstantiateWithParams, &made.exec, made.graph, &params);
     return made;

@@ -134,7 +134,7 @@ int fig_race_open(fig_race *race, const fig_graphs *graphs, const fig_engine_opt
             race->table[s][i] = s * SEQUENCE_PAGES + i;
         if (!set_pages(race, s, 0, SEQUENCE_PAGES)) return 0;
     }
-    return is_ok(race, fig_engine_prepare(race->engine), "prepare");
+    return is_ok(race, fig_engine_prepare(race->engine, 0), "prepare");
 }
 
 void fig_race_close(fig_race *race) {
@@ -390,7 +390,7 @@ static int check_counts(fig_race *race) {
  * caller's would. */
 static int replay_bare(fig_race *race, int32_t bucket, int32_t times) {
     fig_engine *engine = race->engine;
-    fig_dev_exec *exec = engine->execs.buckets[bucket - 1].exec;
+    fig_dev_exec *exec = engine->execs.of[fig_engine_exec_of(engine, (uint32_t)bucket - 1)].exec;
     for (int32_t i = 0; i < times; i++)
         if (!is_ok(race, engine->api->exec_launch(engine->dev, exec, engine->stream), "replay"))
             return 0;

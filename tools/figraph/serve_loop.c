@@ -87,7 +87,7 @@ static int open_engine(serve_loop *loop) {
             .size = sizeof binding, .name = tensor.name, .bytes = bytes_of(loop, &tensor)};
         if (fig_engine_bind(loop->engine, &binding) != FIG_OK) return fig_report_status("serve");
     }
-    if (fig_engine_prepare(loop->engine) != FIG_OK) return fig_report_status("serve");
+    if (fig_engine_prepare(loop->engine, 0) != FIG_OK) return fig_report_status("serve");
     loop->result->device = fig_engine_device(loop->engine);
     return FIG_EXIT_FINE;
 }

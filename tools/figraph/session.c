@@ -238,7 +238,7 @@ int fig_session_open(fig_session *session, const fig_session_options *options) {
     if (code == FIG_EXIT_FINE) code = fill_once(session);
     if (code != FIG_EXIT_FINE) return code;
     /* So that the first step is timed as the others are. */
-    if (fig_engine_prepare(session->engine) != FIG_OK) return fig_report_status("replay");
+    if (fig_engine_prepare(session->engine, 0) != FIG_OK) return fig_report_status("replay");
     return FIG_EXIT_FINE;
 }
 

@@ -1,0 +1,161 @@
+/* test_prepare.c: an exec is made when a step first needs it, or ahead by whoever asks for it. */
+#include "engine/engine.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/cuda_bench.h"
+#include "tests/support/decode.h"
+#include "tests/support/gate.h"
+
+enum { ROUNDS = 20 };
+
+#define fake fig_cuda_bench_fake
+
+static const fig_decode_options small_decode = {
+    .dtype = FIG_F32, .layers = 2, .page_size = 16, .batch_limit = 4, .kv_limit = 256};
+
+typedef struct bench {
+    fig_decode decode;
+    fig_engine *engine;
+} bench;
+
+static void open_bench(bench *b, fig_device device) {
+    const fig_engine_options options = {.size = sizeof options, .device = device};
+    fig_decode_open(&b->decode, &small_decode);
+    if (fig_engine_open(&b->engine, b->decode.graphs, &options) != FIG_OK)
+        fail_msg("%s", fig_message());
+    fig_decode_bind(&b->decode, b->engine);
+}
+
+static void close_bench(bench *b) {
+    fig_engine_close(b->engine);
+    fig_decode_close(&b->decode);
+}
+
+static int32_t exec_count(const bench *b) {
+    fig_engine_stats stats = {.size = sizeof stats};
+    fig_engine_read_stats(b->engine, &stats);
+    assert_true(stats.exec_bytes / (uint64_t)(stats.exec_count > 0 ? stats.exec_count : 1) > 0 ||
+                stats.exec_count == 0);
+    return stats.exec_count;
+}
+
+/* A step in a bucket; 0: in the cheapest. */
+static fig_status step(bench *b, int32_t rows, int32_t bucket) {
+    static const int32_t lengths[] = {1, 2, 3, 4};
+    const fig_step of = {.size = sizeof of, .rows = rows, .kv_lengths = lengths, .bucket = bucket};
+    const fig_status status = fig_engine_step(b->engine, &of);
+    return status == FIG_OK ? fig_engine_wait(b->engine, FIG_HANG_US) : status;
+}
+
+static void an_exec_is_made_when_a_step_first_needs_it(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, FIG_DEVICE_HOST);
+    const fig_graphs *graphs = b.decode.graphs;
+    assert_true(graphs->exec_count > 2 && graphs->exec_count < graphs->bucket_count);
+    assert_int_equal(exec_count(&b), 0);
+    assert_int_equal(step(&b, 1, 1), FIG_OK);
+    assert_int_equal(exec_count(&b), 1);
+    assert_int_equal(step(&b, 1, 1), FIG_OK);
+    assert_int_equal(exec_count(&b), 1);
+    for (uint32_t i = 0; i < graphs->bucket_count; i++)
+        assert_int_equal(step(&b, 1, (int32_t)i + 1), FIG_OK);
+    assert_int_equal(exec_count(&b), graphs->exec_count);
+    close_bench(&b);
+}
+
+static void one_bucket_or_all_are_made_ahead(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, FIG_DEVICE_HOST);
+    const int32_t last = (int32_t)b.decode.graphs->bucket_count;
+    assert_int_equal(fig_engine_prepare(b.engine, -1), FIG_INVALID);
+    assert_int_equal(fig_engine_prepare(b.engine, last + 1), FIG_INVALID);
+    assert_int_equal(fig_engine_prepare(b.engine, last), FIG_OK);
+    assert_int_equal(exec_count(&b), 1);
+    assert_int_equal(step(&b, 1, last), FIG_OK);
+    assert_int_equal(exec_count(&b), 1);
+    assert_int_equal(fig_engine_prepare(b.engine, 0), FIG_OK);
+    assert_int_equal(exec_count(&b), b.decode.graphs->exec_count);
+    close_bench(&b);
+}
+
+/* Steps of a bucket that is there go on under a plan that waits, whatever is made meanwhile. */
+static void a_staged_step_does_not_keep_another_bucket_from_being_made(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {1, 2, 3, 4};
+    bench b;
+    open_bench(&b, FIG_DEVICE_HOST);
+    const fig_step one = {.size = sizeof one, .rows = 1, .kv_lengths = lengths, .bucket = 1};
+    const fig_step four = {.size = sizeof four, .rows = 4, .kv_lengths = lengths};
+    assert_int_equal(fig_engine_stage(b.engine, &one), FIG_OK);
+    assert_int_equal(fig_engine_stage(b.engine, &four), FIG_OK);
+    assert_int_equal(exec_count(&b), 2);
+    assert_int_equal(fig_engine_launch(b.engine), FIG_OK);
+    assert_int_equal(fig_engine_launch(b.engine), FIG_OK);
+    assert_int_equal(fig_engine_wait(b.engine, FIG_HANG_US), FIG_OK);
+    close_bench(&b);
+}
+
+static void a_first_launch_finds_its_exec_uploaded(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, FIG_DEVICE_CUDA);
+    for (uint32_t i = 0; i < b.decode.graphs->bucket_count; i++)
+        if (step(&b, 1, (int32_t)i + 1) != FIG_OK) fail_msg("%s", fig_message());
+    assert_true(fake->launches >= b.decode.graphs->bucket_count);
+    assert_int_equal(fake->launched_cold, 0);
+    close_bench(&b);
+}
+
+static void *prepare_all(void *user) {
+    bench *b = user;
+    return fig_engine_prepare(b->engine, 0) == FIG_OK ? NULL : b;
+}
+
+/* From a second thread, while steps of every bucket run; what they compute is right. */
+static void execs_are_made_by_another_thread_while_steps_run(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {5, 2, 9, 4};
+    fig_random random = fig_random_seed(7);
+    for (int round = 0; round < ROUNDS; round++) {
+        bench b;
+        pthread_t thread;
+        void *failed;
+        open_bench(&b, FIG_DEVICE_HOST);
+        const uint32_t count = b.decode.graphs->bucket_count;
+        assert_int_equal(step(&b, 1, 1), FIG_OK); /* takes up what is bound */
+        assert_int_equal(pthread_create(&thread, NULL, prepare_all, &b), 0);
+        for (uint32_t i = 0; i < count; i++)
+            assert_int_equal(step(&b, 1, (int32_t)(count - i)), FIG_OK);
+        assert_int_equal(pthread_join(thread, &failed), 0);
+        assert_null(failed);
+        assert_int_equal(exec_count(&b), b.decode.graphs->exec_count);
+        const fig_step last = {.size = sizeof last, .rows = 4, .kv_lengths = lengths};
+        for (int32_t row = 0; row < 4; row++)
+            fig_decode_prefill(&b.decode, row, lengths[row], &random);
+        fig_decode_fill(&b.decode, &random);
+        assert_int_equal(fig_engine_step(b.engine, &last), FIG_OK);
+        assert_int_equal(fig_engine_wait(b.engine, FIG_HANG_US), FIG_OK);
+        fig_decode_check(&b.decode, &last);
+        close_bench(&b);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_exec_is_made_when_a_step_first_needs_it),
+        cmocka_unit_test(one_bucket_or_all_are_made_ahead),
+        cmocka_unit_test(a_staged_step_does_not_keep_another_bucket_from_being_made),
+        FIG_CUDA_BENCH_TEST(a_first_launch_finds_its_exec_uploaded),
+        cmocka_unit_test(execs_are_made_by_another_thread_while_steps_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
