@@ -11,8 +11,7 @@
  * load, open, bind each tensor; then for every token step and wait. README.md has the loop.
  * Every function that can fail returns fig_status and leaves one sentence in fig_message(). Outs
  * are set on every path. close and destroy take NULL. No call prints, exits or reads the
- * environment. This header needs no CUDA header: an address is a device pointer as void *, a host
- * pointer on the host device.
+ * environment. An address is a device pointer as void *, or a host pointer on the host device.
  *
  * Threads: one thread at a time per object; different engines may live on different threads and
  * share one fig_graphs. A callback runs inside the call that it was given to, on that thread;
@@ -283,9 +282,8 @@ typedef struct fig_merge_states_op {
 } fig_merge_states_op;
 FIG_API void fig_merge_states(fig_program *program, const fig_merge_states_op *op);
 
-/* Foreign work, a GEMM say, done by the callback that is registered under the name `call`. Its
- * place among the nodes follows from what it reads and writes; tag and bytes are stored in the file
- * and handed to the callback. */
+/* Foreign work, a GEMM say, done by the callback registered as `call`. What it reads and writes
+ * decides when it runs; tag and bytes are stored in the file and handed to the callback. */
 typedef struct fig_call_op {
     uint32_t size;
     const char *call;
@@ -331,19 +329,6 @@ FIG_API fig_status fig_graphs_save(const fig_graphs *graphs, const char *path);
 FIG_API fig_status fig_graphs_load(fig_graphs **graphs, const char *path);
 FIG_API fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count);
 FIG_API void fig_graphs_destroy(fig_graphs *graphs);
-
-typedef uint32_t fig_print_format;
-enum { FIG_PRINT_TEXT = 0, FIG_PRINT_JSON };
-typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
-typedef struct fig_print_options {
-    uint32_t size;
-    fig_print_format format;
-    int32_t bucket;      /* 0: the summary; else the launches of this bucket */
-    int32_t columns;     /* that a line of text may take, 40 to 1000; 0: 80 */
-    int32_t all_buckets; /* 1: the summary as text has a line for each bucket, not for each batch */
-} fig_print_options;
-FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
-                                    fig_write_callback write, void *user);
 
 typedef struct fig_graphs_info {
     uint32_t size;
@@ -394,14 +379,12 @@ typedef struct fig_step {
     int32_t bucket;            /* 0: the cheapest that fits. Required where a graph of the caller's
                                   launches the step: the bucket that it was captured for */
     int32_t horizon;           /* how many launches the step is for; 0: 1. From each launch to the
-                                  next, every row that is not idle grows by the spec's row_tokens,
-                                  on the device. The split is that of the last launch, and the
-                                  caller has given the pages for all. Where lengths are on the
-                                  device, nothing grows: each launch reads them */
-    const int32_t *row_tokens; /* [rows] how many of the row's queries are tokens, 1 to the spec's
-                                  row_tokens; NULL: all. They are the last ones: queries before
-                                  them are computed, mean nothing and are not appended, and
-                                  kv_lengths does not count them. For a horizon of 1 alone */
+                                  next, rows that are not idle grow by the spec's row_tokens, on the
+                                  device; the caller has given the pages for all. The split is that
+                                  of the last. Lengths on the device do not grow: each reads them */
+    const int32_t *row_tokens; /* [rows] how many of the row's queries are tokens, the last ones, 1
+                                  to the spec's row_tokens; NULL: all. The others mean nothing: they
+                                  are computed but not appended or counted. With a horizon of 1 */
 } fig_step;
 
 /* What planning a step would do; nothing runs. */
@@ -437,7 +420,7 @@ typedef struct fig_allocation {
     uint64_t bytes;
     void *device, *host; /* allocate fills them in; host: of pinned memory alone */
 } fig_allocation;
-typedef int (*fig_memory_callback)(void *user, fig_allocation *allocation);
+typedef int32_t (*fig_memory_callback)(void *user, fig_allocation *allocation);
 
 typedef struct fig_engine_options {
     uint32_t size;
@@ -526,12 +509,12 @@ typedef int32_t (*fig_callback)(void *user, const fig_call_args *args);
 FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                        void *user);
 
-/* Makes a bucket launchable with what is bound, or with 0 every one: FIG_UNBOUND names what is
- * missing; FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind
- * still waits for its launch. Where the caller did not, stage does it for the bucket that it needs,
- * which then takes it milliseconds. Once a prepare, stage or append has followed a bind, one more
- * thread may call this while the engine's own runs steps: neither waits for a bucket that it does
- * not need, but for a callback. Nothing is bound, registered or closed meanwhile. */
+/* Makes a bucket launchable with what is bound; 0: every bucket. FIG_UNBOUND names what is missing.
+ * FIG_INVALID: an output lies on another tensor. FIG_ORDER: a step staged before the bind still
+ * waits for its launch. Where the caller did not, stage does it for the bucket that it needs and
+ * takes milliseconds. Once a prepare, stage or append has followed a bind, one more thread may call
+ * this while the engine's own runs steps, and nothing is bound, registered or closed meanwhile;
+ * neither waits for a bucket that it does not need, unless for a callback. */
 FIG_API fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket);
 
 /* stage chooses the bucket, plans, and writes a slot; every array is read before return. launch
@@ -557,11 +540,11 @@ FIG_API fig_status fig_engine_signal(fig_engine *engine, void *stream);
 /* For callers who capture graphs of their own. Enqueues a segment on a stream of the caller's. If
  * that stream is capturing, the segment becomes part of the graph; otherwise it runs, in the order
  * of the engine's stream. Launch such a graph on the engine's stream, or on another stream between
- * fig_engine_signal and fig_engine_wait_for: otherwise the engine does not wait for it, and it does
- * not wait for the engine. The segment "fetch" is the engine's own and comes first in a graph, or
- * in a step: it takes the plan that was staged longest ago, for all segments behind it. Before each
- * launch of the graph stage a step with the graph's bucket. The graph keeps the addresses that it
- * was captured with, so while it lives its tensors cannot be bound again (FIG_ORDER). */
+ * fig_engine_signal and fig_engine_wait_for: otherwise neither waits for the other. The segment
+ * "fetch" is the engine's own and comes first in a graph, or in a step: it takes the plan that was
+ * staged longest ago, for all segments behind it. Before each launch of the graph stage a step with
+ * the graph's bucket. The graph keeps the addresses that it was captured with, so while it lives
+ * its tensors cannot be bound again (FIG_ORDER). */
 typedef struct fig_append {
     uint32_t size;
     const char *segment; /* NULL: "fetch" and every node */
@@ -571,8 +554,7 @@ typedef struct fig_append {
 FIG_API fig_status fig_engine_append(fig_engine *engine, const fig_append *append);
 
 /* Waits until every step launched has ended, and returns the first fault since the last wait, once.
- * FIG_TIMEOUT: some are still running. A timeout below 0 never ends. poll returns at once; it tells
- * of a fault until a wait has returned it. */
+ * FIG_TIMEOUT: some still run; a timeout below 0 has no end. poll tells the next wait's fault. */
 FIG_API fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us);
 typedef struct fig_progress {
     uint32_t size;
@@ -607,8 +589,7 @@ typedef struct fig_engine_stats {
     fig_histogram host;   /* of each step: the time in stage and launch */
     fig_histogram period; /* from a launch to the next */
 } fig_engine_stats;
-/* May be called at any time and from any thread. Of a step that is being staged, some counters may
- * be ahead of others. */
+/* At any time and from any thread; of a step being staged some counters may be ahead of others. */
 FIG_API fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
 
 #ifdef __cplusplus

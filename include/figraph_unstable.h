@@ -41,6 +41,21 @@ typedef struct fig_launch_info {
 FIG_API fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
                                           fig_launch_info *info);
 
+/* ---- What graphs hold ------------------------------------------------------------------------ */
+/* For people, and for programs that keep pace with it. */
+typedef uint32_t fig_print_format;
+enum { FIG_PRINT_TEXT = 0, FIG_PRINT_JSON };
+typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
+typedef struct fig_print_options {
+    uint32_t size;
+    fig_print_format format;
+    int32_t bucket;      /* 0: the summary; else the launches of this bucket */
+    int32_t columns;     /* that a line of text may take, 40 to 1000; 0: 80 */
+    int32_t all_buckets; /* 1: the summary as text has a line for each bucket, not for each batch */
+} fig_print_options;
+FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
+                                    fig_write_callback write, void *user);
+
 /* ---- What a step costs, part by part --------------------------------------------------------- */
 typedef struct fig_measure_options {
     uint32_t size;

@@ -2,9 +2,9 @@
  *
  * Writes k and v of a query token, all heads, where that token stands in its row's sequence: the
  * row's last at length - 1, those before it right before that. Where the plan says how many of a
- * row's queries are tokens, those before the last so many are left out. One block per token. Where the cache
- * has the dtype of k and v, bits are copied; else x / scale is converted, and saturates. Invariant:
- * nothing outside the cache is written, whatever the page table says. */
+ * row's queries are tokens, those before the last so many are left out. One block per token. Where
+ * the cache has the dtype of k and v, bits are copied; else x / scale is converted, and saturates.
+ * Invariant: nothing outside the cache is written, whatever the page table says. */
 #include "kernels/twins.h"
 
 #include <string.h>

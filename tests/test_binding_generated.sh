@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_binding_generated.sh: a binding is a plain translation of the headers, as Python's ctypes shows.
+# test_binding_generated.sh: a binding is a plain translation of the headers, as ctypes shows.
 #
 # tools/binding.py reads them and writes a module. Sizes, offsets and types of every field there
 # are those that the C compiler has; each field is of fixed width; and the module, with nothing

@@ -10,6 +10,7 @@
 
 #include "graphs/layer_fold.h"
 #include "graphs/graphs.h"
+#include "include/figraph_unstable.h"
 #include "tests/support/capture.h"
 #include "tests/support/fault.h"
 
