@@ -18,6 +18,9 @@ typedef struct fig_test_options {
     int64_t fail_at_call;  /* the device call of this number, from 1, fails; 0: none does */
     uint64_t shuffle;      /* host: seeds an order of nodes and blocks, any that a GPU might take;
                               0: as recorded */
+    int32_t plain_edges;   /* cuda: 1: no kernel is put on the device before those it comes after
+                               have ended */
+    int32_t reserved;      /* 0 */
 } fig_test_options;
 
 /* ---- Checked and not used -------------------------------------------------------------------- */
@@ -89,6 +92,9 @@ typedef struct fig_timing_options {
     const fig_step *step; /* it is run once, then its nodes under that plan, without a fetch */
     const char *tensor;   /* and no step: its memory is read, as fast as the device can, from end
                              to end or as far as 64 GB */
+    int32_t serial;       /* of a step: 1: each launch comes after the one recorded before it, as on
+                             a stream, whatever depends on what */
+    int32_t copies;       /* of a tensor: 1: its first half is copied to its second instead */
 } fig_timing_options;
 
 /* Of one run, on the device, where runs come back to back; in ns. */

@@ -102,11 +102,14 @@ static void edges_between_kernels_alone_are_programmatic(void **state) {
     assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_OK);
     fig_cuda_bench_close(&b);
     fake->programmatic_edges = 0;
-    const fig_engine_options plain = {.test = FIG_OPTIONS(fig_test_options, .plain_kernels = 1)};
-    fig_cuda_bench_open(&b, &plain);
-    assert_int_equal(add_four(&b), FIG_OK);
-    assert_int_equal(fake->programmatic_edges, 0);
-    fig_cuda_bench_close(&b);
+    const fig_engine_options plain[] = {{.test = FIG_OPTIONS(fig_test_options, .plain_kernels = 1)},
+                                        {.test = FIG_OPTIONS(fig_test_options, .plain_edges = 1)}};
+    for (int i = 0; i < 2; i++) {
+        fig_cuda_bench_open(&b, &plain[i]);
+        assert_int_equal(add_four(&b), FIG_OK);
+        assert_int_equal(fake->programmatic_edges, 0);
+        fig_cuda_bench_close(&b);
+    }
 }
 
 /* The graph that was made last, and how the fake makes one. */
