@@ -60,9 +60,9 @@ FIG_FORM int32_t fig_form_partial_dims(int32_t head_dim) {
            FIG_BOUNDS_PARTIAL_DIMS;
 }
 
-/* What a warp leaves in the join: its vectors, and of each the greatest logit and the weights. */
+/* What a warp leaves in the join: its vectors, and their sums. */
 FIG_FORM int32_t fig_form_join_bytes(int32_t head_dim, int32_t vectors) {
-    return vectors * fig_form_partial_dims(head_dim) * 4 + FIG_FORM_VECTORS * 8;
+    return vectors * fig_form_partial_dims(head_dim) * 4 + FIG_FORM_VECTORS * 16;
 }
 
 /* Of K or of V of a strip. */

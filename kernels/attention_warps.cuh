@@ -1,7 +1,7 @@
 /* attention_warps.cuh: split-K decode attention on tensor cores, by the warps that empty the ring.
  *
  * out = sum over tokens of 2^(l - m) v / sum of 2^(l - m), where l is the logit in base 2 and m
- * near the greatest l. The cache is the left side of every product, 16 tokens or 16 dimensions at a
+ * the greatest l. The cache is the left side of every product, 16 tokens or 16 dimensions at a
  * time, and the vectors that share a kv head are the right side, 8 to a warp:
  *
  *     logits  [16 tokens][8 vectors]  = K [16][head_dim] * q   [head_dim][8]
@@ -9,8 +9,7 @@
  *
  * so that logits become weights where they lie, and turn by one exchange of lanes. Weights are
  * rounded to the cache's 16 bits (f16 over 8 bits), and their sum is that of the rounded ones, by a
- * product with ones. m rises only where a logit passes it by 2^8, which f16 holds, so that most
- * strips shrink nothing. Under codes of 8 bits q is f16 times the power of two that brings its
+ * product with ones. Most strips raise no m, and shrink nothing. Under codes of 8 bits q is f16 times the power of two that brings its
  * largest number below 2^15.
  *
  * Leaves the way from the cache to kv_feed.cuh, the ring to kv_ring.cuh and the merge to
@@ -59,6 +58,7 @@ template <class form> struct fig_warps_seen {
     uint32_t q[form::TILES][2];
     float values[form::TILES][4];
     float weights[4]; /* the first two: sums; the others repeat them */
+    float exact[2];   /* sums of weights that are not rounded, of the lane's rows alone */
     float greatest[2];
     float scale[2]; /* of a product, to a logit in base 2 */
     int32_t query[2];
@@ -186,6 +186,7 @@ static __device__ __forceinline__ void fig_warps_begin(const fig_warps_role &rol
 #pragma unroll
     for (int32_t i = 0; i < 2; i++) {
         seen->greatest[i] = FIG_PARTIALS_NONE;
+        seen->exact[i] = 0;
         seen->query[i] = fig_form_divide(
             role.first + fig_size_min(2 * role.column + i, role.count - 1), role.ratio);
     }
@@ -276,17 +277,18 @@ fig_warps_hide_unseen(const fig_attention_params &p, const fig_ring_note &note,
     }
 }
 
-/* Where some logit has passed its vector's m by 2^8, every vector's m becomes its greatest. */
+/* Where some logit has passed its vector's m, every vector's m becomes its greatest. So the weight
+ * of a greatest logit is 1 and not rounded: where few tokens count, the rounding of the others has
+ * little to say. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[form::STEPS][4],
                                                        fig_warps_seen<form> *seen) {
-    const float few = 8;
     int32_t passes = 0;
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++)
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
-            passes |= logits[s][i] > seen->greatest[i % 2] + few;
+            passes |= logits[s][i] > seen->greatest[i % 2];
     if (!__any_sync(0xffffffffu, passes)) return;
     float shrink[2];
 #pragma unroll
@@ -300,6 +302,7 @@ static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[for
             greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, apart));
         shrink[n] = fig_partials_power(seen->greatest[n] - greatest);
         seen->greatest[n] = greatest;
+        seen->exact[n] *= shrink[n];
     }
 #pragma unroll
     for (int32_t i = 0; i < 4; i++)
@@ -445,6 +448,8 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
             x[i] = fig_partials_power(logits[s][i] - seen->greatest[i % 2]);
+        seen->exact[0] += x[0] + x[2];
+        seen->exact[1] += x[1] + x[3];
         weights[s][0] = fig_fragment_turn(fig_fragment_pair<form::DTYPE>(x[0], x[1]));
         weights[s][1] = fig_fragment_turn(fig_fragment_pair<form::DTYPE>(x[2], x[3]));
         const uint32_t ones = fig_fragment_ones<form::DTYPE>();
@@ -488,6 +493,12 @@ static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_rol
                                                              const fig_warps_seen<form> &seen,
                                                              int32_t vectors, uint8_t *share) {
     const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
+    float exact[2] = {seen.exact[0], seen.exact[1]};
+#pragma unroll
+    for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2) {
+        exact[0] += __shfl_xor_sync(0xffffffffu, exact[0], apart);
+        exact[1] += __shfl_xor_sync(0xffffffffu, exact[1], apart);
+    }
 #pragma unroll
     for (int32_t i = 0; i < 2; i++) {
         const int32_t n = 2 * role.column + i;
@@ -497,8 +508,8 @@ static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_rol
         for (int32_t pack = 0; pack < form::PACKS; pack++)
             packs[fig_warps_join_at(n, pack * 8 + role.row)] = fig_warps_pack<form>(seen, pack, i);
         if (role.row == 0)
-            ((float2 *)((float4 *)share + vectors * OF_VECTOR))[n] =
-                make_float2(seen.greatest[i], seen.weights[i]);
+            ((float4 *)share)[vectors * OF_VECTOR + n] =
+                make_float4(seen.greatest[i], seen.weights[i], exact[i], 0);
     }
     if (form::SHARES > 1) {
         fig_ring_meet(1 + role.number, form::SHARES * FIG_BLOCK_WARP);
@@ -519,20 +530,22 @@ fig_warps_shares_of(const fig_warps_role &role, const uint8_t *shares, int32_t v
                     int32_t share_bytes) {
     const int32_t n = min(role.lane, role.count - 1);
     fig_warps_shares<form> of;
-    float weights[form::SHARES];
-    of.sum = {FIG_PARTIALS_NONE, 0};
+    float weights[form::SHARES], exact[form::SHARES];
+    of.sum = {FIG_PARTIALS_NONE, 0, 0};
 #pragma unroll
     for (int32_t s = 0; s < form::SHARES; s++) {
         const uint8_t *sums = shares + s * share_bytes + vectors * form::PARTIAL_DIMS * 4;
-        const float2 sum = ((const float2 *)sums)[n];
+        const float4 sum = ((const float4 *)sums)[n];
         of.shrink[s] = sum.x;
         weights[s] = sum.y;
+        exact[s] = sum.z;
         of.sum.greatest = fmaxf(of.sum.greatest, sum.x);
     }
 #pragma unroll
     for (int32_t s = 0; s < form::SHARES; s++) {
         of.shrink[s] = fig_partials_power(of.shrink[s] - of.sum.greatest);
         of.sum.weights = fmaf(weights[s], of.shrink[s], of.sum.weights);
+        of.sum.exact = fmaf(exact[s], of.shrink[s], of.sum.exact);
     }
     return of;
 }
@@ -580,7 +593,8 @@ fig_warps_end(const fig_attention_params &p, const fig_warps_role &role,
             if (is_mine) fig_partials_write_out<form>(p, way, pack, all, end);
         } else {
             const fig_partials_sum sum = {__shfl_sync(0xffffffffu, of.sum.greatest, n),
-                                          __shfl_sync(0xffffffffu, of.sum.weights, n)};
+                                          __shfl_sync(0xffffffffu, of.sum.weights, n),
+                                          __shfl_sync(0xffffffffu, of.sum.exact, n)};
             const int64_t vector = fig_partials_at(place, note.partial) + n;
             if (is_mine) fig_partials_leave<form>(p, vector, pack, all, sum);
         }

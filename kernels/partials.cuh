@@ -29,9 +29,11 @@ enum {
 /* The greatest logit that nobody has seen: no number is below it. */
 #define FIG_PARTIALS_NONE (-3.402823466e38f)
 
-/* A vector's sum of weights, relative to its greatest logit. */
+/* A vector's sums of weights, relative to its greatest logit: of those that its values were added
+ * with, which are rounded, so that out is a mean of values; and of those that they were rounded
+ * from, for the LSE. */
 typedef struct fig_partials_sum {
-    float greatest, weights;
+    float greatest, weights, exact;
 } fig_partials_sum;
 
 /* What one warp has of a group's vectors: `count` from `first` on, and of their dimensions the
@@ -68,22 +70,9 @@ static __device__ __forceinline__ void fig_partials_store(float *to, uint4 words
                  : "memory");
 }
 
-static __device__ __forceinline__ void fig_partials_store(float *to, uint2 words) {
-    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words.x),
-                 "r"(words.y)
-                 : "memory");
-}
-
 static __device__ __forceinline__ void fig_partials_load(uint4 *words, const float *from) {
     asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(words->x), "=r"(words->y), "=r"(words->z), "=r"(words->w)
-                 : "l"(from)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void fig_partials_load(uint2 *words, const float *from) {
-    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(words->x), "=r"(words->y)
                  : "l"(from)
                  : "memory");
 }
@@ -161,9 +150,10 @@ static __device__ __forceinline__ fig_pieces_end fig_partials_end_of(const fig_p
                                                                      fig_partials_sum sum) {
     const float greatest = fmaxf(sum.greatest, way.sink);
     const float shrink = fig_partials_power(sum.greatest - greatest);
-    const float weights = sum.weights * shrink + fig_partials_power(way.sink - greatest);
+    const float sink = fig_partials_power(way.sink - greatest);
+    const float weights = sum.weights * shrink + sink;
     float log2;
-    asm("lg2.approx.f32 %0, %1;" : "=f"(log2) : "f"(weights));
+    asm("lg2.approx.f32 %0, %1;" : "=f"(log2) : "f"(sum.exact * shrink + sink));
     fig_pieces_end end = {weights == 0 ? 0 : __fdividef(way.scale * shrink, weights),
                           greatest + log2};
     return end;
@@ -193,8 +183,8 @@ static __device__ __forceinline__ void fig_partials_leave(const fig_attention_pa
     fig_partials_store(p.partials + at * form::PARTIAL_DIMS + pack * FIG_PARTIALS_PACK,
                        fig_partials_hide(values));
     if (pack == 0)
-        fig_partials_store(p.sums + 2 * at, make_uint2(fig_partials_hide(sum.greatest),
-                                                       fig_partials_hide(sum.weights)));
+        fig_partials_store(p.sums + FIG_BOUNDS_SUMS * at,
+                           fig_partials_hide(make_float4(sum.greatest, sum.weights, sum.exact, 0)));
 }
 
 /* ---- Merge */
@@ -220,7 +210,7 @@ static __device__ __forceinline__ int32_t fig_partials_of(const fig_partials_seg
 
 template <int32_t PACKS, int32_t PIECES> struct fig_partials_loaded {
     uint4 values[PIECES][PACKS];
-    uint2 sums[PIECES][PACKS];
+    uint4 sums[PIECES][PACKS];
 };
 
 /* PIECES pieces from `first` on, in one round trip: no load is conditional, as a predicate would
@@ -241,7 +231,7 @@ fig_partials_await(const fig_attention_params &p, const fig_partials_segment &se
             for (int32_t j = 0; j < PACKS; j++) {
                 fig_partials_load(&loaded->values[i][j],
                                   packs.values[j] + vector * form::PARTIAL_DIMS);
-                fig_partials_load(&loaded->sums[i][j], packs.sums[j] + vector * 2);
+                fig_partials_load(&loaded->sums[i][j], packs.sums[j] + vector * FIG_BOUNDS_SUMS);
             }
         }
         least = ~0u;
@@ -250,9 +240,9 @@ fig_partials_await(const fig_attention_params &p, const fig_partials_segment &se
 #pragma unroll
             for (int32_t j = 0; j < PACKS; j++) {
                 const uint4 words = loaded->values[i][j];
-                const uint2 sums = loaded->sums[i][j];
+                const uint4 sums = loaded->sums[i][j];
                 least = min(least, min(min(words.x, words.y), min(words.z, words.w)));
-                least = min(least, min(sums.x, sums.y));
+                least = min(least, min(sums.x, min(sums.y, sums.z)));
             }
         }
         if (!__any_sync(0xffffffffu, least == 0)) return;
@@ -275,7 +265,7 @@ fig_partials_add(const fig_attention_params &p, const fig_partials_segment &segm
             greatest = fmaxf(greatest, fig_partials_show(loaded.sums[i][j].x));
         const float shrink = fig_partials_power(packs->sum[j].greatest - greatest);
         float4 joined = packs->joined[j];
-        float weights = packs->sum[j].weights * shrink;
+        float weights = packs->sum[j].weights * shrink, exact = packs->sum[j].exact * shrink;
         joined =
             make_float4(joined.x * shrink, joined.y * shrink, joined.z * shrink, joined.w * shrink);
 #pragma unroll
@@ -285,6 +275,7 @@ fig_partials_add(const fig_attention_params &p, const fig_partials_segment &segm
             const float weight =
                 fig_partials_power(fig_partials_show(loaded.sums[i][j].x) - greatest);
             weights = fmaf(fig_partials_show(loaded.sums[i][j].y), weight, weights);
+            exact = fmaf(fig_partials_show(loaded.sums[i][j].z), weight, exact);
             joined.x = fmaf(fig_partials_show(words.x), weight, joined.x);
             joined.y = fmaf(fig_partials_show(words.y), weight, joined.y);
             joined.z = fmaf(fig_partials_show(words.z), weight, joined.z);
@@ -295,8 +286,7 @@ fig_partials_add(const fig_attention_params &p, const fig_partials_segment &segm
                                    make_uint4(0, 0, 0, 0));
         }
         packs->joined[j] = joined;
-        packs->sum[j].greatest = greatest;
-        packs->sum[j].weights = weights;
+        packs->sum[j] = {greatest, weights, exact};
     }
 }
 
@@ -328,8 +318,8 @@ fig_partials_clear_sums(const fig_attention_params &p, const fig_partials_place 
         const int32_t n = i % FIG_FORM_VECTORS;
         const int32_t partial = fig_partials_of(segment, i / FIG_FORM_VECTORS);
         if (n < place.count)
-            fig_partials_store(p.sums + 2 * (fig_partials_at(place, partial) + n),
-                               make_uint2(0, 0));
+            fig_partials_store(p.sums + FIG_BOUNDS_SUMS * (fig_partials_at(place, partial) + n),
+                               make_uint4(0, 0, 0, 0));
     }
 }
 
@@ -353,9 +343,9 @@ static __device__ __forceinline__ void fig_partials_merge(const fig_attention_pa
             const int64_t at = fig_partials_at(place, 0) + pack[j] / OF_VECTOR;
             packs.values[j] =
                 p.partials + at * form::PARTIAL_DIMS + pack[j] % OF_VECTOR * FIG_PARTIALS_PACK;
-            packs.sums[j] = p.sums + at * 2;
+            packs.sums[j] = p.sums + at * FIG_BOUNDS_SUMS;
             packs.joined[j] = make_float4(0, 0, 0, 0);
-            packs.sum[j] = {FIG_PARTIALS_NONE, 0};
+            packs.sum[j] = {FIG_PARTIALS_NONE, 0, 0};
         }
         if (segment.pieces <= 2) {
             fig_partials_join<form, PACKS, 2>(p, segment, is_mine, &packs);

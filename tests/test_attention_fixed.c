@@ -79,7 +79,8 @@ static int is_same(const fig_attention_case *alone, const fig_attention_case *am
     return 1;
 }
 
-/* Runs a form alone and among others, in any order of blocks; returns is_same. */
+/* Runs a form alone and among others, in any order of blocks; returns is_same. Strides decide which
+ * kernels serve, and those of one engine do not change, so both have strides of one kind. */
 static int compare(const fig_attention_form *form, fig_random random, fig_attention_case *among,
                    int64_t *at) {
     fig_attention_form crowd = *form;
@@ -87,6 +88,7 @@ static int compare(const fig_attention_form *form, fig_random random, fig_attent
     fig_attention_case_open(&alone, form, random);
     fig_attention_case_run(&alone, &alone.random);
     int32_t place = add_neighbours(&crowd, &alone.random);
+    crowd.unit = alone.unit;
     fig_attention_case_open(among, &crowd, alone.random);
     fig_attention_case_run(among, &among->random);
     int same = is_same(&alone, among, place, at);

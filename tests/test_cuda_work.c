@@ -34,7 +34,7 @@ static void a_kernel_with_other_params_is_refused(void **state) {
     fake->params_excess = 8;
     assert_int_equal(fig_cuda_bench_try(0, 0), FIG_NO_DEVICE);
     assert_non_null(
-        strstr(fig_message(), "fig_kernel_fetch takes 240 bytes at 0, its params are 232"));
+        strstr(fig_message(), "fig_kernel_fetch takes 240 bytes, its params are 232"));
     fake->params_excess = 0;
     fake->params_count = 2;
     assert_int_equal(fig_cuda_bench_try(0, 0), FIG_NO_DEVICE);

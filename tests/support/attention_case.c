@@ -329,7 +329,7 @@ static void open_split(fig_attention_case *c, int32_t workers) {
                       f->heads_per_worker;
     int64_t dims = (int64_t)fig_size_align((uint64_t)p->head_dim, FIG_BOUNDS_PARTIAL_DIMS);
     c->partials = make_zeros(FIG_F32, vectors * dims);
-    c->sums = make_zeros(FIG_F32, vectors * 2);
+    c->sums = make_zeros(FIG_F32, vectors * FIG_BOUNDS_SUMS);
     c->counters = make_zeros(FIG_I32, f->row_limit * p->split.groups);
     p->plan = c->plan;
     p->partials = c->partials.data;
@@ -361,6 +361,7 @@ void fig_attention_case_open(fig_attention_case *c, const fig_attention_form *fo
     c->form = *form;
     c->random = random;
     c->unit = fig_twin_unit(&c->random, form->kv_dtype);
+    if (form->unit > 0) c->unit = form->unit;
     assert_in_range(form->row_limit, 1, FIG_CASE_ROW_LIMIT);
     for (int32_t r = 0; r < form->rows; r++) {
         assert_in_range(form->lengths[r], 0, form->length_limit);

@@ -29,6 +29,7 @@ typedef struct fig_attention_form {
     int32_t layout;    /* fig_kv_layout */
     int32_t pool;      /* fig_case_pool */
     int32_t packed;    /* 1: a row of q is followed by k and v, as out of one GEMM */
+    int64_t unit;      /* that strides are whole ones of, fig_twin_unit; 0: drawn */
     int32_t tile_tokens, workers, row_limit, rows;
     int32_t row_tokens, window, fixed;
     int32_t horizon, launch;  /* the split is that of so many launches, of which this is the n-th
@@ -46,7 +47,7 @@ typedef struct fig_attention_form {
 typedef struct fig_attention_case {
     fig_attention_form form;
     fig_random random; /* of strides, pages and sequences; what rows hold is not drawn from it */
-    int64_t unit;      /* fig_twin_unit */
+    int64_t unit;      /* the form's, or what was drawn */
     int32_t sequences[FIG_CASE_ROW_LIMIT];
     fig_plan_shape shape;
     uint8_t *plan;
