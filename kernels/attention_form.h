@@ -62,7 +62,7 @@ FIG_FORM int32_t fig_form_partial_dims(int32_t head_dim) {
 
 /* What a warp leaves in the join: its vectors, and their sums. */
 FIG_FORM int32_t fig_form_join_bytes(int32_t head_dim, int32_t vectors) {
-    return vectors * fig_form_partial_dims(head_dim) * 4 + FIG_FORM_VECTORS * 16;
+    return vectors * fig_form_partial_dims(head_dim) * 4 + FIG_FORM_VECTORS * 8;
 }
 
 /* Of K or of V of a strip. */

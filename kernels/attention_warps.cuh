@@ -1,16 +1,18 @@
 /* attention_warps.cuh: split-K decode attention on tensor cores, by the warps that empty the ring.
  *
  * out = sum over tokens of 2^(l - m) v / sum of 2^(l - m), where l is the logit in base 2 and m
- * the greatest l. The cache is the left side of every product, 16 tokens or 16 dimensions at a
+ * near the greatest l. The cache is the left side of every product, 16 tokens or 16 dimensions at a
  * time, and the vectors that share a kv head are the right side, 8 to a warp:
  *
  *     logits  [16 tokens][8 vectors]  = K [16][head_dim] * q   [head_dim][8]
  *     sums   [head_dim][8 vectors]  += V^T [head_dim][16] * weights [16][8]
  *
  * so that logits become weights where they lie, and turn by one exchange of lanes. Weights are
- * rounded to the cache's 16 bits (f16 over 8 bits), and their sum is that of the rounded ones, by a
- * product with ones. Most strips raise no m, and shrink nothing. Under codes of 8 bits q is f16 times the power of two that brings its
- * largest number below 2^15.
+ * two numbers of the cache's 16 bits (f16 over 8 bits), what is nearest and what that leaves, so
+ * that they count in full; what the second adds is left out where V is infinite, as inf - inf would
+ * be no sum. m rises only where a logit passes it by 2^8, which f16 holds, so that most strips
+ * shrink nothing. Under codes of 8 bits q is f16 times the
+ * power of two that brings its largest number below 2^15.
  *
  * Leaves the way from the cache to kv_feed.cuh, the ring to kv_ring.cuh and the merge to
  * partials.cuh. Invariant: a token that a vector does not see does no harm, whatever lies there: its
@@ -57,8 +59,7 @@ typedef struct fig_warps_role {
 template <class form> struct fig_warps_seen {
     uint32_t q[form::TILES][2];
     float values[form::TILES][4];
-    float weights[4]; /* the first two: sums; the others repeat them */
-    float exact[2];   /* sums of weights that are not rounded, of the lane's rows alone */
+    float weights[2]; /* sums, of the lane's rows alone */
     float greatest[2];
     float scale[2]; /* of a product, to a logit in base 2 */
     int32_t query[2];
@@ -181,12 +182,9 @@ static __device__ __forceinline__ void fig_warps_begin(const fig_warps_role &rol
         for (int32_t i = 0; i < 4; i++)
             seen->values[m][i] = 0;
 #pragma unroll
-    for (int32_t i = 0; i < 4; i++)
-        seen->weights[i] = 0;
-#pragma unroll
     for (int32_t i = 0; i < 2; i++) {
         seen->greatest[i] = FIG_PARTIALS_NONE;
-        seen->exact[i] = 0;
+        seen->weights[i] = 0;
         seen->query[i] = fig_form_divide(
             role.first + fig_size_min(2 * role.column + i, role.count - 1), role.ratio);
     }
@@ -277,18 +275,17 @@ fig_warps_hide_unseen(const fig_attention_params &p, const fig_ring_note &note,
     }
 }
 
-/* Where some logit has passed its vector's m, every vector's m becomes its greatest. So the weight
- * of a greatest logit is 1 and not rounded: where few tokens count, the rounding of the others has
- * little to say. */
+/* Where some logit has passed its vector's m by 2^8, every vector's m becomes its greatest. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[form::STEPS][4],
                                                        fig_warps_seen<form> *seen) {
+    const float few = 8;
     int32_t passes = 0;
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++)
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
-            passes |= logits[s][i] > seen->greatest[i % 2];
+            passes |= logits[s][i] > seen->greatest[i % 2] + few;
     if (!__any_sync(0xffffffffu, passes)) return;
     float shrink[2];
 #pragma unroll
@@ -302,11 +299,8 @@ static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[for
             greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, apart));
         shrink[n] = fig_partials_power(seen->greatest[n] - greatest);
         seen->greatest[n] = greatest;
-        seen->exact[n] *= shrink[n];
+        seen->weights[n] *= shrink[n];
     }
-#pragma unroll
-    for (int32_t i = 0; i < 4; i++)
-        seen->weights[i] *= shrink[i % 2];
 #pragma unroll
     for (int32_t m = 0; m < form::TILES; m++)
 #pragma unroll
@@ -315,6 +309,21 @@ static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[for
 }
 
 /* ---- Sums */
+
+/* 16 tokens' weights of 8 vectors, as the right side of a product. */
+typedef struct fig_warps_weights {
+    uint32_t near[2], rest[2];
+} fig_warps_weights;
+
+/* A weight's pair, and what is left of both. */
+template <int32_t DTYPE>
+static __device__ __forceinline__ void fig_warps_round(float first, float second, uint32_t *near,
+                                                       uint32_t *rest) {
+    const uint32_t pair = fig_fragment_pair<DTYPE>(first, second);
+    const float2 rounded = fig_warps_widen_q(DTYPE, pair);
+    *near = fig_fragment_turn(pair);
+    *rest = fig_fragment_turn(fig_fragment_pair<DTYPE>(first - rounded.x, second - rounded.y));
+}
 
 /* A load's tiles of V^T, cleared of tokens by masks: of tokens 2t and 2t + 1, and of 8 further. */
 template <class form>
@@ -338,9 +347,23 @@ static __device__ __forceinline__ void fig_warps_load_v(uint32_t block, int32_t 
     }
 }
 
+/* A tile of V^T times weights; what is left of them adds nothing where it makes no number. */
 template <class form>
 static __device__ __forceinline__ void
-fig_warps_add_values(uint32_t block, const uint32_t (&weights)[2], fig_warps_seen<form> *seen) {
+fig_warps_add_tile(const uint32_t (&tile)[4], const fig_warps_weights &weights, float (&sums)[4]) {
+    float rest[4] = {0, 0, 0, 0};
+    fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3], weights.near[0],
+                                       weights.near[1]);
+    fig_fragment_multiply<form::DTYPE>(rest, tile[0], tile[1], tile[2], tile[3], weights.rest[0],
+                                       weights.rest[1]);
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++)
+        if (fabsf(rest[i]) < INFINITY) sums[i] += rest[i];
+}
+
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_add_values(uint32_t block, const fig_warps_weights &weights, fig_warps_seen<form> *seen) {
 #pragma unroll
     for (int32_t load = 0; load < form::LOADS; load++) {
         uint32_t v[form::TILES_OF_LOAD][4];
@@ -348,9 +371,7 @@ fig_warps_add_values(uint32_t block, const uint32_t (&weights)[2], fig_warps_see
 #pragma unroll
         for (int32_t i = 0; i < form::TILES_OF_LOAD; i++) {
             const int32_t tile = load * form::TILES_OF_LOAD + i;
-            if (tile < form::TILES)
-                fig_fragment_multiply<form::DTYPE>(seen->values[tile], v[i][0], v[i][1], v[i][2],
-                                                   v[i][3], weights[0], weights[1]);
+            if (tile < form::TILES) fig_warps_add_tile<form>(v[i], weights, seen->values[tile]);
         }
     }
 }
@@ -367,7 +388,7 @@ template <class form>
 static __device__ __forceinline__ void
 fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
                    const fig_warps_role &role, uint32_t block, int32_t first_token,
-                   const uint32_t (&weights)[2], fig_warps_seen<form> *seen) {
+                   const fig_warps_weights &weights, fig_warps_seen<form> *seen) {
     const int32_t last = role.first + role.count - 1;
     const int32_t token = first_token + 2 * role.column;
 #pragma unroll 1
@@ -386,8 +407,7 @@ fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
                 if (tile >= form::TILES) continue;
                 float(&values)[4] = seen->values[tile];
                 float sums[4] = {values[0], values[1], values[2], values[3]};
-                fig_fragment_multiply<form::DTYPE>(sums, v[i][0], v[i][1], v[i][2], v[i][3],
-                                                   weights[0], weights[1]);
+                fig_warps_add_tile<form>(v[i], weights, sums);
 #pragma unroll
                 for (int32_t n = 0; n < 4; n++)
                     values[n] = seen->query[n % 2] == query ? sums[n] : values[n];
@@ -425,7 +445,7 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
     const int32_t token = note.token + role.share * form::STEPS * FIG_RING_TOKENS;
     const uint32_t k = fig_ring_side(ring, FIG_RING_K) + first + fig_warps_row_of_k<form>(role);
     float logits[form::STEPS][4];
-    uint32_t weights[form::STEPS][2];
+    fig_warps_weights weights[form::STEPS];
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++)
         fig_warps_multiply_k<form>(*seen, k + (uint32_t)s * apart, logits[s]);
@@ -448,13 +468,10 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
             x[i] = fig_partials_power(logits[s][i] - seen->greatest[i % 2]);
-        seen->exact[0] += x[0] + x[2];
-        seen->exact[1] += x[1] + x[3];
-        weights[s][0] = fig_fragment_turn(fig_fragment_pair<form::DTYPE>(x[0], x[1]));
-        weights[s][1] = fig_fragment_turn(fig_fragment_pair<form::DTYPE>(x[2], x[3]));
-        const uint32_t ones = fig_fragment_ones<form::DTYPE>();
-        fig_fragment_multiply<form::DTYPE>(seen->weights, ones, ones, ones, ones, weights[s][0],
-                                           weights[s][1]);
+        seen->weights[0] += x[0] + x[2];
+        seen->weights[1] += x[1] + x[3];
+        fig_warps_round<form::DTYPE>(x[0], x[1], &weights[s].near[0], &weights[s].rest[0]);
+        fig_warps_round<form::DTYPE>(x[2], x[3], &weights[s].near[1], &weights[s].rest[1]);
     }
     const uint32_t v = fig_ring_side(ring, FIG_RING_V) + first + fig_warps_row_of_v<form>(role);
     fig_ring_wait_full(ring, FIG_RING_V);
@@ -493,11 +510,11 @@ static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_rol
                                                              const fig_warps_seen<form> &seen,
                                                              int32_t vectors, uint8_t *share) {
     const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    float exact[2] = {seen.exact[0], seen.exact[1]};
+    float weights[2] = {seen.weights[0], seen.weights[1]};
 #pragma unroll
     for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2) {
-        exact[0] += __shfl_xor_sync(0xffffffffu, exact[0], apart);
-        exact[1] += __shfl_xor_sync(0xffffffffu, exact[1], apart);
+        weights[0] += __shfl_xor_sync(0xffffffffu, weights[0], apart);
+        weights[1] += __shfl_xor_sync(0xffffffffu, weights[1], apart);
     }
 #pragma unroll
     for (int32_t i = 0; i < 2; i++) {
@@ -508,8 +525,8 @@ static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_rol
         for (int32_t pack = 0; pack < form::PACKS; pack++)
             packs[fig_warps_join_at(n, pack * 8 + role.row)] = fig_warps_pack<form>(seen, pack, i);
         if (role.row == 0)
-            ((float4 *)share)[vectors * OF_VECTOR + n] =
-                make_float4(seen.greatest[i], seen.weights[i], exact[i], 0);
+            ((float2 *)((float4 *)share + vectors * OF_VECTOR))[n] =
+                make_float2(seen.greatest[i], weights[i]);
     }
     if (form::SHARES > 1) {
         fig_ring_meet(1 + role.number, form::SHARES * FIG_BLOCK_WARP);
@@ -530,22 +547,20 @@ fig_warps_shares_of(const fig_warps_role &role, const uint8_t *shares, int32_t v
                     int32_t share_bytes) {
     const int32_t n = min(role.lane, role.count - 1);
     fig_warps_shares<form> of;
-    float weights[form::SHARES], exact[form::SHARES];
-    of.sum = {FIG_PARTIALS_NONE, 0, 0};
+    float weights[form::SHARES];
+    of.sum = {FIG_PARTIALS_NONE, 0};
 #pragma unroll
     for (int32_t s = 0; s < form::SHARES; s++) {
         const uint8_t *sums = shares + s * share_bytes + vectors * form::PARTIAL_DIMS * 4;
-        const float4 sum = ((const float4 *)sums)[n];
+        const float2 sum = ((const float2 *)sums)[n];
         of.shrink[s] = sum.x;
         weights[s] = sum.y;
-        exact[s] = sum.z;
         of.sum.greatest = fmaxf(of.sum.greatest, sum.x);
     }
 #pragma unroll
     for (int32_t s = 0; s < form::SHARES; s++) {
         of.shrink[s] = fig_partials_power(of.shrink[s] - of.sum.greatest);
         of.sum.weights = fmaf(weights[s], of.shrink[s], of.sum.weights);
-        of.sum.exact = fmaf(exact[s], of.shrink[s], of.sum.exact);
     }
     return of;
 }
@@ -593,8 +608,7 @@ fig_warps_end(const fig_attention_params &p, const fig_warps_role &role,
             if (is_mine) fig_partials_write_out<form>(p, way, pack, all, end);
         } else {
             const fig_partials_sum sum = {__shfl_sync(0xffffffffu, of.sum.greatest, n),
-                                          __shfl_sync(0xffffffffu, of.sum.weights, n),
-                                          __shfl_sync(0xffffffffu, of.sum.exact, n)};
+                                          __shfl_sync(0xffffffffu, of.sum.weights, n)};
             const int64_t vector = fig_partials_at(place, note.partial) + n;
             if (is_mine) fig_partials_leave<form>(p, vector, pack, all, sum);
         }

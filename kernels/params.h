@@ -243,8 +243,7 @@ typedef struct fig_attention_params {
     const float *sinks, *alibi;     /* [q_heads]; NULL: none */
     const uint8_t *plan;
     float *partials;    /* [partial limit][vectors of a group][head_dim] */
-    float *sums;        /* beside each vector, FIG_BOUNDS_SUMS at most: its greatest logit, and
-                           sums of weights relative to it */
+    float *sums;        /* [partial limit][vectors of a group][2]: greatest logit, sum of weights */
     uint32_t *counters; /* [row_limit][groups]; pieces that have finished; 0 between replays */
     fig_row_strides q_strides, out_strides;
     fig_cache_strides k_cache_strides, v_cache_strides;

@@ -29,11 +29,9 @@ enum {
 /* The greatest logit that nobody has seen: no number is below it. */
 #define FIG_PARTIALS_NONE (-3.402823466e38f)
 
-/* A vector's sums of weights, relative to its greatest logit: of those that its values were added
- * with, which are rounded, so that out is a mean of values; and of those that they were rounded
- * from, for the LSE. */
+/* A vector's sum of weights, relative to its greatest logit. */
 typedef struct fig_partials_sum {
-    float greatest, weights, exact;
+    float greatest, weights;
 } fig_partials_sum;
 
 /* What one warp has of a group's vectors: `count` from `first` on, and of their dimensions the
@@ -67,6 +65,19 @@ static __device__ __forceinline__ float fig_partials_show(uint32_t word) {
 static __device__ __forceinline__ void fig_partials_store(float *to, uint4 words) {
     asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
                  "r"(words.y), "r"(words.z), "r"(words.w)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void fig_partials_store(float *to, uint2 words) {
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words.x),
+                 "r"(words.y)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void fig_partials_load(uint2 *words, const float *from) {
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(words->x), "=r"(words->y)
+                 : "l"(from)
                  : "memory");
 }
 
@@ -150,10 +161,9 @@ static __device__ __forceinline__ fig_pieces_end fig_partials_end_of(const fig_p
                                                                      fig_partials_sum sum) {
     const float greatest = fmaxf(sum.greatest, way.sink);
     const float shrink = fig_partials_power(sum.greatest - greatest);
-    const float sink = fig_partials_power(way.sink - greatest);
-    const float weights = sum.weights * shrink + sink;
+    const float weights = sum.weights * shrink + fig_partials_power(way.sink - greatest);
     float log2;
-    asm("lg2.approx.f32 %0, %1;" : "=f"(log2) : "f"(sum.exact * shrink + sink));
+    asm("lg2.approx.f32 %0, %1;" : "=f"(log2) : "f"(weights));
     fig_pieces_end end = {weights == 0 ? 0 : __fdividef(way.scale * shrink, weights),
                           greatest + log2};
     return end;
@@ -183,8 +193,8 @@ static __device__ __forceinline__ void fig_partials_leave(const fig_attention_pa
     fig_partials_store(p.partials + at * form::PARTIAL_DIMS + pack * FIG_PARTIALS_PACK,
                        fig_partials_hide(values));
     if (pack == 0)
-        fig_partials_store(p.sums + FIG_BOUNDS_SUMS * at,
-                           fig_partials_hide(make_float4(sum.greatest, sum.weights, sum.exact, 0)));
+        fig_partials_store(p.sums + 2 * at, make_uint2(fig_partials_hide(sum.greatest),
+                                                       fig_partials_hide(sum.weights)));
 }
 
 /* ---- Merge */
@@ -210,7 +220,7 @@ static __device__ __forceinline__ int32_t fig_partials_of(const fig_partials_seg
 
 template <int32_t PACKS, int32_t PIECES> struct fig_partials_loaded {
     uint4 values[PIECES][PACKS];
-    uint4 sums[PIECES][PACKS];
+    uint2 sums[PIECES][PACKS];
 };
 
 /* PIECES pieces from `first` on, in one round trip: no load is conditional, as a predicate would
@@ -231,7 +241,7 @@ fig_partials_await(const fig_attention_params &p, const fig_partials_segment &se
             for (int32_t j = 0; j < PACKS; j++) {
                 fig_partials_load(&loaded->values[i][j],
                                   packs.values[j] + vector * form::PARTIAL_DIMS);
-                fig_partials_load(&loaded->sums[i][j], packs.sums[j] + vector * FIG_BOUNDS_SUMS);
+                fig_partials_load(&loaded->sums[i][j], packs.sums[j] + vector * 2);
             }
         }
         least = ~0u;
@@ -240,9 +250,9 @@ fig_partials_await(const fig_attention_params &p, const fig_partials_segment &se
 #pragma unroll
             for (int32_t j = 0; j < PACKS; j++) {
                 const uint4 words = loaded->values[i][j];
-                const uint4 sums = loaded->sums[i][j];
+                const uint2 sums = loaded->sums[i][j];
                 least = min(least, min(min(words.x, words.y), min(words.z, words.w)));
-                least = min(least, min(sums.x, min(sums.y, sums.z)));
+                least = min(least, min(sums.x, sums.y));
             }
         }
         if (!__any_sync(0xffffffffu, least == 0)) return;
@@ -250,7 +260,8 @@ fig_partials_await(const fig_attention_params &p, const fig_partials_segment &se
     }
 }
 
-/* Adds those pieces, and puts zeros in their place. */
+/* Adds those pieces one by one, so that how many come at once changes no bit, nor one that has seen
+ * nothing; and puts zeros in their place. */
 template <class form, int32_t PACKS, int32_t PIECES>
 static __device__ __forceinline__ void
 fig_partials_add(const fig_attention_params &p, const fig_partials_segment &segment,
@@ -259,34 +270,30 @@ fig_partials_add(const fig_attention_params &p, const fig_partials_segment &segm
     const int64_t vectors = segment.vectors;
 #pragma unroll
     for (int32_t j = 0; j < PACKS; j++) {
-        float greatest = packs->sum[j].greatest;
-#pragma unroll
-        for (int32_t i = 0; i < PIECES; i++)
-            greatest = fmaxf(greatest, fig_partials_show(loaded.sums[i][j].x));
-        const float shrink = fig_partials_power(packs->sum[j].greatest - greatest);
         float4 joined = packs->joined[j];
-        float weights = packs->sum[j].weights * shrink, exact = packs->sum[j].exact * shrink;
-        joined =
-            make_float4(joined.x * shrink, joined.y * shrink, joined.z * shrink, joined.w * shrink);
+        fig_partials_sum sum = packs->sum[j];
 #pragma unroll
         for (int32_t i = 0; i < PIECES; i++) {
             if (first + i >= segment.pieces) break;
             const uint4 words = loaded.values[i][j];
-            const float weight =
-                fig_partials_power(fig_partials_show(loaded.sums[i][j].x) - greatest);
-            weights = fmaf(fig_partials_show(loaded.sums[i][j].y), weight, weights);
-            exact = fmaf(fig_partials_show(loaded.sums[i][j].z), weight, exact);
-            joined.x = fmaf(fig_partials_show(words.x), weight, joined.x);
-            joined.y = fmaf(fig_partials_show(words.y), weight, joined.y);
-            joined.z = fmaf(fig_partials_show(words.z), weight, joined.z);
-            joined.w = fmaf(fig_partials_show(words.w), weight, joined.w);
+            const float own = fig_partials_show(loaded.sums[i][j].x);
+            const float greatest = fmaxf(sum.greatest, own);
+            const float shrink = fig_partials_power(sum.greatest - greatest);
+            const float weight = fig_partials_power(own - greatest);
+            sum.greatest = greatest;
+            sum.weights =
+                fmaf(fig_partials_show(loaded.sums[i][j].y), weight, sum.weights * shrink);
+            joined.x = fmaf(fig_partials_show(words.x), weight, joined.x * shrink);
+            joined.y = fmaf(fig_partials_show(words.y), weight, joined.y * shrink);
+            joined.z = fmaf(fig_partials_show(words.z), weight, joined.z * shrink);
+            joined.w = fmaf(fig_partials_show(words.w), weight, joined.w * shrink);
             const int64_t vector = fig_partials_of(segment, first + i) * vectors;
             if (is_mine[j])
                 fig_partials_store((float *)packs->values[j] + vector * form::PARTIAL_DIMS,
                                    make_uint4(0, 0, 0, 0));
         }
         packs->joined[j] = joined;
-        packs->sum[j] = {greatest, weights, exact};
+        packs->sum[j] = sum;
     }
 }
 
@@ -318,8 +325,8 @@ fig_partials_clear_sums(const fig_attention_params &p, const fig_partials_place 
         const int32_t n = i % FIG_FORM_VECTORS;
         const int32_t partial = fig_partials_of(segment, i / FIG_FORM_VECTORS);
         if (n < place.count)
-            fig_partials_store(p.sums + FIG_BOUNDS_SUMS * (fig_partials_at(place, partial) + n),
-                               make_uint4(0, 0, 0, 0));
+            fig_partials_store(p.sums + 2 * (fig_partials_at(place, partial) + n),
+                               make_uint2(0, 0));
     }
 }
 
@@ -343,9 +350,9 @@ static __device__ __forceinline__ void fig_partials_merge(const fig_attention_pa
             const int64_t at = fig_partials_at(place, 0) + pack[j] / OF_VECTOR;
             packs.values[j] =
                 p.partials + at * form::PARTIAL_DIMS + pack[j] % OF_VECTOR * FIG_PARTIALS_PACK;
-            packs.sums[j] = p.sums + at * FIG_BOUNDS_SUMS;
+            packs.sums[j] = p.sums + at * 2;
             packs.joined[j] = make_float4(0, 0, 0, 0);
-            packs.sum[j] = {FIG_PARTIALS_NONE, 0, 0};
+            packs.sum[j] = {FIG_PARTIALS_NONE, 0};
         }
         if (segment.pieces <= 2) {
             fig_partials_join<form, PACKS, 2>(p, segment, is_mine, &packs);

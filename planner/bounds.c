@@ -76,7 +76,7 @@ fig_bounds_class fig_bounds_class_of(const fig_split_shape *shape, int32_t q_hea
     const uint64_t segments = (uint64_t)shape->row_limit * (uint64_t)shape->groups;
     const uint64_t dims = fig_size_align((uint64_t)head_dim, FIG_BOUNDS_PARTIAL_DIMS);
     bounds.partials_bytes = partial_vectors * dims * sizeof(float);
-    bounds.sums_bytes = partial_vectors * FIG_BOUNDS_SUMS * sizeof(float);
+    bounds.sums_bytes = partial_vectors * 2 * sizeof(float);
     bounds.counters_bytes = segments * sizeof(uint32_t);
     return bounds;
 }

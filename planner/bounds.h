@@ -12,14 +12,13 @@
  * workers and tile_limit are not read. */
 int64_t fig_bounds_tiles(const fig_split_shape *shape, int64_t tokens, int32_t kv_limit);
 
-/* A vector of partials is whole ones of so many dimensions, and has so many sums. */
-enum { FIG_BOUNDS_PARTIAL_DIMS = 32, FIG_BOUNDS_SUMS = 4 };
+enum { FIG_BOUNDS_PARTIAL_DIMS = 32 }; /* a vector of partials is whole ones of these */
 
 /* What one class of a bucket needs beside the plan. */
 typedef struct fig_bounds_class {
     int32_t partial_limit;
     uint64_t partials_bytes; /* [partial_limit][vectors][head_dim, rounded up] f32 */
-    uint64_t sums_bytes;     /* [partial_limit][vectors][FIG_BOUNDS_SUMS] f32 */
+    uint64_t sums_bytes;     /* [partial_limit][vectors][2] f32 */
     uint64_t counters_bytes; /* [row_limit][groups] u32 */
 } fig_bounds_class;
 

@@ -168,14 +168,14 @@ static void a_class_needs_what_its_partials_and_segments_need(void **state) {
     fig_bounds_class bounds = fig_bounds_class_of(&shape, 4, 128);
     assert_int_equal(bounds.partial_limit, 262);
     assert_int_equal(bounds.partials_bytes, 262 * 4 * 128 * 4);
-    assert_int_equal(bounds.sums_bytes, 262 * 4 * 4 * 4);
+    assert_int_equal(bounds.sums_bytes, 262 * 4 * 2 * 4);
     assert_int_equal(bounds.counters_bytes, 256 * 8 * 4);
 
     shape.row_tokens = 3;
     bounds = fig_bounds_class_of(&shape, 4, 128);
     assert_int_equal(bounds.partial_limit, 262);
     assert_int_equal(bounds.partials_bytes, 262 * 12 * 128 * 4);
-    assert_int_equal(bounds.sums_bytes, 262 * 12 * 4 * 4);
+    assert_int_equal(bounds.sums_bytes, 262 * 12 * 2 * 4);
     assert_int_equal(bounds.counters_bytes, 256 * 8 * 4);
 }
 

@@ -329,7 +329,7 @@ static void open_split(fig_attention_case *c, int32_t workers) {
                       f->heads_per_worker;
     int64_t dims = (int64_t)fig_size_align((uint64_t)p->head_dim, FIG_BOUNDS_PARTIAL_DIMS);
     c->partials = make_zeros(FIG_F32, vectors * dims);
-    c->sums = make_zeros(FIG_F32, vectors * FIG_BOUNDS_SUMS);
+    c->sums = make_zeros(FIG_F32, vectors * 2);
     c->counters = make_zeros(FIG_I32, f->row_limit * p->split.groups);
     p->plan = c->plan;
     p->partials = c->partials.data;
