@@ -139,7 +139,6 @@ typedef struct fig_program fig_program;
 typedef struct fig_tensor { /* closed */
     uint32_t id;            /* 0: absent */
 } fig_tensor;
-
 typedef uint32_t fig_role;
 enum {
     FIG_ROLE_TEMP = 0, /* the engine's: contents live within one step */
@@ -161,7 +160,6 @@ typedef struct fig_tensor_info {
     int32_t multiple;     /* a symbolic dims[0] counts so many per row or page; 0: 1 */
     fig_kv_layout layout; /* FIG_HND: dims 1 and 2 change places in memory, not in dims */
 } fig_tensor_info;
-
 FIG_API fig_status fig_program_create(fig_program **program, const fig_spec *spec);
 FIG_API void fig_program_destroy(fig_program *program);
 FIG_API fig_tensor fig_program_tensor(fig_program *program, const fig_tensor_info *info);
@@ -181,10 +179,9 @@ FIG_API fig_status fig_program_finish(fig_program *program);
  *     k.N, v.N   appended to k_cache.N and v_cache.N; where fp8, scaled by k_scale.N and v_scale.N
  *     out.N      attention of q.N over that cache
  *
- * All of these are FIG_ROLE_BOUND. Where the spec has pages, page_table is FIG_ROLE_STATE. Where
- * only some layers have the window, these read page_table.window instead, also FIG_ROLE_STATE, so
- * that pages behind the window can be given away. The first line is the segment act.N, the others
- * are the segment attn.N. */
+ * All of these are FIG_ROLE_BOUND. Where the spec has pages, page_table is FIG_ROLE_STATE; so is
+ * page_table.window, which is read where only some layers have the window, so that pages behind it
+ * can be given away. The first line is the segment act.N, the others are attn.N. */
 FIG_API void fig_program_decode_step(fig_program *program);
 /* For steps whose lengths the host does not know. They are read from device memory, i32 [rows], and
  * the device makes the split. positions: i32 [rows]; absent: length - 1. It is recorded once,
@@ -215,8 +212,7 @@ FIG_API void fig_rms_norm(fig_program *program, const fig_rms_norm_op *op);
 FIG_API void fig_add_rms_norm(fig_program *program, const fig_rms_norm_op *op);
 
 /* Where the spec's row_tokens is above 1, [rows] of q, k, v and out counts query tokens: token t of
- * row r is number r * row_tokens + t, and its position is row_tokens - 1 - t below that of the
- * row's last token. */
+ * row r is number r * row_tokens + t, row_tokens - 1 - t positions below the row's last. */
 typedef struct fig_rope_op {
     uint32_t size;
     fig_tensor q, k;            /* [rows][heads][head_dim] */
@@ -273,8 +269,8 @@ typedef struct fig_attention_op {
 } fig_attention_op;
 FIG_API void fig_attention(fig_program *program, const fig_attention_op *op);
 
-/* fig_rope in place, fig_append_kv and fig_attention as one node, which costs less than the three
- * and leaves the same in q, k, the cache and out. A field means what it means there. */
+/* fig_rope in place, fig_append_kv and fig_attention as one node: it costs less and leaves the same
+ * in q, k, the cache and out. A field means what it means there. */
 typedef struct fig_decode_attention_op {
     uint32_t size;
     fig_tensor q, k, v, out, lse;
@@ -315,7 +311,6 @@ FIG_API void fig_call(fig_program *program, const fig_call_op *op);
 typedef struct fig_bucket { /* closed */
     int32_t batch, kv;
 } fig_bucket;
-
 typedef struct fig_traits { /* the machine that graphs are lowered for */
     uint32_t size;
     char name[16];              /* "h200", "h100", "a100", "host" */
@@ -325,7 +320,6 @@ typedef struct fig_traits { /* the machine that graphs are lowered for */
 } fig_traits;
 FIG_API fig_status fig_traits_named(fig_traits *traits, const char *name);
 FIG_API const char *fig_traits_name(int32_t index); /* NULL past the last */
-
 typedef struct fig_lower_options {
     uint32_t size;
     const fig_traits *traits;  /* NULL: "host" */
@@ -342,7 +336,6 @@ FIG_API fig_status fig_graphs_save(const fig_graphs *graphs, const char *path);
 FIG_API fig_status fig_graphs_load(fig_graphs **graphs, const char *path);
 FIG_API fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count);
 FIG_API void fig_graphs_destroy(fig_graphs *graphs);
-
 typedef struct fig_graphs_info {
     uint32_t size;
     const fig_spec *spec; /* the graphs' own, every default filled in */
@@ -352,7 +345,6 @@ typedef struct fig_graphs_info {
     char content_id[65];     /* SHA-256 of what a file of it holds, in hex */
 } fig_graphs_info;
 FIG_API fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
-
 typedef struct fig_bucket_info {
     uint32_t size;
     fig_bucket bucket;
@@ -464,11 +456,9 @@ FIG_API fig_status fig_engine_close(fig_engine *engine);
 FIG_API fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us);
 FIG_API fig_device fig_engine_device(const fig_engine *engine); /* what AUTO became */
 FIG_API fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits);
-/* Binds the calling thread to the cores beside the device, or beside the node that numa_node names:
- * to those that it may run on already or, if there is none, to all of them. FIG_UNSUPPORTED: this
- * system does not tell which those are, or forbids it; the host, which every core is beside. */
+/* Binds the calling thread to the cores beside the device, or beside the node that numa_node names,
+ * as far as it may run there. FIG_UNSUPPORTED: this system does not tell which, or forbids it. */
 FIG_API fig_status fig_engine_bind_thread(const fig_engine *engine);
-
 /* Gives a tensor its memory. Memory of the caller's stays so, and lives until close or the next
  * bind of that name; it is aligned to 16 bytes and holds every row, or whole pages. The next stage
  * is the first to use it: steps in flight keep the old address. A refusal changes nothing. */
@@ -480,13 +470,12 @@ typedef struct fig_binding {
     int64_t strides[4]; /* in elements; all 0: row-major. The last must be 1 */
 } fig_binding;
 FIG_API fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding);
-
+/* Blocking copies between host memory and a bound tensor, after all steps launched so far. */
 typedef struct fig_span {
     uint32_t size;
     const char *name;
     uint64_t offset, bytes;
 } fig_span;
-/* Blocking copies between host memory and a bound tensor, after all steps launched so far. */
 FIG_API fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from);
 FIG_API fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to);
 
@@ -530,15 +519,15 @@ FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig
  * neither waits for a bucket that it does not need, unless for a callback. */
 FIG_API fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket);
 
-/* stage chooses the bucket, plans, and writes a slot; every array is read before return. launch
- * replays the step that was staged longest ago. step does both; where it fails, it leaves nothing
- * staged. FIG_BUSY: wait, then call again. FIG_ORDER from launch: nothing is staged. */
+/* stage chooses the bucket, plans and writes a slot; arrays are read before return. launch replays
+ * the step that was staged longest ago. step does both or, where it fails, neither. FIG_BUSY: wait,
+ * then call again. FIG_ORDER from launch: nothing is staged. */
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
-/* Takes back the step that was staged last, or the launches left of its horizon, as if they had
- * never been staged; pages that it carried travel with the next step. FIG_ORDER: nothing is staged.
- * If you launched a graph of your own for it, wait for that graph before you call. */
+/* Takes back the step that was staged last, or the launches left of its horizon; pages that it
+ * carried travel with the next step. FIG_ORDER: nothing is staged. If you launched a graph of your
+ * own for it, wait for that graph before you call. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
 /* The engine's stream, a CUstream; host: NULL. All that an engine does happens in its order. */
@@ -587,7 +576,6 @@ typedef struct fig_histogram { /* closed */
 FIG_API void fig_histogram_add(fig_histogram *histogram, int64_t ns);
 /* The time that `percent` of all times do not exceed, to an eighth; 0 where there are none. */
 FIG_API int64_t fig_histogram_percentile(const fig_histogram *histogram, double percent);
-
 typedef struct fig_engine_stats {
     uint32_t size;
     int64_t staged, launched, taken_back; /* steps; launches; steps of those staged */
