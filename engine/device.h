@@ -89,8 +89,8 @@ typedef struct fig_device_api {
     fig_status (*copy_out)(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
                            size_t bytes);
 
-    /* A copy in that returns at once: `from` is pinned, and left alone until the stream is past
-     * it. */
+    /* A copy in that returns at once: `from` is pinned or the device's, and left alone until the
+     * stream is past it. */
     fig_status (*push)(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
                        size_t bytes);
 

@@ -133,6 +133,7 @@ typedef struct graph_order {
     int own;             /* 1: all of it, to be launched by us; 0: a part for a caller */
     uint32_t first_node; /* of the graph: what launch `first` of the range becomes */
     fig_dev_after after; /* what a launch comes after that comes after none of the range */
+    int serial;          /* 1: each launch comes after the one before it alone */
 } graph_order;
 
 static fig_dev_launch dev_launch_of(fig_op op, const fig_family_choice *choice,
@@ -205,6 +206,10 @@ static fig_status add_launches(const fig_execs *execs, const graph_order *order,
         for (; edge < lowered->edge_count && lowered->edges[edge].to == i; edge++)
             if (lowered->edges[edge].from >= range.first)
                 from[after.count++] = order->first_node + lowered->edges[edge].from - range.first;
+        if (order->serial && i > range.first) {
+            from[0] = order->first_node + i - 1 - range.first;
+            after.count = 1;
+        }
         if (after.count == 0) after = order->after;
         FIG_TRY(add_launch(execs, order, graph, i, after));
     }
@@ -488,7 +493,11 @@ static uint32_t find_leaves(const fig_lowered *lowered, fig_launch_range range, 
 static fig_status add_copies(const fig_execs *execs, graph_order order, uint32_t copies,
                              fig_dev_graph *graph, uint32_t *scratch) {
     const uint32_t count = order.range.count;
-    const uint32_t leaf_count = find_leaves(&execs->of[order.exec].lowered, order.range, scratch);
+    uint32_t leaf_count = find_leaves(&execs->of[order.exec].lowered, order.range, scratch);
+    if (order.serial) {
+        scratch[0] = count - 1;
+        leaf_count = 1;
+    }
     for (uint32_t copy = 0; copy < copies; copy++) {
         FIG_TRY(add_launches(execs, &order, graph, scratch + count));
         for (uint32_t i = 0; i < leaf_count && copy > 0; i++)
@@ -511,15 +520,14 @@ static fig_status make_bare(const fig_execs *execs, const graph_order *order, ui
     return status;
 }
 
-fig_status fig_execs_bare(const fig_execs *execs, uint32_t exec, uint32_t copies,
-                          fig_dev_exec **out) {
-    const uint32_t count = execs->of[exec].lowered.launch_count - 1;
-    const graph_order order = {.exec = exec, .range = {1, count}};
-    assert(fig_execs_ready(execs, exec) && copies >= 1);
+fig_status fig_execs_bare(const fig_execs *execs, const fig_exec_bare *bare, fig_dev_exec **out) {
+    const uint32_t count = execs->of[bare->exec].lowered.launch_count - 1;
+    const graph_order order = {.exec = bare->exec, .range = {1, count}, .serial = bare->serial};
+    assert(fig_execs_ready(execs, bare->exec) && bare->copies >= 1);
     *out = NULL;
     uint32_t *scratch = calloc((size_t)count + 1, 2 * sizeof *scratch);
     if (scratch == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", count);
-    fig_status status = make_bare(execs, &order, copies, scratch, out);
+    fig_status status = make_bare(execs, &order, bare->copies, scratch, out);
     free(scratch);
     return status;
 }

@@ -95,11 +95,15 @@ fig_status fig_execs_segment(fig_execs *execs, uint32_t exec, const fig_exec_par
 
 /* Its launches, the fetch and the look ahead among them. */
 uint32_t fig_execs_launch_count(const fig_execs *execs, uint32_t exec);
-/* Its nodes alone, under whatever plan the device holds: no fetch and no look ahead. `copies` times
- * one after another, each as a launch of its own would come after the one before. The caller's to
- * destroy once it has ended. */
-fig_status fig_execs_bare(const fig_execs *execs, uint32_t exec, uint32_t copies,
-                          fig_dev_exec **out);
+/* Its nodes alone, under whatever plan the device holds: no fetch and no look ahead. */
+typedef struct fig_exec_bare {
+    uint32_t exec;
+    uint32_t copies; /* one after another, each as a launch of its own would come after the one
+                        before */
+    int serial;      /* 1: within a copy too each launch comes after the one before it */
+} fig_exec_bare;
+/* The caller's to destroy once it has ended. */
+fig_status fig_execs_bare(const fig_execs *execs, const fig_exec_bare *bare, fig_dev_exec **out);
 
 /* One launch that reads memory from end to end. The caller's to destroy once it has ended. */
 typedef struct fig_exec_reading {

@@ -250,8 +250,10 @@ static fig_status open_execs(measuring *m) {
     m->copies = COPIES_LIMIT;
     while (m->copies > COPIES_LEAST && m->copies * nodes > NODES_LIMIT)
         m->copies /= 2;
-    FIG_TRY(fig_execs_bare(execs, m->exec, 1, &m->bare));
-    return fig_execs_bare(execs, m->exec, (uint32_t)m->copies, &m->chain);
+    const fig_exec_bare once = {.exec = m->exec, .copies = 1};
+    const fig_exec_bare chained = {.exec = m->exec, .copies = (uint32_t)m->copies};
+    FIG_TRY(fig_execs_bare(execs, &once, &m->bare));
+    return fig_execs_bare(execs, &chained, &m->chain);
 }
 
 /* After a success nothing runs, and whether one more wait succeeds is of no interest. */

@@ -1,4 +1,5 @@
-/* timing.c: how long a step's nodes take on the device, and how long its memory takes to be read.
+/* timing.c: how long a step's nodes take on the device, and how long memory takes to be read or
+ * copied.
  *
  * Unlike measure.c, which takes a step apart, this times one exec as plainly as can be: a step is
  * run once, which leaves its plan on the device, and then its nodes are replayed without a fetch.
@@ -30,7 +31,9 @@ typedef struct timing {
     fig_timing_options options; /* with the defaults filled in */
     int32_t bucket;             /* its number; 0: of a tensor */
     fig_block folded;           /* what a tensor's bytes come to, which nobody looks at */
-    fig_dev_exec *exec;
+    fig_dev_exec *exec;         /* NULL: a copy */
+    uint8_t *half;              /* of a tensor that is copied, its second */
+    size_t half_bytes;
     double samples[SAMPLES_LIMIT];
 } timing;
 
@@ -70,8 +73,10 @@ static fig_status open_nodes(timing *t) {
     FIG_TRY(fig_engine_step(engine, t->options.step));
     FIG_TRY(fig_engine_wait(engine, -1));
     t->bucket = (int32_t)engine->counters.last_bucket;
-    return fig_execs_bare(&engine->execs, fig_engine_exec_of(engine, (uint32_t)t->bucket - 1), 1,
-                          &t->exec);
+    const fig_exec_bare bare = {.exec = fig_engine_exec_of(engine, (uint32_t)t->bucket - 1),
+                                .copies = 1,
+                                .serial = t->options.serial};
+    return fig_execs_bare(&engine->execs, &bare, &t->exec);
 }
 
 static fig_status open_reading(timing *t) {
@@ -79,15 +84,26 @@ static fig_status open_reading(timing *t) {
     fig_traits traits;
     uint32_t tensor;
     FIG_TRY(fig_binding_find(&engine->bindings, t->options.tensor, &tensor));
-    FIG_TRY(engine->api->allocate(engine->dev, &t->folded, FIG_MEMORY_DEVICE, sizeof(uint64_t)));
     const fig_bound_place *place = &engine->bindings.tensors[tensor - 1].place;
+    if (t->options.copies) {
+        t->half_bytes = place->bytes / 2;
+        t->half = (uint8_t *)place->address + t->half_bytes;
+        return FIG_OK;
+    }
+    FIG_TRY(engine->api->allocate(engine->dev, &t->folded, FIG_MEMORY_DEVICE, sizeof(uint64_t)));
     engine->api->read_traits(engine->dev, &traits);
     const fig_exec_reading reading = {.from = place->address,
                                       .folded = t->folded.device,
                                       .bytes = place->bytes,
                                       .blocks = BLOCKS_PER_SM * (uint32_t)traits.sm_count};
-    t->bucket = 0;
     return fig_execs_reading(&engine->execs, &reading, &t->exec);
+}
+
+static fig_status run(timing *t) {
+    const fig_device_api *api = t->engine->api;
+    fig_dev_stream *stream = t->engine->stream;
+    if (t->exec != NULL) return api->exec_launch(t->engine->dev, t->exec, stream);
+    return api->push(t->engine->dev, stream, t->half, t->half - t->half_bytes, t->half_bytes);
 }
 
 static fig_status take_sample(timing *t, int32_t replays, double *ns) {
@@ -95,10 +111,10 @@ static fig_status take_sample(timing *t, int32_t replays, double *ns) {
     fig_dev *dev = t->engine->dev;
     fig_dev_stream *stream = t->engine->stream;
     *ns = 0;
-    FIG_TRY(api->exec_launch(dev, t->exec, stream));
+    FIG_TRY(run(t));
     FIG_TRY(api->stream_mark(dev, stream, 0));
     for (int32_t i = 0; i < replays; i++)
-        FIG_TRY(api->exec_launch(dev, t->exec, stream));
+        FIG_TRY(run(t));
     FIG_TRY(api->stream_mark(dev, stream, 1));
     FIG_TRY(api->stream_between(dev, stream, ns));
     *ns /= replays;

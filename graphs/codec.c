@@ -53,11 +53,14 @@ static void hash_kernel(const fig_kernel *kernel, uint8_t abi[32]) {
     fig_hash_sha256_finish(&hash, abi);
 }
 
-/* Bit op: the fetch, and what the program's nodes are. */
+/* Bit op: the fetch, and what the program's nodes launch. */
 static uint32_t used_kernels(const fig_program_view *view) {
     uint32_t used = UINT32_C(1) << FIG_OP_FETCH;
     for (uint32_t i = 0; i < view->node_count; i++) {
-        if (view->nodes[i].op < FIG_OP_KERNEL_COUNT) used |= UINT32_C(1) << view->nodes[i].op;
+        const uint16_t op = view->nodes[i].op;
+        if (op >= FIG_OP_KERNEL_COUNT) continue;
+        used |= UINT32_C(1) << op;
+        if (fig_kernel_table[op].then != 0) used |= UINT32_C(1) << fig_kernel_table[op].then;
     }
     return used;
 }

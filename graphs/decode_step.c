@@ -93,14 +93,22 @@ static void record_activation(fig_program *program, int32_t layer) {
     }
 }
 
-static void record_rope(fig_program *program, int32_t layer, fig_tensor q, fig_tensor k) {
+static void record_attention(fig_program *program, int32_t layer, fig_tensor table) {
     const fig_spec *spec = &fig_program_view_of(program)->spec;
-    fig_rope_op op = {.size = sizeof op, .q = q, .k = k};
+    fig_decode_attention_op op = {.size = sizeof op,
+                                  .window = fig_spec_layer_window(spec, layer),
+                                  .soft_cap = spec->soft_cap};
+    fig_program_segment(program, name_of("attn", layer).text);
+    op.q = rows(program, "q", layer, spec->q_heads, spec->head_dim);
+    op.k = rows(program, "k", layer, spec->kv_heads, spec->head_dim);
+    op.v = rows(program, "v", layer, spec->kv_heads, spec->head_dim);
+    op.out = rows(program, "out", layer, spec->q_heads, spec->head_dim);
+    op.cache = layer_cache(program, layer, table);
     if (spec->qk_norm_epsilon > 0.0f) {
         op.q_norm = vector(program, "q_norm", layer, spec->dtype, spec->head_dim);
         op.k_norm = vector(program, "k_norm", layer, spec->dtype, spec->head_dim);
     }
-    fig_rope(program, &op);
+    fig_decode_attention(program, &op);
 }
 
 void fig_program_decode_step(fig_program *program) {
@@ -112,17 +120,8 @@ void fig_program_decode_step(fig_program *program) {
     for (int32_t layer = 0; layer < spec->layers; layer++) {
         fig_program_layer(program, layer);
         record_activation(program, layer);
-        fig_program_segment(program, name_of("attn", layer).text);
-        const fig_tensor q = rows(program, "q", layer, spec->q_heads, spec->head_dim);
-        const fig_tensor k = rows(program, "k", layer, spec->kv_heads, spec->head_dim);
-        const fig_tensor v = rows(program, "v", layer, spec->kv_heads, spec->head_dim);
-        const fig_tensor out = rows(program, "out", layer, spec->q_heads, spec->head_dim);
-        const int32_t window = fig_spec_layer_window(spec, layer);
-        const fig_cache cache = layer_cache(program, layer, window > 0 ? window_table : table);
-        record_rope(program, layer, q, k);
-        fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
-        fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache,
-                                           .window = window, .soft_cap = spec->soft_cap));
+        record_attention(program, layer,
+                         fig_spec_layer_window(spec, layer) > 0 ? window_table : table);
     }
     fig_program_layer(program, -1);
     fig_program_segment(program, NULL);

@@ -75,10 +75,11 @@ static fig_status share_execs(fig_graphs *graphs) {
 
 static fig_status make_shapes(fig_graphs *graphs) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
-    const uint64_t launches = (uint64_t)graphs->bucket_count * (view->node_count + 1);
+    const uint32_t launch_count = fig_lower_launch_count(view);
+    const uint64_t launches = (uint64_t)graphs->bucket_count * launch_count;
     if (launches > FIG_LAUNCH_LIMIT)
         return fig_fail(FIG_TOO_LARGE, "graphs: %u buckets of %u launches, limit %d in all",
-                        graphs->bucket_count, view->node_count + 1, FIG_LAUNCH_LIMIT);
+                        graphs->bucket_count, launch_count, FIG_LAUNCH_LIMIT);
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         fig_bucket_shape *shape = &graphs->buckets[i];
         FIG_TRY(fig_lower_shape(view, &graphs->target, 0, shape));
@@ -344,7 +345,7 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_buck
     FIG_TRY(fig_workspace_init(&workspace, view, shape, 1));
     info->bucket = shape->caps;
     info->variant = shape->variant;
-    info->launch_count = (int32_t)view->node_count + 1;
+    info->launch_count = (int32_t)fig_lower_launch_count(view);
     info->plan_bytes = shape->plan.layout.bytes;
     info->workspace_bytes = workspace.bytes;
     if (classes.count > 0) {

@@ -20,9 +20,9 @@ static int follows_plan(const fig_lowered *lowered, uint32_t launch) {
 
 /* 1: the node writes no more of a cache than the newest `tokens` of each row. */
 static int appends_newest(const fig_program_view *view, const fig_node *node, int32_t tokens) {
-    if (node->op != FIG_OP_APPEND_KV) return 0;
-    const uint32_t k = view->operands[node->operand + FIG_APPEND_K];
-    return view->tensors[k - 1].dims[0] <= tokens;
+    if (node->op != FIG_OP_APPEND_KV && node->op != FIG_OP_DECODE_ATTENTION) return 0;
+    const uint32_t k = node->op == FIG_OP_APPEND_KV ? FIG_APPEND_K : FIG_DECODE_ATTENTION_K;
+    return view->tensors[view->operands[node->operand + k] - 1].dims[0] <= tokens;
 }
 
 /* 1: no node writes the tensor, but for the newest `tokens` of a cache. */

@@ -313,6 +313,7 @@ static void print_plan_shape(fig_print *print, const char *key, const fig_plan_s
     fig_print_integer(print, "lengths_offset", layout->lengths);
     fig_print_integer(print, "positions_offset", layout->positions);
     fig_print_integer(print, "sequences_offset", layout->sequences);
+    fig_print_integer(print, "tokens_offset", layout->tokens);
     fig_print_integer(print, "bytes", layout->bytes);
     fig_print_open(print, "classes", '[');
     for (int32_t i = 0; i < plan->class_count; i++) {

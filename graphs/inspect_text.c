@@ -448,7 +448,7 @@ static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uin
     const fig_node *node = launch->node_count > 0 ? &view->nodes[launch->node] : NULL;
     char name[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
     snprintf(name, sizeof name, "%s", fig_table_op_name(launch->op));
-    if (node != NULL) operation_name(view, node, name, sizeof name);
+    if (launch->op == FIG_OP_CALL) operation_name(view, node, name, sizeof name);
     fig_print_text(print, "%5" PRIu32 "  %-*s", l, OPERATION - INDENT, name);
     if (launch->op == FIG_OP_CALL) {
         const fig_call_attributes call = fig_inspect_call(view, node);

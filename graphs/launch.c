@@ -86,6 +86,7 @@ static void put_plan_section(filling *f, const fig_field *field) {
     case FIG_PLAN_LENGTHS: put_number(f, field, layout->lengths); return;
     case FIG_PLAN_POSITIONS: put_number(f, field, layout->positions); return;
     case FIG_PLAN_SEQUENCES: put_number(f, field, layout->sequences); return;
+    case FIG_PLAN_TOKENS: put_number(f, field, layout->tokens); return;
     case FIG_PLAN_PREFIX: put_number(f, field, layout->prefix[split_class]); return;
     case FIG_PLAN_STARTS: put_number(f, field, layout->starts[split_class]); return;
     }

@@ -115,6 +115,7 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
                               shape->variants[i].workers_per_sm, split));
     }
     shape->plan.row_limit = shape->caps.batch;
+    shape->plan.row_tokens = view->spec.row_tokens;
     shape->plan.class_count = classes->count;
     fig_plan_lay_out(&shape->plan);
     return FIG_OK;
@@ -178,16 +179,33 @@ static fig_launch launch_of(uint32_t op) {
     return launch;
 }
 
-/* Each node becomes one launch of its own. */
+static uint32_t launches_of(const fig_node *node) {
+    if (node->op == FIG_OP_CALL || fig_kernel_table[node->op].then == 0) return 1;
+    return 2;
+}
+
+static void add_launch(fig_lowered *lowered, uint32_t op, uint32_t node, uint32_t split_class) {
+    fig_launch launch = launch_of(op);
+    launch.node = node;
+    launch.node_count = 1;
+    launch.split_class = split_class;
+    lowered->launches[lowered->launch_count++] = launch;
+}
+
+/* Each node becomes a launch of its own or two, of which the last is of its split class. */
 static void make_node_launches(const fig_launch_source *source, fig_lowered *lowered) {
     const fig_program_view *view = source->view;
     for (uint32_t n = 0; n < view->node_count; n++) {
-        fig_launch launch = launch_of(view->nodes[n].op);
-        launch.node = n;
-        launch.node_count = 1;
-        launch.split_class = fig_split_classes_index(source->classes, view, &view->nodes[n]);
-        lowered->node_launches[n] = (fig_launch_range){lowered->launch_count, 1};
-        lowered->launches[lowered->launch_count++] = launch;
+        const fig_node *node = &view->nodes[n];
+        const uint32_t split_class = fig_split_classes_index(source->classes, view, node);
+        const uint32_t first = lowered->launch_count;
+        if (launches_of(node) == 1) {
+            add_launch(lowered, node->op, n, split_class);
+        } else {
+            add_launch(lowered, node->op, n, UINT32_MAX);
+            add_launch(lowered, fig_kernel_table[node->op].then, n, split_class);
+        }
+        lowered->node_launches[n] = (fig_launch_range){first, lowered->launch_count - first};
     }
 }
 
@@ -203,9 +221,16 @@ static uint32_t lay_out_params(fig_lowered *lowered) {
     return reloc_limit;
 }
 
+uint32_t fig_lower_launch_count(const fig_program_view *view) {
+    uint32_t count = 1;
+    for (uint32_t n = 0; n < view->node_count; n++)
+        count += launches_of(&view->nodes[n]);
+    return count;
+}
+
 static fig_status make_launches(const fig_launch_source *source, fig_lowered *lowered) {
     const fig_program_view *view = source->view;
-    const uint32_t count = view->node_count + 1;
+    const uint32_t count = fig_lower_launch_count(view);
     lowered->launches = calloc(count, sizeof *lowered->launches);
     lowered->node_launches = calloc(count, sizeof *lowered->node_launches);
     if (lowered->launches == NULL || lowered->node_launches == NULL)
@@ -242,15 +267,15 @@ static void fill_launches(const fig_launch_source *source, fig_lowered *lowered)
     }
 }
 
-/* The nodes' edges, from the last launch of a node to the first of another; what fetches and what
- * makes the plan before all, since all read it; and, because the launches of a split class share
- * partials and counters, each of them after the one before. */
+/* The nodes' edges, from the last launch of a node to the first of another; between the launches of
+ * a node; what fetches and what makes the plan before all, since all read it; and, because the
+ * launches of a split class share partials and counters, each of them after the one before. */
 static fig_status make_edges(const fig_program_view *view, const fig_lowered *lowered,
                              fig_lower_order *order) {
     uint32_t last[FIG_CLASS_LIMIT] = {0}, count = 0;
     const fig_launch_range *ranges = lowered->node_launches;
     const uint32_t planned = fig_program_reads_lengths(view) ? ranges[0].first : 0;
-    const size_t limit = (size_t)view->edge_count + 3 * (size_t)lowered->launch_count;
+    const size_t limit = (size_t)view->edge_count + 4 * (size_t)lowered->launch_count;
     fig_edge *edges = calloc(limit, sizeof *edges);
     if (edges == NULL) return fig_fail(FIG_NOMEM, "edges: %zu of %zu bytes", limit, sizeof *edges);
     order->edges = edges;
@@ -263,6 +288,7 @@ static fig_status make_edges(const fig_program_view *view, const fig_lowered *lo
         const uint32_t split_class = lowered->launches[to].split_class;
         edges[count++] = (fig_edge){0, to};
         if (planned != 0 && to > planned) edges[count++] = (fig_edge){planned, to};
+        if (ranges[lowered->launches[to].node].first < to) edges[count++] = (fig_edge){to - 1, to};
         if (split_class == UINT32_MAX) continue;
         if (last[split_class] != 0) edges[count++] = (fig_edge){last[split_class], to};
         last[split_class] = to;

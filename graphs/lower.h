@@ -41,6 +41,9 @@ fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_targ
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant);
 
+/* Of every bucket of the program, the fetch included. */
+uint32_t fig_lower_launch_count(const fig_program_view *view);
+
 /* finish takes a zeroed one. */
 fig_status fig_lower_order_init(fig_lower_order *order, const fig_program_view *view);
 void fig_lower_order_finish(fig_lower_order *order);

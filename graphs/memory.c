@@ -39,7 +39,7 @@ static fig_status count_token_bytes(const fig_program_view *view, uint64_t *byte
     if (counted == NULL) return fig_fail(FIG_NOMEM, "memory: %u tensors", view->tensor_count);
     for (uint32_t n = 0; n < view->node_count; n++) {
         const uint32_t *ids = view->operands + view->nodes[n].operand;
-        if (view->nodes[n].op == FIG_OP_ATTENTION) {
+        if (view->nodes[n].op < FIG_OP_KERNEL_COUNT && fig_kernel_table[view->nodes[n].op].split) {
             count_cache(view, ids[FIG_ATTENTION_K_CACHE], counted, bytes);
             count_cache(view, ids[FIG_ATTENTION_V_CACHE], counted, bytes);
         }

@@ -45,9 +45,14 @@ static fig_status check_aliases(const fig_operand_node *o) {
     return FIG_OK;
 }
 
-static void read_attributes(const fig_operand_node *o, void *attributes) {
-    memcpy(attributes, o->view->attributes + o->node->attribute, o->node->attribute_bytes);
+/* From `offset` of the node's on. */
+static void read_attributes(const fig_operand_node *o, size_t offset, void *attributes,
+                            size_t bytes) {
+    assert(offset + bytes <= o->node->attribute_bytes);
+    memcpy(attributes, o->view->attributes + o->node->attribute + offset, bytes);
 }
+#define READ_ATTRIBUTES(o, offset, attributes)                                                     \
+    read_attributes(o, offset, attributes, sizeof *(attributes))
 
 /* ---- What several share ---------------------------------------------------------------------- */
 
@@ -199,7 +204,7 @@ static fig_status check_gated(const fig_operand_node *o) {
     const fig_operand_form twice = {2, {FIG_DIM_BATCH, 2 * out->dims[1]}, out->dims[0]};
     FIG_TRY(fig_operand_check_activation(o, FIG_GATED_OUT));
     FIG_TRY(check_like(o, FIG_GATED_IN, &twice, out->dtype));
-    read_attributes(o, &attributes);
+    READ_ATTRIBUTES(o, 0, &attributes);
     if (attributes.activation >= FIG_SILU && attributes.activation <= FIG_GELU_TANH) return FIG_OK;
     return fig_operand_refuse(o, FIG_INVALID, "activation is %" PRId32 ", limits %d to %d",
                               attributes.activation, FIG_SILU, FIG_GELU_TANH);
@@ -218,21 +223,47 @@ static fig_status check_rms_norm(const fig_operand_node *o) {
     FIG_TRY(check_weight(o, FIG_RMS_NORM_WEIGHT, in->dims[1], in->dtype));
     FIG_TRY(check_like(o, FIG_RMS_NORM_RESIDUAL, &same, in->dtype));
     FIG_TRY(check_like(o, FIG_RMS_NORM_OUT, &same, in->dtype));
-    read_attributes(o, &attributes);
+    READ_ATTRIBUTES(o, 0, &attributes);
     FIG_TRY(check_positive(o, "epsilon", attributes.epsilon));
     if (isfinite(attributes.weight_offset)) return FIG_OK;
     return fig_operand_refuse(o, FIG_INVALID, "weight_offset is %g, it must be finite",
                               (double)attributes.weight_offset);
 }
 
+/* What turns heads. */
+enum { NO_OPERAND = UINT32_MAX };
+typedef struct rope_operands {
+    uint32_t q, k, positions, indptr, offsets, cos_sin, q_norm, k_norm;
+    size_t attributes; /* where fig_rope_attributes begin among the node's */
+} rope_operands;
+
+static const rope_operands of_rope = {FIG_ROPE_Q,      FIG_ROPE_K,       FIG_ROPE_POSITIONS,
+                                      FIG_ROPE_INDPTR, FIG_ROPE_OFFSETS, FIG_ROPE_COS_SIN,
+                                      FIG_ROPE_Q_NORM, FIG_ROPE_K_NORM,  0};
+static const rope_operands of_decode = {FIG_ATTENTION_Q,
+                                        FIG_DECODE_ATTENTION_K,
+                                        FIG_DECODE_ATTENTION_POSITIONS,
+                                        NO_OPERAND,
+                                        NO_OPERAND,
+                                        FIG_DECODE_ATTENTION_COS_SIN,
+                                        FIG_DECODE_ATTENTION_Q_NORM,
+                                        FIG_DECODE_ATTENTION_K_NORM,
+                                        offsetof(fig_decode_attention_attributes, rope)};
+
+/* NULL where absent, or where the operation has no such operand. */
+static const fig_tensor_record *rope_tensor(const fig_operand_node *o, uint32_t operand) {
+    return operand == NO_OPERAND ? NULL : fig_operand_tensor(o, operand);
+}
+
 /* One of three: a position for each row, packed segments, or the step's. */
-static fig_status check_positions(const fig_operand_node *o, int64_t multiple) {
+static fig_status check_positions(const fig_operand_node *o, const rope_operands *rope,
+                                  int64_t multiple) {
     const fig_operand_form rows = {1, {FIG_DIM_BATCH}, multiple};
     static const fig_operand_form any = {1, {ANY}, ANY};
-    const fig_tensor_record *positions = fig_operand_tensor(o, FIG_ROPE_POSITIONS);
-    const fig_tensor_record *indptr = fig_operand_tensor(o, FIG_ROPE_INDPTR);
-    const fig_tensor_record *offsets = fig_operand_tensor(o, FIG_ROPE_OFFSETS);
-    FIG_TRY(fig_operand_check_form(o, FIG_ROPE_POSITIONS, &rows));
+    const fig_tensor_record *positions = rope_tensor(o, rope->positions);
+    const fig_tensor_record *indptr = rope_tensor(o, rope->indptr);
+    const fig_tensor_record *offsets = rope_tensor(o, rope->offsets);
+    FIG_TRY(fig_operand_check_form(o, rope->positions, &rows));
     if (positions != NULL && positions->dtype != FIG_I32 && positions->dtype != FIG_I64)
         return fig_operand_refuse(o, FIG_INVALID,
                                   "positions has dtype %d, it must be FIG_I32 or FIG_I64",
@@ -241,53 +272,69 @@ static fig_status check_positions(const fig_operand_node *o, int64_t multiple) {
         return fig_operand_refuse(o, FIG_INVALID, "%s is there, but not %s",
                                   indptr != NULL ? "indptr" : "offsets",
                                   indptr != NULL ? "offsets" : "indptr");
-    if (offsets == NULL) return positions != NULL ? FIG_OK : check_row_tokens(o, FIG_ROPE_Q);
+    if (offsets == NULL) return positions != NULL ? FIG_OK : check_row_tokens(o, rope->q);
     if (positions != NULL)
         return fig_operand_refuse(o, FIG_INVALID, "positions and indptr are both there");
-    FIG_TRY(check_like(o, FIG_ROPE_OFFSETS, &any, FIG_I32));
+    FIG_TRY(check_like(o, rope->offsets, &any, FIG_I32));
     if (offsets->dims[0] > FIG_SEQUENCE_LIMIT)
         return fig_operand_refuse(o, FIG_INVALID, "offsets has %" PRId64 " segments, limit %d",
                                   offsets->dims[0], FIG_SEQUENCE_LIMIT);
     const fig_operand_form ends = {1, {offsets->dims[0] + 1}, ANY};
-    return check_like(o, FIG_ROPE_INDPTR, &ends, FIG_I32);
+    return check_like(o, rope->indptr, &ends, FIG_I32);
 }
 
 /* A row for each position that the step may give; positions that the caller gives are its own. */
-static fig_status check_cos_sin(const fig_operand_node *o, int32_t rotary_dim) {
+static fig_status check_cos_sin(const fig_operand_node *o, const rope_operands *rope,
+                                int32_t rotary_dim) {
     const fig_operand_form form = {2, {ANY, rotary_dim}, ANY};
-    const fig_tensor_record *cos_sin = fig_operand_tensor(o, FIG_ROPE_COS_SIN);
+    const fig_tensor_record *cos_sin = fig_operand_tensor(o, rope->cos_sin);
     if (cos_sin == NULL) return FIG_OK;
-    FIG_TRY(check_like(o, FIG_ROPE_COS_SIN, &form, FIG_F32));
+    FIG_TRY(check_like(o, rope->cos_sin, &form, FIG_F32));
     if (cos_sin->dims[0] > INT32_MAX)
         return fig_operand_refuse(o, FIG_INVALID, "cos_sin has %" PRId64 " rows, limit %d",
                                   cos_sin->dims[0], INT32_MAX);
     const int own =
-        fig_operand_id(o, FIG_ROPE_POSITIONS) != 0 || fig_operand_id(o, FIG_ROPE_OFFSETS) != 0;
+        rope_tensor(o, rope->positions) != NULL || rope_tensor(o, rope->offsets) != NULL;
     if (own || cos_sin->dims[0] >= o->view->spec.kv_limit) return FIG_OK;
     return fig_operand_refuse(o, FIG_INVALID,
                               "cos_sin has %" PRId64 " rows for a kv_limit of %" PRId32,
                               cos_sin->dims[0], o->view->spec.kv_limit);
 }
 
-static fig_status check_head_norms(const fig_operand_node *o, int64_t head_dim, uint32_t dtype,
+static fig_status check_head_norms(const fig_operand_node *o, const rope_operands *rope,
                                    float epsilon) {
-    const int q = fig_operand_id(o, FIG_ROPE_Q_NORM) != 0;
-    const int k = fig_operand_id(o, FIG_ROPE_K_NORM) != 0;
-    if (q != k)
+    const fig_tensor_record *q = fig_operand_tensor(o, rope->q);
+    const int q_norm = fig_operand_id(o, rope->q_norm) != 0;
+    const int k_norm = fig_operand_id(o, rope->k_norm) != 0;
+    if (q_norm != k_norm)
         return fig_operand_refuse(o, FIG_INVALID, "%s is there, but not %s",
-                                  q ? "q_norm" : "k_norm", q ? "k_norm" : "q_norm");
-    if (!q && epsilon != 0.0f)
+                                  q_norm ? "q_norm" : "k_norm", q_norm ? "k_norm" : "q_norm");
+    if (!q_norm && epsilon != 0.0f)
         return fig_operand_refuse(o, FIG_INVALID, "norm_epsilon is %g, but there is no q_norm",
                                   (double)epsilon);
-    if (!q) return FIG_OK;
-    FIG_TRY(check_weight(o, FIG_ROPE_Q_NORM, head_dim, dtype));
-    FIG_TRY(check_weight(o, FIG_ROPE_K_NORM, head_dim, dtype));
+    if (!q_norm) return FIG_OK;
+    FIG_TRY(check_weight(o, rope->q_norm, q->dims[2], q->dtype));
+    FIG_TRY(check_weight(o, rope->k_norm, q->dims[2], q->dtype));
     return check_positive(o, "norm_epsilon", epsilon);
 }
 
-static fig_status check_rope(const fig_operand_node *o) {
+/* All of what turns heads but the forms of q and k. */
+static fig_status check_turns(const fig_operand_node *o, const rope_operands *from) {
+    const fig_tensor_record *q = fig_operand_tensor(o, from->q);
     fig_rope_attributes attributes;
     fig_rope_spec rope = {0}, resolved;
+    FIG_TRY(check_positions(o, from, q->dims[0]));
+    READ_ATTRIBUTES(o, from->attributes, &attributes);
+    memcpy(&rope, &attributes.rope, sizeof attributes.rope);
+    const fig_status status = fig_spec_resolve_rope(&rope, (int32_t)q->dims[2], &resolved);
+    if (status != FIG_OK) return fig_operand_refuse(o, status, "%s", fig_message());
+    if (memcmp(&rope, &resolved, sizeof resolved) != 0)
+        return fig_operand_refuse(o, FIG_INVALID, "rope holds a default that is not filled in");
+    FIG_TRY(check_cos_sin(o, from, attributes.rope.rotary_dim));
+    return check_head_norms(o, from, attributes.norm_epsilon);
+}
+
+static fig_status check_rope(const fig_operand_node *o) {
     FIG_TRY(fig_operand_check_heads(o, FIG_ROPE_Q));
     FIG_TRY(fig_operand_check_heads(o, FIG_ROPE_K));
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_ROPE_Q);
@@ -303,15 +350,7 @@ static fig_status check_rope(const fig_operand_node *o) {
     FIG_TRY(check_like(o, FIG_ROPE_K, &k_form, q->dtype));
     FIG_TRY(check_like(o, FIG_ROPE_Q_OUT, &q_form, q->dtype));
     FIG_TRY(check_like(o, FIG_ROPE_K_OUT, &k_form, q->dtype));
-    FIG_TRY(check_positions(o, q->dims[0]));
-    read_attributes(o, &attributes);
-    memcpy(&rope, &attributes.rope, sizeof attributes.rope);
-    const fig_status status = fig_spec_resolve_rope(&rope, (int32_t)head_dim, &resolved);
-    if (status != FIG_OK) return fig_operand_refuse(o, status, "%s", fig_message());
-    if (memcmp(&rope, &resolved, sizeof resolved) != 0)
-        return fig_operand_refuse(o, FIG_INVALID, "rope holds a default that is not filled in");
-    FIG_TRY(check_cos_sin(o, attributes.rope.rotary_dim));
-    return check_head_norms(o, head_dim, q->dtype, attributes.norm_epsilon);
+    return check_turns(o, &of_rope);
 }
 
 static fig_status check_append_kv(const fig_operand_node *o) {
@@ -334,7 +373,7 @@ static fig_status check_append_kv(const fig_operand_node *o) {
 
 static fig_status check_logits(const fig_operand_node *o) {
     fig_attention_attributes attributes;
-    read_attributes(o, &attributes);
+    READ_ATTRIBUTES(o, 0, &attributes);
     FIG_TRY(check_positive(o, "sm_scale", attributes.sm_scale));
     if (!isfinite(attributes.soft_cap) || attributes.soft_cap < 0.0f)
         return fig_operand_refuse(o, FIG_INVALID,
@@ -372,6 +411,17 @@ static fig_status check_attention(const fig_operand_node *o) {
                                   " of k_cache, it must be a multiple, limit %d",
                                   q->dims[1], kv_heads, FIG_GROUP_LIMIT);
     return check_logits(o);
+}
+
+/* Attention's demands, to which k, v and what turns q and k are added. */
+static fig_status check_decode_attention(const fig_operand_node *o) {
+    FIG_TRY(check_attention(o));
+    const fig_tensor_record *q = fig_operand_tensor(o, FIG_ATTENTION_Q);
+    const int64_t kv_heads = fig_operand_tensor(o, FIG_ATTENTION_K_CACHE)->dims[2];
+    const fig_operand_form rows = {3, {FIG_DIM_BATCH, kv_heads, q->dims[2]}, q->dims[0]};
+    FIG_TRY(check_like(o, FIG_DECODE_ATTENTION_K, &rows, q->dtype));
+    FIG_TRY(check_like(o, FIG_DECODE_ATTENTION_V, &rows, q->dtype));
+    return check_turns(o, &of_decode);
 }
 
 static fig_status check_merge_states(const fig_operand_node *o) {
@@ -466,6 +516,7 @@ fig_status fig_operation_check(const fig_program_view *view, uint32_t node) {
     case FIG_OP_APPEND_KV: return check_append_kv(&o);
     case FIG_OP_ATTENTION: return check_attention(&o);
     case FIG_OP_MERGE_STATES: return check_merge_states(&o);
+    case FIG_OP_DECODE_ATTENTION: return check_decode_attention(&o);
     }
     return fig_operand_refuse(&o, FIG_UNSUPPORTED, "nothing checks it");
 }

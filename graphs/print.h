@@ -6,7 +6,7 @@
 #ifndef FIG_GRAPHS_PRINT_H
 #define FIG_GRAPHS_PRINT_H
 
-#include "include/figraph.h"
+#include "include/figraph_unstable.h"
 
 enum {
     FIG_PRINT_INDENT = 7, /* of a launch's params */

@@ -106,18 +106,25 @@ static int32_t head_dim_of(const fig_program_view *view, fig_tensor q) {
     return (int32_t)record->dims[2];
 }
 
-static fig_status resolve_rope(const fig_program_view *view, const fig_rope_op *op,
+/* What a caller says of turns. */
+typedef struct turns {
+    fig_tensor q, q_norm;
+    float norm_epsilon;
+    const fig_rope_spec *rope;
+} turns;
+
+static fig_status resolve_rope(const fig_program_view *view, const turns *said,
                                fig_rope_attributes *attributes) {
     const fig_spec *spec = &view->spec;
-    fig_rope_spec rope = op->rope != NULL ? *op->rope : spec->rope;
+    fig_rope_spec rope = said->rope != NULL ? *said->rope : spec->rope;
     /* A spec that turns all of its heads turns all of others too. */
-    if (op->rope == NULL && rope.rotary_dim == spec->head_dim) rope.rotary_dim = 0;
-    attributes->norm_epsilon = op->norm_epsilon;
-    if (op->q_norm.id != 0 && op->norm_epsilon == 0.0f)
+    if (said->rope == NULL && rope.rotary_dim == spec->head_dim) rope.rotary_dim = 0;
+    attributes->norm_epsilon = said->norm_epsilon;
+    if (said->q_norm.id != 0 && said->norm_epsilon == 0.0f)
         attributes->norm_epsilon =
             spec->qk_norm_epsilon != 0.0f ? spec->qk_norm_epsilon : NORM_EPSILON;
     fig_rope_spec resolved;
-    const fig_status status = fig_spec_resolve_rope(&rope, head_dim_of(view, op->q), &resolved);
+    const fig_status status = fig_spec_resolve_rope(&rope, head_dim_of(view, said->q), &resolved);
     memcpy(&attributes->rope, &resolved, sizeof attributes->rope);
     return status;
 }
@@ -127,7 +134,8 @@ void fig_rope(fig_program *program, const fig_rope_op *op) {
     fig_rope_attributes attributes;
     if (!TAKE(program, &ours, op, fig_rope_op)) return;
     const fig_program_view *view = fig_program_view_of(program);
-    if (fig_program_refuse(program, resolve_rope(view, &ours, &attributes)) != FIG_OK) return;
+    const turns said = {ours.q, ours.q_norm, ours.norm_epsilon, ours.rope};
+    if (fig_program_refuse(program, resolve_rope(view, &said, &attributes)) != FIG_OK) return;
     const uint32_t operands[] = {
         [FIG_ROPE_Q] = ours.q.id,
         [FIG_ROPE_K] = ours.k.id,
@@ -194,6 +202,38 @@ void fig_attention(fig_program *program, const fig_attention_op *op) {
         [FIG_ATTENTION_LSE] = ours.lse.id,
     };
     fig_program_node(program, FIG_OP_ATTENTION, operands, COUNT(operands), &attributes,
+                     sizeof attributes);
+}
+
+void fig_decode_attention(fig_program *program, const fig_decode_attention_op *op) {
+    fig_decode_attention_op ours;
+    fig_decode_attention_attributes attributes;
+    if (!TAKE(program, &ours, op, fig_decode_attention_op)) return;
+    if (!take_cache(program, &ours.cache, "decode_attention")) return;
+    const fig_program_view *view = fig_program_view_of(program);
+    const turns said = {ours.q, ours.q_norm, ours.norm_epsilon, ours.rope};
+    if (fig_program_refuse(program, resolve_rope(view, &said, &attributes.rope)) != FIG_OK) return;
+    attributes.attention = (fig_attention_attributes){ours.sm_scale, ours.soft_cap, ours.window};
+    if (ours.sm_scale == 0.0f) attributes.attention.sm_scale = view->spec.sm_scale;
+    const uint32_t operands[] = {
+        [FIG_ATTENTION_Q] = ours.q.id,
+        [FIG_ATTENTION_K_CACHE] = ours.cache.k.id,
+        [FIG_ATTENTION_V_CACHE] = ours.cache.v.id,
+        [FIG_ATTENTION_TABLE] = ours.cache.page_table.id,
+        [FIG_ATTENTION_K_SCALE] = ours.cache.k_scale.id,
+        [FIG_ATTENTION_V_SCALE] = ours.cache.v_scale.id,
+        [FIG_ATTENTION_SINKS] = ours.sinks.id,
+        [FIG_ATTENTION_ALIBI] = ours.alibi.id,
+        [FIG_ATTENTION_OUT] = ours.out.id,
+        [FIG_ATTENTION_LSE] = ours.lse.id,
+        [FIG_DECODE_ATTENTION_K] = ours.k.id,
+        [FIG_DECODE_ATTENTION_V] = ours.v.id,
+        [FIG_DECODE_ATTENTION_POSITIONS] = ours.positions.id,
+        [FIG_DECODE_ATTENTION_COS_SIN] = ours.cos_sin.id,
+        [FIG_DECODE_ATTENTION_Q_NORM] = ours.q_norm.id,
+        [FIG_DECODE_ATTENTION_K_NORM] = ours.k_norm.id,
+    };
+    fig_program_node(program, FIG_OP_DECODE_ATTENTION, operands, COUNT(operands), &attributes,
                      sizeof attributes);
 }
 

@@ -129,6 +129,28 @@ static fig_status check_row(const fig_spec *spec, const fig_step *step, int32_t 
     return check_position(row, step->positions[row], ahead);
 }
 
+/* *tokens: of each row, or NULL where all rows have all. An idle row has none, whatever it says. */
+static fig_status check_tokens(const fig_spec *spec, const fig_step *step, const int32_t **tokens) {
+    int fewer = 0;
+    *tokens = NULL;
+    if (step->row_tokens == NULL) return FIG_OK;
+    if (step->horizon > 1)
+        return fig_fail(FIG_INVALID,
+                        "step: row_tokens is given and horizon is %" PRId32 ", it must be 1 then",
+                        step->horizon);
+    for (int32_t row = 0; row < step->rows; row++) {
+        if (step->kv_lengths != NULL && step->kv_lengths[row] == 0) continue;
+        const int32_t count = step->row_tokens[row];
+        if (count < 1 || count > spec->row_tokens)
+            return fig_fail(FIG_INVALID,
+                            "step: row_tokens[%" PRId32 "] is %" PRId32 ", limits 1 to %" PRId32,
+                            row, count, spec->row_tokens);
+        fewer |= count < spec->row_tokens;
+    }
+    if (fewer) *tokens = step->row_tokens;
+    return FIG_OK;
+}
+
 /* ---- All rows at once ---------------------------------------------------------------------- */
 
 /* 1: no check_length would refuse. */
@@ -215,6 +237,7 @@ fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
                           fig_step_stamps *stamps, fig_plan_step *plan) {
     const fig_spec *spec = &program->spec;
     fig_step ours;
+    const int32_t *tokens;
     int32_t ahead;
     memset(plan, 0, sizeof *plan);
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, step, "fig_step"));
@@ -222,11 +245,13 @@ fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
     FIG_TRY(check_arrays(&ours, fig_program_reads_lengths(program)));
     FIG_TRY(check_horizon(spec, &ours, &ahead));
     FIG_TRY(check_all_rows(spec, &ours, ahead, stamps));
+    FIG_TRY(check_tokens(spec, &ours, &tokens));
     const int64_t most = (int64_t)ours.rows * spec->kv_limit;
     *plan = (fig_plan_step){.rows = ours.rows,
                             .lengths = ours.kv_lengths,
                             .positions = ours.positions,
                             .sequences = ours.sequences,
+                            .tokens = tokens,
                             .token_limit = most,
                             .bucket = ours.bucket,
                             .horizon = ours.horizon > 0 ? ours.horizon : 1,

@@ -11,8 +11,7 @@
  * load, open, bind each tensor; then for every token step and wait. README.md has the loop.
  * Every function that can fail returns fig_status and leaves one sentence in fig_message(). Outs
  * are set on every path. close and destroy take NULL. No call prints, exits or reads the
- * environment. This header needs no CUDA header: an address is a device pointer as void *, a host
- * pointer on the host device.
+ * environment. An address is a device pointer as void *, or a host pointer on the host device.
  *
  * Threads: one thread at a time per object; different engines may live on different threads and
  * share one fig_graphs. A callback runs inside the call that it was given to, on that thread;
@@ -140,7 +139,6 @@ typedef struct fig_program fig_program;
 typedef struct fig_tensor { /* closed */
     uint32_t id;            /* 0: absent */
 } fig_tensor;
-
 typedef uint32_t fig_role;
 enum {
     FIG_ROLE_TEMP = 0, /* the engine's: contents live within one step */
@@ -162,7 +160,6 @@ typedef struct fig_tensor_info {
     int32_t multiple;     /* a symbolic dims[0] counts so many per row or page; 0: 1 */
     fig_kv_layout layout; /* FIG_HND: dims 1 and 2 change places in memory, not in dims */
 } fig_tensor_info;
-
 FIG_API fig_status fig_program_create(fig_program **program, const fig_spec *spec);
 FIG_API void fig_program_destroy(fig_program *program);
 FIG_API fig_tensor fig_program_tensor(fig_program *program, const fig_tensor_info *info);
@@ -178,16 +175,13 @@ FIG_API fig_status fig_program_finish(fig_program *program);
 /* Records the standard step. For each layer N, in this order:
  *
  *     act.N      the spec's activation of gate_up.N; where the spec has ffn_width
- *     q.N, k.N   each head normalised with q_norm.N and k_norm.N, where the spec has
- *                qk_norm_epsilon; then rotated; both in place
- *     k.N, v.N   appended to k_cache.N and v_cache.N; where these are fp8, by the scales in
- *                k_scale.N and v_scale.N
+ *     q.N, k.N   in place: with qk_norm_epsilon normalised by q_norm.N and k_norm.N; then rotated
+ *     k.N, v.N   appended to k_cache.N and v_cache.N; where fp8, scaled by k_scale.N and v_scale.N
  *     out.N      attention of q.N over that cache
  *
- * All of these are FIG_ROLE_BOUND. Where the spec has pages, page_table is FIG_ROLE_STATE. Where
- * only some layers have the window, these read page_table.window instead, also FIG_ROLE_STATE, so
- * that pages behind the window can be given away. The first line is the segment act.N, the others
- * are the segment attn.N. */
+ * All of these are FIG_ROLE_BOUND. Where the spec has pages, page_table is FIG_ROLE_STATE; so is
+ * page_table.window, which is read where only some layers have the window, so that pages behind it
+ * can be given away. The first line is the segment act.N, the others are attn.N. */
 FIG_API void fig_program_decode_step(fig_program *program);
 /* For steps whose lengths the host does not know. They are read from device memory, i32 [rows], and
  * the device makes the split. positions: i32 [rows]; absent: length - 1. It is recorded once,
@@ -218,8 +212,7 @@ FIG_API void fig_rms_norm(fig_program *program, const fig_rms_norm_op *op);
 FIG_API void fig_add_rms_norm(fig_program *program, const fig_rms_norm_op *op);
 
 /* Where the spec's row_tokens is above 1, [rows] of q, k, v and out counts query tokens: token t of
- * row r is number r * row_tokens + t, and its position is row_tokens - 1 - t below that of the
- * row's last token. */
+ * row r is number r * row_tokens + t, row_tokens - 1 - t positions below the row's last. */
 typedef struct fig_rope_op {
     uint32_t size;
     fig_tensor q, k;            /* [rows][heads][head_dim] */
@@ -276,6 +269,19 @@ typedef struct fig_attention_op {
 } fig_attention_op;
 FIG_API void fig_attention(fig_program *program, const fig_attention_op *op);
 
+/* fig_rope in place, fig_append_kv and fig_attention as one node: it costs less and leaves the same
+ * in q, k, the cache and out. A field means what it means there. */
+typedef struct fig_decode_attention_op {
+    uint32_t size;
+    fig_tensor q, k, v, out, lse;
+    fig_tensor positions, cos_sin, q_norm, k_norm, sinks, alibi;
+    const fig_rope_spec *rope;
+    fig_cache cache;
+    int32_t window;
+    float norm_epsilon, soft_cap, sm_scale;
+} fig_decode_attention_op;
+FIG_API void fig_decode_attention(fig_program *program, const fig_decode_attention_op *op);
+
 /* Joins attention over two sets of tokens into attention over both: out is [rows][heads][head_dim],
  * lse, in base 2, [rows][heads]. Where lse is -inf on both sides, the result is zeros and -inf. */
 typedef struct fig_merge_states_op {
@@ -285,9 +291,8 @@ typedef struct fig_merge_states_op {
 } fig_merge_states_op;
 FIG_API void fig_merge_states(fig_program *program, const fig_merge_states_op *op);
 
-/* Foreign work, a GEMM say, done by the callback that is registered under the name `call`. Its
- * place among the nodes follows from what it reads and writes; tag and bytes are stored in the file
- * and handed to the callback. */
+/* Foreign work, a GEMM say, done by the callback registered as `call`. What it reads and writes
+ * decides when it runs; tag and bytes are stored in the file and handed to the callback. */
 typedef struct fig_call_op {
     uint32_t size;
     const char *call;
@@ -306,7 +311,6 @@ FIG_API void fig_call(fig_program *program, const fig_call_op *op);
 typedef struct fig_bucket { /* closed */
     int32_t batch, kv;
 } fig_bucket;
-
 typedef struct fig_traits { /* the machine that graphs are lowered for */
     uint32_t size;
     char name[16];              /* "h200", "h100", "a100", "host" */
@@ -316,7 +320,6 @@ typedef struct fig_traits { /* the machine that graphs are lowered for */
 } fig_traits;
 FIG_API fig_status fig_traits_named(fig_traits *traits, const char *name);
 FIG_API const char *fig_traits_name(int32_t index); /* NULL past the last */
-
 typedef struct fig_lower_options {
     uint32_t size;
     const fig_traits *traits;  /* NULL: "host" */
@@ -333,20 +336,6 @@ FIG_API fig_status fig_graphs_save(const fig_graphs *graphs, const char *path);
 FIG_API fig_status fig_graphs_load(fig_graphs **graphs, const char *path);
 FIG_API fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count);
 FIG_API void fig_graphs_destroy(fig_graphs *graphs);
-
-typedef uint32_t fig_print_format;
-enum { FIG_PRINT_TEXT = 0, FIG_PRINT_JSON };
-typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
-typedef struct fig_print_options {
-    uint32_t size;
-    fig_print_format format;
-    int32_t bucket;      /* 0: the summary; else the launches of this bucket */
-    int32_t columns;     /* that a line of text may take, 40 to 1000; 0: 80 */
-    int32_t all_buckets; /* 1: the summary as text has a line for each bucket, not for each batch */
-} fig_print_options;
-FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
-                                    fig_write_callback write, void *user);
-
 typedef struct fig_graphs_info {
     uint32_t size;
     const fig_spec *spec; /* the graphs' own, every default filled in */
@@ -356,7 +345,6 @@ typedef struct fig_graphs_info {
     char content_id[65];     /* SHA-256 of what a file of it holds, in hex */
 } fig_graphs_info;
 FIG_API fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
-
 typedef struct fig_bucket_info {
     uint32_t size;
     fig_bucket bucket;
@@ -396,10 +384,12 @@ typedef struct fig_step {
     int32_t bucket;            /* 0: the cheapest that fits. Required where a graph of the caller's
                                   launches the step: the bucket that it was captured for */
     int32_t horizon;           /* how many launches the step is for; 0: 1. From each launch to the
-                                  next, every row that is not idle grows by the spec's row_tokens,
-                                  on the device. The split is that of the last launch, and the
-                                  caller has given the pages for all. Where lengths are on the
-                                  device, nothing grows: each launch reads them */
+                                  next, rows that are not idle grow by the spec's row_tokens, on the
+                                  device; the caller has given the pages for all. The split is that
+                                  of the last. Lengths on the device do not grow: each reads them */
+    const int32_t *row_tokens; /* [rows] how many of the row's queries are tokens, the last ones, 1
+                                  to the spec's row_tokens; NULL: all. The others mean nothing: they
+                                  are computed but not appended or counted. With a horizon of 1 */
 } fig_step;
 
 /* What planning a step would do; nothing runs. */
@@ -435,7 +425,7 @@ typedef struct fig_allocation {
     uint64_t bytes;
     void *device, *host; /* allocate fills them in; host: of pinned memory alone */
 } fig_allocation;
-typedef int (*fig_memory_callback)(void *user, fig_allocation *allocation);
+typedef int32_t (*fig_memory_callback)(void *user, fig_allocation *allocation);
 
 typedef struct fig_engine_options {
     uint32_t size;
@@ -466,11 +456,9 @@ FIG_API fig_status fig_engine_close(fig_engine *engine);
 FIG_API fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us);
 FIG_API fig_device fig_engine_device(const fig_engine *engine); /* what AUTO became */
 FIG_API fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits);
-/* Binds the calling thread to the cores beside the device, or beside the node that numa_node names:
- * to those that it may run on already or, if there is none, to all of them. FIG_UNSUPPORTED: this
- * system does not tell which those are, or forbids it; the host, which every core is beside. */
+/* Binds the calling thread to the cores beside the device, or beside the node that numa_node names,
+ * as far as it may run there. FIG_UNSUPPORTED: this system does not tell which, or forbids it. */
 FIG_API fig_status fig_engine_bind_thread(const fig_engine *engine);
-
 /* Gives a tensor its memory. Memory of the caller's stays so, and lives until close or the next
  * bind of that name; it is aligned to 16 bytes and holds every row, or whole pages. The next stage
  * is the first to use it: steps in flight keep the old address. A refusal changes nothing. */
@@ -482,13 +470,12 @@ typedef struct fig_binding {
     int64_t strides[4]; /* in elements; all 0: row-major. The last must be 1 */
 } fig_binding;
 FIG_API fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding);
-
+/* Blocking copies between host memory and a bound tensor, after all steps launched so far. */
 typedef struct fig_span {
     uint32_t size;
     const char *name;
     uint64_t offset, bytes;
 } fig_span;
-/* Blocking copies between host memory and a bound tensor, after all steps launched so far. */
 FIG_API fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from);
 FIG_API fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to);
 
@@ -504,10 +491,10 @@ typedef struct fig_pages {
 FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages);
 
 /* On the host a callback runs in every step, on the device's thread, and does the work itself: it
- * reads and writes rows [0, rows). On cuda it runs once for all buckets that need the same launches,
- * when the first of them is prepared, and enqueues work for all rows of `bucket`, the largest of
- * them, on `stream`, which is capturing. Anything but 0 fails the step, or the prepare. A callback
- * may call any engine but its own, which answers FIG_ORDER. */
+ * reads and writes rows [0, rows). On cuda it runs once for all buckets that need the same
+ * launches, when the first of them is prepared, and enqueues work for all rows of `bucket`, the
+ * largest of them, on `stream`, which is capturing. Anything but 0 fails the step, or the prepare.
+ * A callback may call any engine but its own, which answers FIG_ORDER. */
 typedef struct fig_call_args {
     uint32_t size;
     fig_device device;
@@ -524,23 +511,23 @@ typedef int32_t (*fig_callback)(void *user, const fig_call_args *args);
 FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                        void *user);
 
-/* Makes a bucket launchable with what is bound, or with 0 every one: FIG_UNBOUND names what is
- * missing; FIG_INVALID: an output lies on another tensor; FIG_ORDER: a step staged before the bind
- * still waits for its launch. Where the caller did not, stage does it for the bucket that it needs,
- * which then takes it milliseconds. Once a prepare, stage or append has followed a bind, one more
- * thread may call this while the engine's own runs steps: neither waits for a bucket that it does
- * not need, but for a callback. Nothing is bound, registered or closed meanwhile. */
+/* Makes a bucket launchable with what is bound; 0: every bucket. FIG_UNBOUND names what is missing.
+ * FIG_INVALID: an output lies on another tensor. FIG_ORDER: a step staged before the bind still
+ * waits for its launch. Where the caller did not, stage does it for the bucket that it needs and
+ * takes milliseconds. Once a prepare, stage or append has followed a bind, one more thread may call
+ * this while the engine's own runs steps, and nothing is bound, registered or closed meanwhile;
+ * neither waits for a bucket that it does not need, unless for a callback. */
 FIG_API fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket);
 
-/* stage chooses the bucket, plans, and writes a slot; every array is read before return. launch
- * replays the step that was staged longest ago. step does both; where it fails, it leaves nothing
- * staged. FIG_BUSY: wait, then call again. FIG_ORDER from launch: nothing is staged. */
+/* stage chooses the bucket, plans and writes a slot; arrays are read before return. launch replays
+ * the step that was staged longest ago. step does both or, where it fails, neither. FIG_BUSY: wait,
+ * then call again. FIG_ORDER from launch: nothing is staged. */
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
-/* Takes back the step that was staged last, or the launches left of its horizon, as if they had
- * never been staged; pages that it carried travel with the next step. FIG_ORDER: nothing is staged.
- * If you launched a graph of your own for it, wait for that graph before you call. */
+/* Takes back the step that was staged last, or the launches left of its horizon; pages that it
+ * carried travel with the next step. FIG_ORDER: nothing is staged. If you launched a graph of your
+ * own for it, wait for that graph before you call. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
 /* The engine's stream, a CUstream; host: NULL. All that an engine does happens in its order. */
@@ -555,11 +542,11 @@ FIG_API fig_status fig_engine_signal(fig_engine *engine, void *stream);
 /* For callers who capture graphs of their own. Enqueues a segment on a stream of the caller's. If
  * that stream is capturing, the segment becomes part of the graph; otherwise it runs, in the order
  * of the engine's stream. Launch such a graph on the engine's stream, or on another stream between
- * fig_engine_signal and fig_engine_wait_for: otherwise the engine does not wait for it, and it does
- * not wait for the engine. The segment "fetch" is the engine's own and comes first in a graph, or
- * in a step: it takes the plan that was staged longest ago, for all segments behind it. Before each
- * launch of the graph stage a step with the graph's bucket. The graph keeps the addresses that it
- * was captured with, so while it lives its tensors cannot be bound again (FIG_ORDER). */
+ * fig_engine_signal and fig_engine_wait_for: otherwise neither waits for the other. The segment
+ * "fetch" is the engine's own and comes first in a graph, or in a step: it takes the plan that was
+ * staged longest ago, for all segments behind it. Before each launch of the graph stage a step with
+ * the graph's bucket. The graph keeps the addresses that it was captured with, so while it lives
+ * its tensors cannot be bound again (FIG_ORDER). */
 typedef struct fig_append {
     uint32_t size;
     const char *segment; /* NULL: "fetch" and every node */
@@ -569,8 +556,7 @@ typedef struct fig_append {
 FIG_API fig_status fig_engine_append(fig_engine *engine, const fig_append *append);
 
 /* Waits until every step launched has ended, and returns the first fault since the last wait, once.
- * FIG_TIMEOUT: some are still running. A timeout below 0 never ends. poll returns at once; it tells
- * of a fault until a wait has returned it. */
+ * FIG_TIMEOUT: some still run; a timeout below 0 has no end. poll tells the next wait's fault. */
 FIG_API fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us);
 typedef struct fig_progress {
     uint32_t size;
@@ -590,7 +576,6 @@ typedef struct fig_histogram { /* closed */
 FIG_API void fig_histogram_add(fig_histogram *histogram, int64_t ns);
 /* The time that `percent` of all times do not exceed, to an eighth; 0 where there are none. */
 FIG_API int64_t fig_histogram_percentile(const fig_histogram *histogram, double percent);
-
 typedef struct fig_engine_stats {
     uint32_t size;
     int64_t staged, launched, taken_back; /* steps; launches; steps of those staged */
@@ -605,8 +590,7 @@ typedef struct fig_engine_stats {
     fig_histogram host;   /* of each step: the time in stage and launch */
     fig_histogram period; /* from a launch to the next */
 } fig_engine_stats;
-/* May be called at any time and from any thread. Of a step that is being staged, some counters may
- * be ahead of others. */
+/* At any time and from any thread; of a step being staged some counters may be ahead of others. */
 FIG_API fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
 
 #ifdef __cplusplus

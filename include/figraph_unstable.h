@@ -18,6 +18,9 @@ typedef struct fig_test_options {
     int64_t fail_at_call;  /* the device call of this number, from 1, fails; 0: none does */
     uint64_t shuffle;      /* host: seeds an order of nodes and blocks, any that a GPU might take;
                               0: as recorded */
+    int32_t plain_edges;   /* cuda: 1: no kernel is put on the device before those it comes after
+                               have ended */
+    int32_t reserved;      /* 0 */
 } fig_test_options;
 
 /* ---- Checked and not used -------------------------------------------------------------------- */
@@ -37,6 +40,21 @@ typedef struct fig_launch_info {
  * FIG_ORDER: the bucket is not prepared with what is bound. The words outlast the engine. */
 FIG_API fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
                                           fig_launch_info *info);
+
+/* ---- What graphs hold ------------------------------------------------------------------------ */
+/* For people, and for programs that keep pace with it. */
+typedef uint32_t fig_print_format;
+enum { FIG_PRINT_TEXT = 0, FIG_PRINT_JSON };
+typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
+typedef struct fig_print_options {
+    uint32_t size;
+    fig_print_format format;
+    int32_t bucket;      /* 0: the summary; else the launches of this bucket */
+    int32_t columns;     /* that a line of text may take, 40 to 1000; 0: 80 */
+    int32_t all_buckets; /* 1: the summary as text has a line for each bucket, not for each batch */
+} fig_print_options;
+FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
+                                    fig_write_callback write, void *user);
 
 /* ---- What a step costs, part by part --------------------------------------------------------- */
 typedef struct fig_measure_options {
@@ -74,6 +92,9 @@ typedef struct fig_timing_options {
     const fig_step *step; /* it is run once, then its nodes under that plan, without a fetch */
     const char *tensor;   /* and no step: its memory is read, as fast as the device can, from end
                              to end or as far as 64 GB */
+    int32_t serial;       /* of a step: 1: each launch comes after the one recorded before it, as on
+                             a stream, whatever depends on what */
+    int32_t copies;       /* of a tensor: 1: its first half is copied to its second instead */
 } fig_timing_options;
 
 /* Of one run, on the device, where runs come back to back; in ns. */

@@ -51,6 +51,7 @@ static int is_sound(const fig_fetch_params *p, const fig_plan_head *head, uint64
     if (head->tag != fig_plan_tag(number, head->bytes)) return 0;
     if (head->rows < 0 || head->rows > p->shape.row_limit || head->horizon < 1) return 0;
     if (head->page_count > p->slot_bytes / sizeof(fig_plan_page)) return 0;
+    if (!fig_plan_has_places(&p->shape, head)) return 0;
     const fig_plan_places places = fig_plan_places_of(&p->shape, head);
     return places.bytes == head->bytes && head->bytes <= p->slot_bytes;
 }

@@ -96,6 +96,7 @@ static __device__ int is_sound(const fig_fetch_params &p, const fig_plan_head &h
     if (head.tag != fig_plan_tag(number, head.bytes)) return 0;
     if (head.rows < 0 || head.rows > p.shape.row_limit || head.horizon < 1) return 0;
     if (head.page_count > p.slot_bytes / sizeof(fig_plan_page)) return 0;
+    if (!fig_plan_has_places(&p.shape, &head)) return 0;
     *places = fig_plan_places_of(&p.shape, &head);
     return places->bytes == head.bytes && head.bytes <= p.slot_bytes;
 }
@@ -142,6 +143,7 @@ static __device__ uint32_t place_of(const fig_plan_layout &layout, const fig_pla
     if (offset >= places.lengths) moved = layout.lengths - places.lengths;
     if (offset >= places.sequences) moved = layout.sequences - places.sequences;
     if (offset >= places.positions) moved = layout.positions - places.positions;
+    if (offset >= places.tokens) moved = layout.tokens - places.tokens;
 #pragma unroll
     for (int32_t i = 0; i < FIG_CLASS_LIMIT; i++) {
         if (offset >= places.prefix[i]) moved = layout.prefix[i] - places.prefix[i];

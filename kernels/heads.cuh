@@ -76,22 +76,22 @@ static __device__ __forceinline__ double fig_heads_frequency(const fig_rope_para
     return fig_angle_frequency(&p->rope, pair);
 }
 
-/* This thread's turn, for its block. A position outside the table reads as the nearest in it, so
- * that nothing beside it is read. */
-static __device__ __forceinline__ void fig_heads_write_turn(const fig_rope_params *p,
+/* Makes all turns of a token, for the whole block. A position outside the table reads as the
+ * nearest in it, so that nothing beside it is read. */
+static __device__ __forceinline__ void fig_heads_make_turns(const fig_rope_params *p,
                                                             int64_t position, double frequency,
                                                             fig_heads_turns *turns) {
     const int32_t half = p->rope.rotary_dim / 2, pair = (int32_t)threadIdx.x;
-    if (pair >= half) return;
-    if (p->cos_sin != NULL) {
+    if (pair < half && p->cos_sin != NULL) {
         if (position >= p->cos_sin_rows) position = p->cos_sin_rows - 1;
         if (position < 0) position = 0;
         const float *row = p->cos_sin + position * p->cos_sin_stride;
         turns->cosine[pair] = row[pair];
         turns->sine[pair] = row[half + pair];
-    } else {
+    } else if (pair < half) {
         fig_heads_turn_of((double)position * frequency, &turns->cosine[pair], &turns->sine[pair]);
     }
+    __syncthreads();
 }
 
 /* Every product is rounded before it is added, as the twin's are: a turn that cancels would show
@@ -173,6 +173,57 @@ fig_heads_change(const fig_rope_params *p, const fig_heads_piece *piece,
     if (piece->turns) fig_heads_turn_piece(piece, lanes, p->rope.interleaved, turns, x);
     codes->of[0] = fig_vector_of(x, lanes, dtype);
     codes->of[1] = fig_vector_of(x + lanes, lanes, dtype);
+}
+
+/* ---- Pieces as numbers */
+
+static __device__ __forceinline__ uint32_t fig_heads_code_at(const uint8_t *head, int32_t dtype,
+                                                             int32_t i) {
+    if (dtype == FIG_F32) return ((const uint32_t *)head)[i];
+    return ((const uint16_t *)head)[i];
+}
+
+static __device__ __forceinline__ void fig_heads_put_code(uint8_t *head, int32_t dtype, int32_t i,
+                                                          uint32_t code) {
+    if (dtype == FIG_F32) {
+        ((uint32_t *)head)[i] = code;
+    } else {
+        ((uint16_t *)head)[i] = (uint16_t)code;
+    }
+}
+
+/* As fig_heads_factor, of a head that a warp goes through. */
+static __device__ __forceinline__ float fig_heads_factor_of(const uint8_t *head, int32_t head_dim,
+                                                            float epsilon, int32_t dtype) {
+    double squares = 0;
+#pragma unroll 1
+    for (int32_t i = (int32_t)threadIdx.x % FIG_HEADS_WARP; i < head_dim; i += FIG_HEADS_WARP) {
+        const double x = fig_numeric_load(head, dtype, i);
+        squares += x * x;
+    }
+    return fig_heads_factor(squares, FIG_HEADS_WARP, head_dim, epsilon);
+}
+
+/* What both numbers of a piece become, as codes. norm: NULL: none. */
+static __device__ __forceinline__ void
+fig_heads_change_pair(const fig_heads_piece *piece, const uint8_t *head, const uint8_t *norm,
+                      const fig_heads_turns *turns, float factor, int32_t dtype,
+                      uint32_t codes[2]) {
+    float x[2] = {fig_numeric_load(head, dtype, piece->first),
+                  fig_numeric_load(head, dtype, piece->second)};
+    codes[0] = fig_heads_code_at(head, dtype, piece->first);
+    codes[1] = fig_heads_code_at(head, dtype, piece->second);
+    if (norm == NULL && !piece->turns) return;
+    if (norm != NULL) {
+        x[0] *= factor * fig_numeric_load(norm, dtype, piece->first);
+        x[1] *= factor * fig_numeric_load(norm, dtype, piece->second);
+    }
+    if (piece->turns) fig_heads_turn_piece(piece, 1, 0, turns, x);
+    for (int32_t i = 0; i < 2; i++) {
+        if (dtype == FIG_F32) codes[i] = fig_numeric_bits(x[i]);
+        if (dtype == FIG_F16) codes[i] = fig_numeric_f16(x[i]);
+        if (dtype == FIG_BF16) codes[i] = fig_numeric_bf16(x[i]);
+    }
 }
 
 #endif

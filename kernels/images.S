@@ -42,5 +42,6 @@ fig_images_\file\()_\path:
     image merge_states
     image look_ahead
     image ceiling
+    image decode_attention
 
     .section .note.GNU-stack, "", %progbits

@@ -36,6 +36,7 @@ DECLARE(rms_norm);
 DECLARE(merge_states);
 DECLARE(look_ahead);
 DECLARE(ceiling);
+DECLARE(decode_attention);
 
 typedef const fig_image_data *images_of_paths[FIG_IMAGE_PATH_COUNT]; /* NULL: serves there never */
 
@@ -50,6 +51,7 @@ static const images_of_paths table[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT] = {
     [FIG_OP_MERGE_STATES] = {ROW(merge_states)},
     [FIG_OP_LOOK_AHEAD] = {ROW(look_ahead)},
     [FIG_OP_CEILING] = {ROW(ceiling)},
+    [FIG_OP_DECODE_ATTENTION] = {ROW(decode_attention)},
 };
 
 int32_t fig_images_capability(fig_image_path path) {

@@ -61,7 +61,7 @@ typedef struct fig_fetch_params {
     uint32_t slot_count, slot_bytes;
     uint32_t tells; /* 1: tells the host what it did; 0: a look ahead behind it will */
 } fig_fetch_params;
-static_assert(sizeof(fig_fetch_params) == 232, "ABI");
+static_assert(sizeof(fig_fetch_params) == 240, "ABI");
 
 /* Runs beside the later part of a graph: tells the host how far the device is, and takes the next
  * plan out of the ring, where it is there already, so that the next fetch need not wait for the
@@ -94,7 +94,7 @@ typedef struct fig_plan_params {
     fig_plan_shape shape;
     int32_t kv_limit;
 } fig_plan_params;
-static_assert(sizeof(fig_plan_params) == 224, "ABI");
+static_assert(sizeof(fig_plan_params) == 232, "ABI");
 
 /* Of a kernel that works row by row: at most row_limit rows, `multiple` for each of the plan's. */
 typedef struct fig_rows {
@@ -174,7 +174,8 @@ typedef struct fig_cache_strides {
     int64_t page, token, head;
 } fig_cache_strides;
 
-/* Row r of the plan has row_tokens rows here, the last tokens of its sequence. */
+/* Row r of the plan has row_tokens rows here, the last tokens of its sequence; where the plan says
+ * how many of them are tokens, only the last so many are written. */
 typedef struct fig_append_kv_params {
     const void *k, *v; /* [rows][kv_heads][head_dim] */
     void *k_cache, *v_cache;
@@ -190,9 +191,38 @@ typedef struct fig_append_kv_params {
     int32_t page_size, kv_heads, head_dim;
     int32_t k_scales, v_scales; /* 0, 1 or kv_heads */
     int32_t dtype, kv_dtype;
-    uint32_t reserved;
+    uint32_t tokens_offset; /* into plan; 0: a plan never says */
 } fig_append_kv_params;
 static_assert(sizeof(fig_append_kv_params) == 216, "ABI");
+
+/* Both at once; q and k are turned in place. */
+typedef struct fig_decode_attention_params {
+    void *q;       /* [rows][q_heads][head_dim] */
+    void *k;       /* [rows][kv_heads][head_dim] */
+    const void *v; /* likewise */
+    void *k_cache, *v_cache;
+    const int32_t *page_table; /* as in fig_append_kv_params, and so are the scales */
+    const float *k_scale, *v_scale;
+    const void *positions; /* as in fig_rope_params, and so is what follows */
+    const float *cos_sin;
+    const void *q_norm, *k_norm;
+    const uint8_t *plan;
+    fig_row_strides q_strides, k_strides, v_strides;
+    fig_cache_strides k_cache_strides, v_cache_strides;
+    int64_t cos_sin_stride, table_stride;
+    int64_t k_pages, v_pages;
+    fig_rope_terms rope;
+    float norm_epsilon;
+    uint32_t lengths_offset, sequences_offset, positions_offset; /* into plan */
+    fig_rows rows;
+    int32_t cos_sin_rows, page_size;
+    int32_t q_heads, kv_heads, head_dim;
+    int32_t k_scales, v_scales; /* 0, 1 or kv_heads */
+    int32_t dtype, kv_dtype, positions_dtype;
+    uint32_t tokens_offset; /* as in fig_append_kv_params */
+    uint32_t reserved;
+} fig_decode_attention_params;
+static_assert(sizeof(fig_decode_attention_params) == 336, "ABI");
 
 /* EARLY: the plan, the page table and tokens that the step itself does not append may be read
  * before fig_block_wait, as nothing that writes them is one launch up. APART: no block waits for

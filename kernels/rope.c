@@ -1,31 +1,18 @@
 /* rope.c: rope on the host, a block as a GPU runs it.
  *
  * Turns each pair (x, y) among the first rotary_dim values of a head by angle(position, i), as
- * figraph.h defines it: x cos - y sin, y cos + x sin. One block per token turns all heads of q and
- * k. The angle is a double, since at position 1M f32 errs by 0.02; its sine and cosine, the turn,
- * and the RMSNorm of the whole head that may come before it are f32, rounded to the dtype once, at
- * the end. Invariant: a head is read whole before it is written, so out may be in; what neither
- * turns nor is normalised keeps its bits. */
+ * figraph.h defines it: x cos - y sin, y cos + x sin. A block turns some heads of a
+ * token. The angle is a double, since at position 1M f32 errs by 0.02; its sine and cosine, the
+ * turn, and the RMSNorm of the whole head that may come before it are f32, rounded to the dtype
+ * once, at the end. Invariant: a head is read whole before it is written, so out may be in; what
+ * neither turns nor is normalised keeps its bits. */
 #include "kernels/twins.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "kernels/angle.h"
-#include "kernels/heads.h"
-
-/* The turn of every pair of a head. */
-typedef struct turns {
-    float cosine[FIG_HEADS_DIM_LIMIT / 2], sine[FIG_HEADS_DIM_LIMIT / 2];
-} turns;
-
-/* One of q and k. */
-typedef struct vectors {
-    const void *in, *norm;
-    void *out;
-    fig_row_strides in_strides, out_strides;
-    int32_t heads;
-} vectors;
+#include "kernels/rope.h"
 
 void fig_rope_shape(const void *params, fig_launch_shape *shape) {
     const fig_rope_params *p = params;
@@ -36,7 +23,7 @@ void fig_rope_shape(const void *params, fig_launch_shape *shape) {
 
 /* ---- Turns */
 
-static void compute_turns(const fig_rope_params *p, int64_t position, turns *turn) {
+static void compute_turns(const fig_rope_params *p, int64_t position, fig_rope_turns *turn) {
     for (int32_t i = 0; i < p->rope.rotary_dim / 2; i++) {
         double angle = (double)position * fig_angle_frequency(&p->rope, i);
         turn->cosine[i] = (float)cos(angle);
@@ -45,7 +32,7 @@ static void compute_turns(const fig_rope_params *p, int64_t position, turns *tur
 }
 
 /* A position outside the table reads as the nearest in it, so that nothing beside it is read. */
-static void read_turns(const fig_rope_params *p, int64_t position, turns *turn) {
+static void read_turns(const fig_rope_params *p, int64_t position, fig_rope_turns *turn) {
     int32_t half = p->rope.rotary_dim / 2;
     if (position >= p->cos_sin_rows) position = p->cos_sin_rows - 1;
     if (position < 0) position = 0;
@@ -67,7 +54,7 @@ static void normalise(const fig_rope_params *p, const void *weights, float *valu
         values[i] *= scale * weight[i];
 }
 
-static void turn_pairs(const fig_rope_terms *rope, const turns *turn, float *values) {
+static void turn_pairs(const fig_rope_terms *rope, const fig_rope_turns *turn, float *values) {
     int32_t half = rope->rotary_dim / 2;
     int32_t step = rope->interleaved ? 2 : 1; /* from pair to pair */
     int32_t apart = rope->interleaved ? 1 : half;
@@ -79,39 +66,47 @@ static void turn_pairs(const fig_rope_terms *rope, const turns *turn, float *val
     }
 }
 
-static void turn_row(const fig_rope_params *p, const vectors *x, const turns *turn, int32_t row) {
-    int32_t changed = x->norm != NULL ? p->head_dim : p->rope.rotary_dim;
-    size_t unit = (size_t)fig_numeric_bytes(p->dtype);
-    for (int32_t head = 0; head < x->heads; head++) {
-        float values[FIG_HEADS_DIM_LIMIT];
-        int64_t in = row * x->in_strides.row + head * x->in_strides.head;
-        int64_t out = row * x->out_strides.row + head * x->out_strides.head;
-        fig_numeric_load_row(values, changed, x->in, p->dtype, in);
-        if (x->norm != NULL) normalise(p, x->norm, values);
-        turn_pairs(&p->rope, turn, values);
-        fig_numeric_store_row(x->out, p->dtype, out, values, changed);
-        if (x->out == x->in) continue;
-        memcpy((uint8_t *)x->out + (size_t)(out + changed) * unit,
-               (const uint8_t *)x->in + (size_t)(in + changed) * unit,
-               (size_t)(p->head_dim - changed) * unit);
+void fig_rope_turn_head(const fig_rope_params *p, const fig_rope_turns *turns, const void *norm,
+                        const void *from, int64_t in, void *to, int64_t out) {
+    float values[FIG_HEADS_DIM_LIMIT];
+    const int32_t changed = norm != NULL ? p->head_dim : p->rope.rotary_dim;
+    const size_t unit = (size_t)fig_numeric_bytes(p->dtype);
+    assert(p->head_dim <= FIG_HEADS_DIM_LIMIT && p->rope.rotary_dim <= p->head_dim);
+    fig_numeric_load_row(values, changed, from, p->dtype, in);
+    if (norm != NULL) normalise(p, norm, values);
+    turn_pairs(&p->rope, turns, values);
+    fig_numeric_store_row(to, p->dtype, out, values, changed);
+    if (to == from) return;
+    memcpy((uint8_t *)to + (size_t)(out + changed) * unit,
+           (const uint8_t *)from + (size_t)(in + changed) * unit,
+           (size_t)(p->head_dim - changed) * unit);
+}
+
+int fig_rope_find_turns(const fig_rope_params *p, int32_t token, fig_rope_turns *turns) {
+    int64_t position;
+    if (!fig_angle_position(p, token, &position)) return 0;
+    if (p->cos_sin != NULL) {
+        read_turns(p, position, turns);
+    } else {
+        compute_turns(p, position, turns);
     }
+    return 1;
 }
 
 void fig_rope_twin(const void *params, const uint32_t block[3]) {
     const fig_rope_params *p = params;
-    int32_t row = (int32_t)block[0];
-    int64_t position;
-    turns turn;
-    assert(p->head_dim <= FIG_HEADS_DIM_LIMIT && p->rope.rotary_dim <= p->head_dim);
-    if (row >= fig_params_rows(&p->rows, p->plan)) return;
-    if (!fig_angle_position(p, row, &position)) return;
-    if (p->cos_sin != NULL) {
-        read_turns(p, position, &turn);
-    } else {
-        compute_turns(p, position, &turn);
+    const fig_heads_part part =
+        fig_heads_part_of(p->q_heads + p->k_heads, p->head_dim, p->dtype, block[0]);
+    fig_rope_turns turns;
+    if (part.token >= fig_params_rows(&p->rows, p->plan)) return;
+    if (!fig_rope_find_turns(p, part.token, &turns)) return;
+    for (int32_t number = part.first; number < part.end; number++) {
+        const int is_k = number >= p->q_heads;
+        const int32_t head = is_k ? number - p->q_heads : number;
+        const fig_row_strides in = is_k ? p->k_strides : p->q_strides;
+        const fig_row_strides out = is_k ? p->k_out_strides : p->q_out_strides;
+        fig_rope_turn_head(p, &turns, is_k ? p->k_norm : p->q_norm, is_k ? p->k : p->q,
+                           part.token * in.row + head * in.head, is_k ? p->k_out : p->q_out,
+                           part.token * out.row + head * out.head);
     }
-    vectors q = {p->q, p->q_norm, p->q_out, p->q_strides, p->q_out_strides, p->q_heads};
-    vectors k = {p->k, p->k_norm, p->k_out, p->k_strides, p->k_out_strides, p->k_heads};
-    turn_row(p, &q, &turn, row);
-    turn_row(p, &k, &turn, row);
 }

@@ -47,18 +47,6 @@ static __device__ __forceinline__ int32_t has_vectors(const fig_rope_params *p, 
            p->rope.rotary_dim / 2 % lanes == 0;
 }
 
-/* For the whole block; 0: the step has no such token, or it stands nowhere. */
-static __device__ __forceinline__ int32_t make_turns(const fig_rope_params *p, int32_t token,
-                                                     double frequency, fig_heads_turns *turns) {
-    int64_t position;
-    const int32_t rows = fig_params_rows(&p->rows, p->plan);
-    const int32_t stands = fig_angle_position(p, token, &position);
-    if (token >= rows || !stands) return 0;
-    fig_heads_write_turn(p, position, frequency, turns);
-    __syncthreads();
-    return 1;
-}
-
 static __device__ __forceinline__ void turn_vectors(const fig_rope_params *p,
                                                     const fig_heads_part *part, int32_t dtype,
                                                     fig_heads_turns *turns) {
@@ -77,7 +65,11 @@ static __device__ __forceinline__ void turn_vectors(const fig_rope_params *p,
     fig_block_wait();
     fig_block_trigger();
     fig_heads_codes codes = fig_heads_fetch(head.in, &piece, dtype, is_there);
-    if (!make_turns(p, part->token, frequency, turns)) return;
+    int64_t position;
+    const int32_t rows = fig_params_rows(&p->rows, p->plan);
+    const int32_t stands = fig_angle_position(p, part->token, &position);
+    if (part->token >= rows || !stands) return;
+    fig_heads_make_turns(p, position, frequency, turns);
     float factor = 1;
     if (p->q_norm != NULL || p->k_norm != NULL)
         factor = fig_heads_factor(fig_norm_squares(codes.of[0], dtype) +
@@ -89,56 +81,34 @@ static __device__ __forceinline__ void turn_vectors(const fig_rope_params *p,
     *(uint4 *)(head.out + piece.second * bytes) = codes.of[1];
 }
 
-/* Both numbers of a piece; as codes where it does not change. */
-static __device__ __forceinline__ void
-turn_numbers_of(const fig_rope_params *p, const head_place *head, const fig_heads_piece *piece,
-                const fig_heads_turns *turns, float factor, int32_t dtype) {
-    float x[2] = {fig_numeric_load(head->in, dtype, piece->first),
-                  fig_numeric_load(head->in, dtype, piece->second)};
-    if (!piece->turns && head->norm == NULL) {
-        if (head->in == head->out) return;
-        for (int32_t i = piece->first; i <= piece->second; i++) {
-            if (dtype == FIG_F32) ((uint32_t *)head->out)[i] = ((const uint32_t *)head->in)[i];
-            if (dtype != FIG_F32) ((uint16_t *)head->out)[i] = ((const uint16_t *)head->in)[i];
-        }
-        return;
-    }
-    if (head->norm != NULL) {
-        x[0] *= factor * fig_numeric_load(head->norm, dtype, piece->first);
-        x[1] *= factor * fig_numeric_load(head->norm, dtype, piece->second);
-    }
-    if (piece->turns) fig_heads_turn_piece(piece, 1, 0, turns, x);
-    fig_numeric_store(head->out, dtype, piece->first, x[0]);
-    fig_numeric_store(head->out, dtype, piece->second, x[1]);
-}
-
-/* A head has a warp at most, hence whole warps here too. */
+/* A warp for each head. */
 static __device__ __forceinline__ void turn_numbers(const fig_rope_params *p,
                                                     const fig_heads_part *part, int32_t dtype,
                                                     fig_heads_turns *turns) {
     const int32_t warp = (int32_t)threadIdx.x / FIG_HEADS_WARP;
-    const int32_t index = (int32_t)threadIdx.x % FIG_HEADS_WARP;
     const double frequency = fig_heads_frequency(p);
     fig_block_wait();
     fig_block_trigger();
-    if (!make_turns(p, part->token, frequency, turns)) return;
+    if (part->token >= fig_params_rows(&p->rows, p->plan)) return;
+    int64_t position;
+    if (!fig_angle_position(p, part->token, &position)) return;
+    fig_heads_make_turns(p, position, frequency, turns);
 #pragma unroll 1
     for (int32_t number = part->first + warp; number < part->end;
          number += FIG_HEADS_THREADS / FIG_HEADS_WARP) {
         const head_place head = place_of(p, part->token, number, dtype);
         float factor = 1;
-        double squares = 0;
-        for (int32_t i = index; i < p->head_dim && head.norm != NULL; i += FIG_HEADS_WARP) {
-            const double x = fig_numeric_load(head.in, dtype, i);
-            squares += x * x;
-        }
         if (head.norm != NULL)
-            factor = fig_heads_factor(squares, FIG_HEADS_WARP, p->head_dim, p->norm_epsilon);
+            factor = fig_heads_factor_of(head.in, p->head_dim, p->norm_epsilon, dtype);
 #pragma unroll 1
-        for (int32_t i = index; i < p->head_dim / 2; i += FIG_HEADS_WARP) {
+        for (int32_t i = (int32_t)threadIdx.x % FIG_HEADS_WARP; i < p->head_dim / 2;
+             i += FIG_HEADS_WARP) {
             const fig_heads_piece piece =
                 fig_heads_piece_of(i, 1, p->rope.rotary_dim / 2, p->rope.interleaved);
-            turn_numbers_of(p, &head, &piece, turns, factor, dtype);
+            uint32_t codes[2];
+            fig_heads_change_pair(&piece, head.in, head.norm, turns, factor, dtype, codes);
+            fig_heads_put_code(head.out, dtype, piece.first, codes[0]);
+            fig_heads_put_code(head.out, dtype, piece.second, codes[1]);
         }
     }
 }

@@ -14,6 +14,7 @@
 /* A query token of the step, and where in the plan its row is described. */
 typedef struct fig_store_token {
     const int32_t *length, *sequence;
+    const int32_t *tokens; /* of its row; NULL: no plan says, since each row has one */
     int32_t number;
     int32_t before_end; /* it is the row's last token where this is 1 */
 } fig_store_token;
@@ -46,11 +47,22 @@ static __device__ __forceinline__ fig_store_token fig_store_token_of(const fig_a
     fig_store_token token;
     token.length = (const int32_t *)(p->plan + p->lengths_offset) + row;
     token.sequence = (const int32_t *)(p->plan + p->sequences_offset) + row;
+    token.tokens = NULL;
+    if (p->tokens_offset != 0) token.tokens = (const int32_t *)(p->plan + p->tokens_offset) + row;
     fig_block_prefetch(token.length);
     fig_block_prefetch(token.sequence);
     token.number = number;
     token.before_end = p->rows.multiple - number % p->rows.multiple;
     return token;
+}
+
+/* 1: the plan says that the query is none of its row's tokens, and holds no token. */
+static __device__ __forceinline__ int32_t fig_store_is_skipped(const fig_append_kv_params *p,
+                                                               const fig_store_token *token) {
+    if (token->tokens == NULL) return 0;
+    const uint32_t sections = ((const fig_plan_head *)p->plan)->sections;
+    const int32_t tokens = fig_vector_fetch_number(token->tokens);
+    return (sections & FIG_PLAN_HAS_TOKENS) && token->before_end > tokens;
 }
 
 /* 0: the step has no such token, or it would stand before its sequence begins, as an idle row's do.
@@ -61,7 +73,9 @@ static __device__ __forceinline__ int32_t fig_store_find(const fig_append_kv_par
                                                          fig_store_place *place) {
     const int32_t rows = fig_params_rows(&p->rows, p->plan);
     const int32_t sequence = fig_vector_fetch_number(token->sequence);
+    const int32_t is_skipped = fig_store_is_skipped(p, token);
     place->token = fig_vector_fetch_number(token->length) - token->before_end;
+    if (is_skipped) return 0;
     if (token->number >= rows || place->token < 0) return 0;
     place->sequence = fig_cache_sequence_of(p->page_table, p->table_stride, sequence, p->page_size);
     place->page = fig_cache_page(&place->sequence, place->token);
@@ -131,25 +145,36 @@ static __device__ __forceinline__ float fig_store_quotient(float x, float scale)
 
 /* Two numbers of 16 bits divided by scale, as neighbours of 8 bits. A NaN keeps its sign, which
  * neither a quotient nor the GPU's conversion would. */
-static __device__ __forceinline__ uint32_t fig_store_codes(const fig_append_kv_params *p,
-                                                           uint32_t pair, float scale) {
-    const float low = fig_vector_of_half(p->dtype, pair & 0xffffu);
-    const float high = fig_vector_of_half(p->dtype, pair >> 16);
+static __device__ __forceinline__ uint32_t fig_store_codes(uint32_t pair, int32_t dtype,
+                                                           int32_t kv_dtype, float scale) {
+    const float low = fig_vector_of_half(dtype, pair & 0xffffu);
+    const float high = fig_vector_of_half(dtype, pair >> 16);
     const float x = low != low ? low : fig_store_quotient(low, scale);
     const float y = high != high ? high : fig_store_quotient(high, scale);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     const uint32_t signs = (pair >> 8 & 0x80u) | (pair >> 16 & 0x8000u);
     uint16_t codes;
-    if (p->kv_dtype == FIG_E4M3) {
+    if (kv_dtype == FIG_E4M3) {
         asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(y), "f"(x));
     } else {
         asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(y), "f"(x));
     }
     return codes | signs;
 #else
-    if (p->kv_dtype == FIG_E4M3) return fig_numeric_e4m3(x) | fig_numeric_e4m3(y) << 8;
+    if (kv_dtype == FIG_E4M3) return fig_numeric_e4m3(x) | fig_numeric_e4m3(y) << 8;
     return fig_numeric_e5m2(x) | fig_numeric_e5m2(y) << 8;
 #endif
+}
+
+/* Those of a vector. */
+static __device__ __forceinline__ uint2 fig_store_codes_of(uint4 x, int32_t dtype, int32_t kv_dtype,
+                                                           float scale) {
+    uint2 codes;
+    codes.x = fig_store_codes(x.x, dtype, kv_dtype, scale) |
+              fig_store_codes(x.y, dtype, kv_dtype, scale) << 16;
+    codes.y = fig_store_codes(x.z, dtype, kv_dtype, scale) |
+              fig_store_codes(x.w, dtype, kv_dtype, scale) << 16;
+    return codes;
 }
 
 /* ---- Stores */
@@ -165,10 +190,7 @@ static __device__ __forceinline__ void fig_store_vector(const fig_append_kv_para
         return;
     }
     const float scale = fig_cache_scale(heads->scale, heads->scales, head);
-    uint2 codes;
-    codes.x = fig_store_codes(p, x.x, scale) | fig_store_codes(p, x.y, scale) << 16;
-    codes.y = fig_store_codes(p, x.z, scale) | fig_store_codes(p, x.w, scale) << 16;
-    *(uint2 *)to = codes;
+    *(uint2 *)to = fig_store_codes_of(x, p->dtype, p->kv_dtype, scale);
 }
 
 /* code: the element's, of the dtype of k and v. */
@@ -179,7 +201,7 @@ static __device__ __forceinline__ void fig_store_element(const fig_append_kv_par
     if (heads->to == NULL) return;
     if (p->dtype != p->kv_dtype) {
         const float scale = fig_cache_scale(heads->scale, heads->scales, head);
-        to[element] = (uint8_t)fig_store_codes(p, code, scale);
+        to[element] = (uint8_t)fig_store_codes(code, p->dtype, p->kv_dtype, scale);
     } else if (p->dtype == FIG_F32) {
         ((uint32_t *)to)[element] = code;
     } else {

@@ -260,7 +260,7 @@ static const fig_field append_kv_fields[] = {
     DIM(v_scales, FIG_APPEND_V_SCALE, 0),
     DTYPE(dtype, FIG_APPEND_K),
     DTYPE(kv_dtype, FIG_APPEND_K_CACHE),
-    FROM(reserved, FIG_FIELD_ZERO),
+    SECTION(tokens_offset, FIG_PLAN_TOKENS),
 };
 #undef PARAMS
 
@@ -328,6 +328,85 @@ static const fig_field attention_fields[] = {
 #undef ATTRIBUTES
 #undef PARAMS
 
+/* ---- decode_attention: what comes before its launch of attention */
+
+static const fig_operand decode_attention_operands[] = {
+    [FIG_ATTENTION_Q] = {"q", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0},
+    [FIG_ATTENTION_K_CACHE] = {"k_cache", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0},
+    [FIG_ATTENTION_V_CACHE] = {"v_cache", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0},
+    [FIG_ATTENTION_TABLE] = {"page_table", FIG_ACCESS_READ, 1},
+    [FIG_ATTENTION_K_SCALE] = {"k_scale", FIG_ACCESS_READ, 1},
+    [FIG_ATTENTION_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1},
+    [FIG_ATTENTION_SINKS] = {"sinks", FIG_ACCESS_READ, 1},
+    [FIG_ATTENTION_ALIBI] = {"alibi", FIG_ACCESS_READ, 1},
+    [FIG_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0},
+    [FIG_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1},
+    [FIG_DECODE_ATTENTION_K] = {"k", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0},
+    [FIG_DECODE_ATTENTION_V] = {"v", FIG_ACCESS_READ, 0},
+    [FIG_DECODE_ATTENTION_POSITIONS] = {"positions", FIG_ACCESS_READ, 1},
+    [FIG_DECODE_ATTENTION_COS_SIN] = {"cos_sin", FIG_ACCESS_READ, 1},
+    [FIG_DECODE_ATTENTION_Q_NORM] = {"q_norm", FIG_ACCESS_READ, 1},
+    [FIG_DECODE_ATTENTION_K_NORM] = {"k_norm", FIG_ACCESS_READ, 1},
+};
+
+/* The attributes of attention are its own launch's. */
+#define PARAMS fig_decode_attention_params
+#define ATTRIBUTES fig_decode_attention_attributes
+#define ROPE_ATTRIBUTE(field)                                                                      \
+    FIELD(field, FIG_FIELD_ATTRIBUTE, 0, offsetof(ATTRIBUTES, rope.field), 1)
+static const fig_field decode_attention_fields[] = {
+    ADDRESS(q, FIG_ATTENTION_Q),
+    ADDRESS(k, FIG_DECODE_ATTENTION_K),
+    ADDRESS(v, FIG_DECODE_ATTENTION_V),
+    ADDRESS(k_cache, FIG_ATTENTION_K_CACHE),
+    ADDRESS(v_cache, FIG_ATTENTION_V_CACHE),
+    ADDRESS(page_table, FIG_ATTENTION_TABLE),
+    ADDRESS(k_scale, FIG_ATTENTION_K_SCALE),
+    ADDRESS(v_scale, FIG_ATTENTION_V_SCALE),
+    ADDRESS(positions, FIG_DECODE_ATTENTION_POSITIONS),
+    ADDRESS(cos_sin, FIG_DECODE_ATTENTION_COS_SIN),
+    ADDRESS(q_norm, FIG_DECODE_ATTENTION_Q_NORM),
+    ADDRESS(k_norm, FIG_DECODE_ATTENTION_K_NORM),
+    FROM(plan, FIG_FIELD_PLAN),
+    ROW_STRIDES(q_strides, FIG_ATTENTION_Q),
+    ROW_STRIDES(k_strides, FIG_DECODE_ATTENTION_K),
+    ROW_STRIDES(v_strides, FIG_DECODE_ATTENTION_V),
+    CACHE_STRIDES(k_cache_strides, FIG_ATTENTION_K_CACHE),
+    CACHE_STRIDES(v_cache_strides, FIG_ATTENTION_V_CACHE),
+    STRIDE(cos_sin_stride, FIG_DECODE_ATTENTION_COS_SIN, 0),
+    STRIDE(table_stride, FIG_ATTENTION_TABLE, 0),
+    EXTENT(k_pages, FIG_ATTENTION_K_CACHE),
+    EXTENT(v_pages, FIG_ATTENTION_V_CACHE),
+    ROPE_ATTRIBUTE(rope.interleaved),
+    ROPE_ATTRIBUTE(rope.rotary_dim),
+    ROPE_ATTRIBUTE(rope.theta),
+    ROPE_ATTRIBUTE(rope.scale),
+    ROPE_ATTRIBUTE(rope.llama3_factor),
+    ROPE_ATTRIBUTE(rope.llama3_low),
+    ROPE_ATTRIBUTE(rope.llama3_high),
+    ROPE_ATTRIBUTE(rope.llama3_context),
+    ROPE_ATTRIBUTE(norm_epsilon),
+    SECTION(lengths_offset, FIG_PLAN_LENGTHS),
+    SECTION(sequences_offset, FIG_PLAN_SEQUENCES),
+    SECTION(positions_offset, FIG_PLAN_POSITIONS),
+    ROWS(rows, FIG_ATTENTION_Q),
+    DIM(cos_sin_rows, FIG_DECODE_ATTENTION_COS_SIN, 0),
+    DIM(page_size, FIG_ATTENTION_K_CACHE, 1),
+    DIM(q_heads, FIG_ATTENTION_Q, 1),
+    DIM(kv_heads, FIG_ATTENTION_K_CACHE, 2),
+    DIM(head_dim, FIG_ATTENTION_Q, 2),
+    DIM(k_scales, FIG_ATTENTION_K_SCALE, 0),
+    DIM(v_scales, FIG_ATTENTION_V_SCALE, 0),
+    DTYPE(dtype, FIG_ATTENTION_Q),
+    DTYPE(kv_dtype, FIG_ATTENTION_K_CACHE),
+    DTYPE(positions_dtype, FIG_DECODE_ATTENTION_POSITIONS),
+    SECTION(tokens_offset, FIG_PLAN_TOKENS),
+    FROM(reserved, FIG_FIELD_ZERO),
+};
+#undef ROPE_ATTRIBUTE
+#undef ATTRIBUTES
+#undef PARAMS
+
 /* ---- merge_states */
 
 static const fig_operand merge_states_operands[] = {
@@ -387,6 +466,8 @@ static const fig_family merge_states_families[] = {
 static const fig_family look_ahead_families[] = {
     {.name = "general", .shape = fig_look_ahead_shape}};
 static const fig_family ceiling_families[] = {{.name = "general", .shape = fig_ceiling_shape}};
+static const fig_family decode_attention_families[] = {
+    {.name = "general", .shape = fig_decode_attention_shape}};
 
 /* ---- The table */
 
@@ -454,6 +535,15 @@ const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
                         .params_bytes = sizeof(fig_ceiling_params),
                         FAMILIES(ceiling_families),
                         .twin = fig_ceiling_twin},
+    [FIG_OP_DECODE_ATTENTION] = {.name = "decode_attention",
+                                 OPERANDS(decode_attention_operands),
+                                 FIELDS(decode_attention_fields),
+                                 .params_bytes = sizeof(fig_decode_attention_params),
+                                 .attribute_bytes = sizeof(fig_decode_attention_attributes),
+                                 .split = 1,
+                                 .then = FIG_OP_ATTENTION,
+                                 FAMILIES(decode_attention_families),
+                                 .twin = fig_decode_attention_twin},
 };
 
 const fig_family *fig_table_families(fig_op op, uint32_t *count) {

@@ -22,7 +22,8 @@ typedef enum fig_op {
     FIG_OP_MERGE_STATES = 7,
     FIG_OP_LOOK_AHEAD = 8, /* no node's, nor lowered: an engine's own */
     FIG_OP_CEILING = 9,    /* likewise, a measuring's */
-    FIG_OP_KERNEL_COUNT = 10,
+    FIG_OP_DECODE_ATTENTION = 10,
+    FIG_OP_KERNEL_COUNT = 11,
     FIG_OP_CALL = 64 /* no kernel: kept as meaning */
 } fig_op;
 
@@ -69,6 +70,7 @@ typedef enum fig_plan_section {
     FIG_PLAN_LENGTHS,
     FIG_PLAN_POSITIONS,
     FIG_PLAN_SEQUENCES,
+    FIG_PLAN_TOKENS,
     FIG_PLAN_PREFIX, /* of the node's class */
     FIG_PLAN_STARTS
 } fig_plan_section;
@@ -145,6 +147,8 @@ typedef struct fig_kernel {
     uint16_t params_bytes, attribute_bytes;
     uint8_t family_count; /* 1 to FIG_FAMILY_LIMIT */
     uint8_t split;        /* 1: its node belongs to a split class */
+    uint8_t then;         /* fig_op: its node has a launch of that operation too, behind its own; 0:
+                             none. The node's operands and attributes begin with that one's */
     /* One block. Blocks of a launch may run in any order, one at a time. */
     void (*twin)(const void *params, const uint32_t block[3]);
 } fig_kernel;
@@ -187,6 +191,15 @@ enum {
     FIG_ATTENTION_LSE
 };
 enum { FIG_ATTENTION_K_MAP, FIG_ATTENTION_V_MAP }; /* tensor maps */
+/* Attention's, then these: a launch of attention serves such a node as it serves its own. */
+enum {
+    FIG_DECODE_ATTENTION_K = FIG_ATTENTION_LSE + 1,
+    FIG_DECODE_ATTENTION_V,
+    FIG_DECODE_ATTENTION_POSITIONS,
+    FIG_DECODE_ATTENTION_COS_SIN,
+    FIG_DECODE_ATTENTION_Q_NORM,
+    FIG_DECODE_ATTENTION_K_NORM
+};
 enum { FIG_PLAN_IN_LENGTHS, FIG_PLAN_IN_POSITIONS };
 enum { FIG_CEILING_IN, FIG_CEILING_OUT };
 /* The residual is both: absent in rms_norm, read and written in add_rms_norm. */
@@ -212,6 +225,10 @@ typedef struct fig_attention_attributes {
     float sm_scale, soft_cap;
     int32_t window; /* of the node's split class */
 } fig_attention_attributes;
+typedef struct fig_decode_attention_attributes {
+    fig_attention_attributes attention; /* first, as attention's operands are */
+    fig_rope_attributes rope;
+} fig_decode_attention_attributes;
 typedef struct fig_rms_norm_attributes {
     float epsilon, weight_offset;
 } fig_rms_norm_attributes;

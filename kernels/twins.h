@@ -25,6 +25,8 @@ void fig_rope_shape(const void *params, fig_launch_shape *shape);
 void fig_rope_twin(const void *params, const uint32_t block[3]);
 void fig_append_kv_shape(const void *params, fig_launch_shape *shape);
 void fig_append_kv_twin(const void *params, const uint32_t block[3]);
+void fig_decode_attention_shape(const void *params, fig_launch_shape *shape);
+void fig_decode_attention_twin(const void *params, const uint32_t block[3]);
 void fig_attention_shape(const void *params, fig_launch_shape *shape);
 void fig_attention_twin(const void *params, const uint32_t block[3]);
 const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits);

@@ -104,10 +104,10 @@ static __device__ __forceinline__ uint4 fig_vector_fetch(const void *from) {
     return vector;
 }
 
-/* Likewise a number. */
+/* Likewise a number; twice volatile, since the assembler moves short loads behind branches too. */
 static __device__ __forceinline__ int32_t fig_vector_fetch_number(const int32_t *from) {
     int32_t number;
-    asm volatile("ld.global.s32 %0, [%1];" : "=r"(number) : "l"(from));
+    asm volatile("ld.volatile.global.s32 %0, [%1];" : "=r"(number) : "l"(from));
     return number;
 }
 

@@ -24,6 +24,8 @@ void fig_plan_lay_out(fig_plan_shape *shape) {
     layout.lengths = take_section(&end, shape->row_limit, sizeof(int32_t));
     layout.positions = take_section(&end, shape->row_limit, sizeof(int32_t));
     layout.sequences = take_section(&end, shape->row_limit, sizeof(int32_t));
+    if (shape->row_tokens > 1)
+        layout.tokens = take_section(&end, shape->row_limit, sizeof(int32_t));
     for (int32_t i = 0; i < shape->class_count; i++) {
         const fig_split_shape *split = &shape->splits[i];
         assert(split->row_limit == shape->row_limit);
@@ -83,6 +85,7 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
     assert(step->rows >= 0 && step->rows <= shape->row_limit && step->horizon >= 1);
     held->exec = (int32_t)shape->exec;
     held->rows = step->rows;
+    if (step->tokens != NULL) sections |= FIG_PLAN_HAS_TOKENS;
     if (settle_sequences(step, held) | held_none) sections |= FIG_PLAN_HAS_SEQUENCES;
     if (step->lengths == NULL) return sections;
     sections |= FIG_PLAN_HAS_LENGTHS;
@@ -107,6 +110,7 @@ uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, 
                           .horizon = step->horizon,
                           .row_tokens = grows ? step->row_tokens : 0};
     const fig_plan_places places = fig_plan_places_of(shape, &ours);
+    assert(fig_plan_has_places(shape, &ours));
     ours.bytes = places.bytes;
     for (int32_t i = 0; i < shape->class_count; i++)
         ours.tile_limits[i] = shape->splits[i].tile_limit;
@@ -119,6 +123,7 @@ uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, 
         write_words(slot + places.sequences, held->sequences, step->rows);
     if (sections & FIG_PLAN_HAS_POSITIONS)
         write_words(slot + places.positions, step->positions, step->rows);
+    if (sections & FIG_PLAN_HAS_TOKENS) write_words(slot + places.tokens, step->tokens, step->rows);
     for (int32_t i = 0; i < shape->class_count && (sections & FIG_PLAN_HAS_SPLITS); i++) {
         write_words(slot + places.prefix[i], held->prefix[i], step->rows + 1);
         fig_split_starts(&shape->splits[i], held->prefix[i], step->rows,
@@ -194,6 +199,8 @@ void fig_plan_unpack(const fig_plan_shape *shape, const uint8_t *slot, uint8_t *
     if (head->sections & FIG_PLAN_HAS_SEQUENCES)
         unpack_words(plan, layout->sequences, slot, places.sequences, head->rows);
     unpack_positions(shape, head, &places, slot, plan);
+    if (head->sections & FIG_PLAN_HAS_TOKENS)
+        unpack_words(plan, layout->tokens, slot, places.tokens, head->rows);
     for (int32_t i = 0; i < shape->class_count && (head->sections & FIG_PLAN_HAS_SPLITS); i++) {
         const int32_t workers = shape->splits[i].workers;
         unpack_words(plan, layout->prefix[i], slot, places.prefix[i], head->rows + 1);

@@ -1,7 +1,7 @@
 /* plan.h: the bytes that one step sends to the device, and what becomes of them there.
  *
- *     device  [head][lengths][positions][sequences][prefix, starts of class 0][prefix, starts ..]..
- *     slot    [head][lengths][sequences][positions][prefix, starts of class 0]..[pages]
+ *     device  [head][lengths][positions][sequences][tokens][prefix, starts of class 0]..
+ *     slot    [head][lengths][sequences][positions][tokens][prefix, starts of class 0]..[pages]
  *
  * A plan on the device has its sections where the bucket's shape says, so that kernels hold their
  * offsets. In a slot they stand close together, cut to the step's rows, and only those that the
@@ -20,8 +20,9 @@ enum {
     FIG_PLAN_HAS_LENGTHS = 1, /* and positions follow from them where it has none of those */
     FIG_PLAN_HAS_SEQUENCES = 2,
     FIG_PLAN_HAS_POSITIONS = 4,
-    FIG_PLAN_HAS_SPLITS = 8,   /* of every class */
-    FIG_PLAN_HAS_CHECKSUM = 16 /* in the head */
+    FIG_PLAN_HAS_SPLITS = 8,    /* of every class */
+    FIG_PLAN_HAS_CHECKSUM = 16, /* in the head */
+    FIG_PLAN_HAS_TOKENS = 32    /* some row has fewer than the spec's row_tokens; this plan alone */
 };
 
 /* Of a plan in a slot and of one on the device. `tag` is 0 in a plan nobody staged, else
@@ -72,6 +73,7 @@ typedef struct fig_plan_layout {
     uint32_t lengths;                 /* [row_limit] */
     uint32_t positions;               /* [row_limit] */
     uint32_t sequences;               /* [row_limit] */
+    uint32_t tokens;                  /* [row_limit]; 0: no section, as each row has one token */
     uint32_t prefix[FIG_CLASS_LIMIT]; /* [row_limit + 1] */
     uint32_t starts[FIG_CLASS_LIMIT]; /* [workers] */
     uint32_t bytes; /* of the largest plan, here or in a slot, pages apart: the bound */
@@ -83,6 +85,7 @@ typedef struct fig_plan_step {
     const int32_t *lengths;   /* [rows]; NULL: the device knows them */
     const int32_t *positions; /* [rows]; NULL: length - 1, and 0 for an idle row */
     const int32_t *sequences; /* [rows]; NULL: row r is sequence r */
+    const int32_t *tokens;    /* [rows] how many of a row's queries are tokens; NULL: all */
     int64_t token_limit;      /* most tokens in all, where lengths is NULL; else unread */
     int32_t bucket;           /* n: the n-th, from 1; 0: the cheapest that fits */
     int32_t horizon;          /* 1 at least */
@@ -93,6 +96,7 @@ typedef struct fig_plan_step {
 typedef struct fig_plan_shape {
     uint32_t exec;
     int32_t row_limit, class_count;
+    int32_t row_tokens; /* most query tokens of a row */
     fig_split_shape splits[FIG_CLASS_LIMIT];
     fig_plan_layout layout;
 } fig_plan_shape;
@@ -110,6 +114,11 @@ FIG_BOTH int32_t fig_plan_length(const fig_plan_shape *shape, int32_t kv_limit, 
     return length;
 }
 
+/* 1: the head names no section for which a plan of this shape has no place. */
+FIG_BOTH int fig_plan_has_places(const fig_plan_shape *shape, const fig_plan_head *head) {
+    return shape->layout.tokens != 0 || !(head->sections & FIG_PLAN_HAS_TOKENS);
+}
+
 /* Where a row of this length stands unless the step says it; an idle one at 0. */
 FIG_BOTH int32_t fig_plan_last_token(int32_t length) {
     return length > 0 ? length - 1 : 0;
@@ -123,7 +132,7 @@ FIG_BOTH int32_t fig_plan_length_before(const fig_plan_head *head, int32_t lengt
 /* Where the sections of a slot begin; where one is absent, so does the next. Each begins at a
  * multiple of 16. */
 typedef struct fig_plan_places {
-    uint32_t lengths, sequences, positions;
+    uint32_t lengths, sequences, positions, tokens;
     uint32_t prefix[FIG_CLASS_LIMIT], starts[FIG_CLASS_LIMIT];
     uint32_t pages; /* [page_count] */
     uint32_t bytes;
@@ -143,6 +152,7 @@ FIG_BOTH fig_plan_places fig_plan_places_of(const fig_plan_shape *shape,
     places.lengths = fig_plan_take(&end, head->rows, 4, head->sections & FIG_PLAN_HAS_LENGTHS);
     places.sequences = fig_plan_take(&end, head->rows, 4, head->sections & FIG_PLAN_HAS_SEQUENCES);
     places.positions = fig_plan_take(&end, head->rows, 4, head->sections & FIG_PLAN_HAS_POSITIONS);
+    places.tokens = fig_plan_take(&end, head->rows, 4, head->sections & FIG_PLAN_HAS_TOKENS);
     for (int32_t i = 0; i < FIG_CLASS_LIMIT; i++) {
         uint32_t has = i < shape->class_count ? splits : 0;
         places.prefix[i] = fig_plan_take(&end, head->rows + 1, 4, has);

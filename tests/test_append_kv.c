@@ -34,7 +34,7 @@ typedef struct append_case {
     fig_random random;
     int64_t unit; /* fig_twin_unit */
     int32_t rows, dense;
-    int32_t lengths[ROW_LIMIT], sequences[ROW_LIMIT];
+    int32_t lengths[ROW_LIMIT], sequences[ROW_LIMIT], tokens[ROW_LIMIT];
     fig_plan_shape shape;
     uint8_t *plan;
     fig_twin_array table;
@@ -119,6 +119,7 @@ static void open_rows(append_case *c, int32_t row_limit) {
         c->sequences[r] = 2 * r + draw(c, 0, 1);
     }
     c->shape.row_limit = row_limit;
+    c->shape.row_tokens = p->rows.multiple + draw(c, 0, 2);
     c->plan = fig_twin_plan(
         &c->shape,
         &(fig_plan_step){.rows = c->rows, .lengths = c->lengths, .sequences = c->sequences});
@@ -164,6 +165,8 @@ static void open_case(append_case *c, int number) {
     p->v_pages = c->v.pages;
     p->lengths_offset = c->shape.layout.lengths;
     p->sequences_offset = c->shape.layout.sequences;
+    p->tokens_offset = c->shape.layout.tokens;
+    ((fig_plan_head *)(void *)c->plan)->sections = ~(uint32_t)FIG_PLAN_HAS_TOKENS;
 }
 
 static void close_case(append_case *c) {
@@ -210,6 +213,14 @@ static void check_element(const append_case *c, const append_side *side, int64_t
              truth_load(&code, (fig_dtype)p->kv_dtype, 0), p->kv_dtype, (unsigned long long)seed);
 }
 
+/* Says of each row how many of its queries are tokens, which may be more than this node has. */
+static void say_tokens(append_case *c) {
+    ((fig_plan_head *)(void *)c->plan)->sections = FIG_PLAN_HAS_TOKENS;
+    for (int32_t r = 0; r < c->rows; r++)
+        c->tokens[r] = draw(c, 1, c->shape.row_tokens);
+    memcpy(c->plan + c->params.tokens_offset, c->tokens, (size_t)c->rows * sizeof *c->tokens);
+}
+
 static void check_side(append_case *c, append_side *side) {
     const fig_append_kv_params *p = &c->params;
     const float *scales = side->scale.data;
@@ -223,6 +234,7 @@ static void check_side(append_case *c, append_side *side) {
         int32_t row = n / p->rows.multiple, length = c->lengths[row];
         int32_t token = length - p->rows.multiple + n % p->rows.multiple;
         if (length == 0 || token < 0) continue;
+        if (c->tokens[row] != 0 && length - token > c->tokens[row]) continue;
         int64_t at = truth_cache_offset(&cache, c->sequences[row], token);
         for (int32_t h = 0; at >= 0 && h < p->kv_heads; h++) {
             int64_t from = n * side->strides.row + h * side->strides.head;
@@ -242,6 +254,19 @@ static void append_kv_writes_the_last_tokens_of_a_row_and_nothing_else(void **st
     for (int n = 0; n < fig_place_cases(CASES); n++) {
         append_case c;
         open_case(&c, n);
+        fig_twin_launch(FIG_OP_APPEND_KV, &c.params, &c.random);
+        check_side(&c, &c.k);
+        check_side(&c, &c.v);
+        close_case(&c);
+    }
+}
+
+static void queries_that_are_no_tokens_are_not_written(void **state) {
+    (void)state;
+    for (int n = 0; n < fig_place_cases(CASES); n++) {
+        append_case c;
+        open_case(&c, n);
+        if (c.params.tokens_offset != 0) say_tokens(&c);
         fig_twin_launch(FIG_OP_APPEND_KV, &c.params, &c.random);
         check_side(&c, &c.k);
         check_side(&c, &c.v);
@@ -269,6 +294,7 @@ static void a_token_before_the_first_is_not_written(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(append_kv_writes_the_last_tokens_of_a_row_and_nothing_else),
+        cmocka_unit_test(queries_that_are_no_tokens_are_not_written),
         cmocka_unit_test(a_token_before_the_first_is_not_written),
     };
     seed = fig_twin_seed(argc, argv);

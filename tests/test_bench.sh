@@ -61,7 +61,7 @@ python 'assert j["device"] == "host" and j["preset"] == "tutorial" and j["driver
 python 'assert j["layers"] == 1 and j["kv"] == "20" and j["steps"] == 40'
 python 'assert [l["rows"] for l in j["lines"]] == [3, 1]'
 python 'assert [l["tokens"] for l in j["lines"]] == [60, 20]'
-python 'assert all(l["launches"] == 6 for l in j["lines"])'
+python 'assert all(l["launches"] == 5 for l in j["lines"])'
 python 'for l in j["lines"]: assert l["step_ns"] >= l["launch_ns"] > 0'
 python 'for l in j["lines"]:
     assert min(l[k + "_ns"] for k in ("fetched", "waited", "resident", "bare")) > 0'
@@ -105,7 +105,7 @@ python 'assert j["preset"].endswith("t.fig") and j["lines"][0]["rows"] == 2'
 run bench replay --preset tutorial --layers 3 --row-tokens 4 --page-size 0 --rows 2 --steps 5 \
     --device host --json
 ends 0
-python 'assert j["layers"] == 3 and j["lines"][0]["launches"] == 14'
+python 'assert j["layers"] == 3 and j["lines"][0]["launches"] == 11'
 # The last token of the limit is never gone past.
 run bench replay --preset tutorial --rows 2 --kv 511 --steps 5 --device host
 ends 0
@@ -165,7 +165,7 @@ head -n 1 "$scratch/t.csv" |
     grep -q '^device,chip,set,cell,heads,head_dim,page,layout,dtype,kv_dtype,'
 verdict $? 'the CSV is to begin with what a cell is'
 head -n 1 "$scratch/t.csv" |
-    grep -q ',family,.*,limit_us,chain_us,chain_share,alone_us,alone_share,spread,ceiling_gbps,'
+    grep -q ',limit_us,chain_us,chain_share,alone_us,alone_share,of_twin,spread,ceiling_gbps,'
 verdict $? 'the CSV is to go on with what it took'
 run bench attention --device host --kv 1x70 --dtype f16 --kv-dtype e5m2 --layout hnd --page 5 \
     --head-dim 64 --window 16 --csv "$scratch/t.csv"
@@ -177,7 +177,8 @@ run bench attention --device host --dtype f32 --uniform --ragged --random 2 --cs
 ends 0
 rm -f "$scratch/out" && : > "$scratch/out"
 python 'assert [r["set"] for r in t] == ["uniform"] * 2 + ["ragged"] + ["random"] * 4'
-python 'for r, even in ((t[3], t[4]), (t[5], t[6])):
+python 'for even, r in ((t[3], t[4]), (t[5], t[6])):
+    assert r["cell"].startswith("random") and r["of_twin"] == ""
     assert r["rows"] == even["rows"]
     assert 0 <= int(r["tokens"]) - int(even["tokens"]) < int(r["rows"])'
 run bench attention --device host --fp8
@@ -190,6 +191,7 @@ ends 0
 quiet
 python 'assert [(r["cell"], r["layers"], r["ffn_width"], r["layer_us"]) for r in t] == [
     ("1x40", "3", "32", ""), ("2x33", "3", "32", "")]'
+python 'assert all(r["parallel_us"] == "" and 0 < float(r["worst_ulp"]) <= 2 for r in t)'
 run bench ops --device host --json --csv "$scratch/t.csv"
 ends 0
 quiet
@@ -198,6 +200,17 @@ python 'assert all(int(r["bytes"]) > 0 and r["us"] == "" for r in t)'
 run bench ops --device host --op silu
 ends 0
 prints 'silu'
+
+# ---- All of them into files
+FIGRAPH=$figraph
+export FIGRAPH
+tools/bench/run.sh --only step "$scratch/results" --device host > "$scratch/out" 2>&1
+ends_with=$?
+[ "$ends_with" -eq 0 ] && [ "$(ls "$scratch/results")" = host_step.csv ]
+verdict $? 'one set alone is to be written where one is asked for'
+tools/bench/run.sh --only stop "$scratch/results" > "$scratch/out" 2>&1
+[ $? -eq 2 ] && grep -q 'none of uniform' "$scratch/out"
+verdict $? 'a set that is none is to be refused'
 
 # ---- What they refuse ----------------------------------------------------------------------------
 run bench attention --kv 0x8 --device host

@@ -37,7 +37,7 @@ static int call_the_engines(void *user, const fig_call_args *args) {
     (void)args;
     c->own[0] = fig_engine_wait(c->engine, -1);
     c->own[1] = fig_engine_stage(c->engine, &step);
-    c->own[2] = fig_engine_prepare(c->engine);
+    c->own[2] = fig_engine_prepare(c->engine, 0);
     c->own[3] = fig_engine_close_within(c->engine, -1);
     c->own[4] = fig_engine_close(c->engine);
     c->others = c->other != NULL ? fig_engine_wait(c->other, -1) : FIG_OK;
@@ -82,7 +82,7 @@ static void on_cuda_a_callback_gets_a_status_and_changes_nothing(void **state) {
     assert_int_equal(fig_gate_bind(c.engine, "x", x, sizeof x), FIG_OK);
     assert_int_equal(fig_gate_bind(c.engine, "act", act, sizeof act), FIG_OK);
     assert_int_equal(fig_engine_register(c.engine, "gemm", call_the_engines, &c), FIG_OK);
-    if (fig_engine_prepare(c.engine) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_engine_prepare(c.engine, 0) != FIG_OK) fail_msg("%s", fig_message());
     check(&c);
     assert_int_equal(fig_engine_wait(c.engine, -1), FIG_OK);
     assert_int_equal(fig_engine_close(c.engine), FIG_OK);

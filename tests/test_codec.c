@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "graphs/graphs.h"
+#include "include/figraph_unstable.h"
 #include "tests/support/capture.h"
 #include "tests/support/image.h"
 #include "tests/support/random.h"

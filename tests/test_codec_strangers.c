@@ -40,20 +40,20 @@ static void an_operation_of_one_operand_more_is_age_where_its_row_is_another(voi
     fig_image image = take_apart(made);
     fig_image_section *nodes = &image.sections[FIG_SECTION_NODE];
     fig_node *last = (fig_node *)(void *)(nodes->raw + nodes->raw_bytes) - 1;
-    assert_int_equal(last->op, FIG_OP_ATTENTION);
+    assert_int_equal(last->op, FIG_OP_DECODE_ATTENTION);
     last->operand_count++;
     fig_image_resize(&image, FIG_SECTION_OPND, image.sections[FIG_SECTION_OPND].raw_bytes + 4);
     assert_int_equal(parse_image(&image, &loaded), FIG_FORMAT);
-    assert_non_null(strstr(fig_message(), "11 operands, it must be 10"));
+    assert_non_null(strstr(fig_message(), "17 operands, it must be 16"));
     assert_null(strstr(fig_message(), "capture the graphs anew"));
 
     fig_image_section *kernels = &image.sections[FIG_SECTION_KERN];
     fig_file_kernel *row = (fig_file_kernel *)(void *)(kernels->raw + kernels->raw_bytes) - 1;
-    assert_int_equal(row->op, FIG_OP_ATTENTION);
+    assert_int_equal(row->op, FIG_OP_DECODE_ATTENTION);
     row->abi[0] ^= 1;
     assert_int_equal(parse_image(&image, &loaded), FIG_STALE);
     assert_null(loaded);
-    assert_non_null(strstr(fig_message(), "11 operands, it must be 10; the file was made by "));
+    assert_non_null(strstr(fig_message(), "17 operands, it must be 16; the file was made by "));
     assert_non_null(strstr(fig_message(), "capture the graphs anew"));
     fig_image_close(&image);
     fig_graphs_destroy(made);

@@ -59,16 +59,17 @@ static void layers_carry_their_number_and_the_nodes_their_order(void **state) {
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_step(&spec);
     const fig_program_view *view = fig_program_view_of(program);
-    static const fig_op ops[] = {FIG_OP_GATED, FIG_OP_ROPE, FIG_OP_APPEND_KV, FIG_OP_ATTENTION};
-    assert_int_equal(view->node_count, 8);
-    for (uint32_t n = 0; n < 8; n++) {
-        assert_int_equal(view->nodes[n].op, ops[n % 4]);
-        assert_int_equal(view->nodes[n].layer, n / 4);
+    static const fig_op ops[] = {FIG_OP_GATED, FIG_OP_DECODE_ATTENTION};
+    static const char *const names[] = {"q.1", "k_cache.1", "v_cache.1", "page_table", "",   "", "",
+                                        "",    "out.1",     "",          "k.1",        "v.1"};
+    assert_int_equal(view->node_count, 4);
+    for (uint32_t n = 0; n < 4; n++) {
+        assert_int_equal(view->nodes[n].op, ops[n % 2]);
+        assert_int_equal(view->nodes[n].layer, n / 2);
     }
-    const uint32_t *rope = view->operands + view->nodes[5].operand;
-    assert_string_equal(fig_program_tensor_name(view, rope[FIG_ROPE_Q]), "q.1");
-    assert_int_equal(rope[FIG_ROPE_Q_OUT], rope[FIG_ROPE_Q]);
-    assert_int_equal(rope[FIG_ROPE_K_OUT], rope[FIG_ROPE_K]);
+    const uint32_t *ids = view->operands + view->nodes[3].operand;
+    for (int i = 0; i < 12; i++)
+        assert_string_equal(ids[i] == 0 ? "" : fig_program_tensor_name(view, ids[i]), names[i]);
     fig_program_destroy(program);
 }
 
@@ -87,15 +88,15 @@ static void a_layer_has_a_segment_for_its_activation_and_one_for_all_from_rope_o
     fig_program *program = fig_sample_step(&spec);
     assert_int_equal(fig_program_view_of(program)->segment_count, 4);
     assert_segment(program, "act.0", 0, 1);
-    assert_segment(program, "attn.0", 1, 3);
-    assert_segment(program, "act.1", 4, 1);
-    assert_segment(program, "attn.1", 5, 3);
+    assert_segment(program, "attn.0", 1, 1);
+    assert_segment(program, "act.1", 2, 1);
+    assert_segment(program, "attn.1", 3, 1);
     fig_program_destroy(program);
     spec.ffn_width = 0;
     program = fig_sample_step(&spec);
     assert_int_equal(fig_program_view_of(program)->segment_count, 2);
-    assert_segment(program, "attn.0", 0, 3);
-    assert_segment(program, "attn.1", 3, 3);
+    assert_segment(program, "attn.0", 0, 1);
+    assert_segment(program, "attn.1", 1, 1);
     fig_program_destroy(program);
 }
 
@@ -111,7 +112,7 @@ static void the_steps_segments_end_with_it(void **state) {
     assert_int_equal(fig_program_finish(program), FIG_OK);
     assert_segment(program, "mine", 0, 1);
     assert_segment(program, "act.0", 1, 1);
-    assert_segment(program, "attn.1", 6, 3);
+    assert_segment(program, "attn.1", 4, 1);
     fig_program_destroy(program);
     program = fig_sample_program(&spec);
     fig_program_segment(program, "attn.1");
@@ -127,7 +128,7 @@ static void without_width_and_pages_there_is_no_activation_and_no_table(void **s
     spec.page_size = 0;
     fig_program *program = fig_sample_step(&spec);
     const int64_t cache[4] = {FIG_DIM_PAGES, 200, 2, 64};
-    assert_int_equal(fig_program_view_of(program)->node_count, 6);
+    assert_int_equal(fig_program_view_of(program)->node_count, 2);
     assert_int_equal(fig_program_find(program, "page_table").id, 0);
     assert_int_equal(fig_program_find(program, "act.0").id, 0);
     assert_tensor(program, "k_cache.0", FIG_ROLE_BOUND, cache);
@@ -189,7 +190,7 @@ static void a_layer_sees_what_the_spec_lets_it(void **state) {
     const fig_program_view *view = fig_program_view_of(program);
     for (uint32_t n = 0; n < view->node_count; n++) {
         fig_attention_attributes attributes;
-        if (view->nodes[n].op != FIG_OP_ATTENTION) continue;
+        if (view->nodes[n].op != FIG_OP_DECODE_ATTENTION) continue;
         memcpy(&attributes, view->attributes + view->nodes[n].attribute, sizeof attributes);
         assert_int_equal(attributes.window, view->nodes[n].layer == 0 ? 40 : 0);
         assert_true(attributes.soft_cap == 30.0f);
@@ -206,9 +207,7 @@ static void each_class_of_layers_has_its_page_table(void **state) {
     for (uint32_t n = 0; n < view->node_count; n++) {
         const uint32_t *ids = view->operands + view->nodes[n].operand;
         const char *const want = view->nodes[n].layer == 0 ? "page_table.window" : "page_table";
-        if (view->nodes[n].op == FIG_OP_APPEND_KV)
-            assert_string_equal(fig_program_tensor_name(view, ids[FIG_APPEND_TABLE]), want);
-        if (view->nodes[n].op == FIG_OP_ATTENTION)
+        if (view->nodes[n].op == FIG_OP_DECODE_ATTENTION)
             assert_string_equal(fig_program_tensor_name(view, ids[FIG_ATTENTION_TABLE]), want);
     }
     fig_program_destroy(program);
@@ -243,7 +242,7 @@ static void every_preset_and_the_most_layers_record(void **state) {
         spec.layers = i == 0 ? FIG_LAYER_LIMIT : spec.layers;
         fig_program *program = fig_sample_step(&spec);
         assert_int_equal(fig_program_check(fig_program_view_of(program)), FIG_OK);
-        assert_int_equal(fig_program_view_of(program)->node_count, 4 * spec.layers);
+        assert_int_equal(fig_program_view_of(program)->node_count, 2 * spec.layers);
         fig_program_destroy(program);
     }
 }

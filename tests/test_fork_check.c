@@ -30,7 +30,7 @@ static int use_as_child(fig_engine *engine) {
                                fig_engine_wait(engine, -1),
                                fig_engine_poll(engine, &progress),
                                fig_engine_read(engine, &span, &act),
-                               fig_engine_prepare(engine),
+                               fig_engine_prepare(engine, 0),
                                fig_engine_signal(engine, NULL),
                                fig_engine_close_within(engine, -1),
                                fig_engine_close(engine)};

@@ -51,7 +51,7 @@ static void by_default_the_ladder_is_lowered_for_the_host(void **state) {
     const fig_graphs_info info = info_of(graphs);
     assert_int_equal(info.bucket_count, 4 * 2 * 2);
     assert_int_equal(info.tensor_count, 17);
-    assert_int_equal(info.node_count, 8);
+    assert_int_equal(info.node_count, 4);
     assert_int_equal(info.relowered_count, 0);
     assert_string_equal(info.traits->name, "host");
     assert_int_equal(info.spec->kv_limit, 200);
@@ -66,7 +66,7 @@ static void by_default_the_ladder_is_lowered_for_the_host(void **state) {
         assert_int_equal(bucket.variant, i % 2);
         assert_int_equal(bucket.heads, i % 2 == 0 ? 1 : 2);
         assert_int_equal(bucket.tile_tokens, i % 2 == 0 ? 64 : 16);
-        assert_int_equal(bucket.launch_count, 9);
+        assert_int_equal(bucket.launch_count, 7);
         assert_true(bucket.workers >= 1 && bucket.workers <= 8);
         assert_true(bucket.plan_bytes > 64 && bucket.plan_bytes <= graphs->plan_bytes);
         assert_true(bucket.workspace_bytes > 0 &&
@@ -163,7 +163,7 @@ static void a_program_that_failed_or_goes_on_is_not_lowered(void **state) {
     FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program, NULL), FIG_ORDER, "not finished");
     fig_attention(program, NULL);
     FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program, NULL), FIG_INVALID,
-                       "node 8 (attention): q, operand 0, is absent");
+                       "node 4 (attention): q, operand 0, is absent");
     fig_program_destroy(program);
 }
 
@@ -479,7 +479,7 @@ static void outs_are_filled_as_far_as_the_caller_knows_them(void **state) {
     assert_int_equal(larger.info.launch_count, -1);
     larger.info.size = sizeof larger;
     assert_int_equal(fig_graphs_bucket(graphs, 2, &larger.info), FIG_OK);
-    assert_int_equal(larger.info.launch_count, 9);
+    assert_int_equal(larger.info.launch_count, 7);
     assert_int_equal(larger.info.size, sizeof larger);
     static const uint8_t zeros[8];
     assert_memory_equal(larger.beyond, zeros, sizeof zeros);

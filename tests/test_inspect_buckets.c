@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "graphs/graphs.h"
+#include "include/figraph_unstable.h"
 #include "tests/support/capture.h"
 
 typedef struct sink {

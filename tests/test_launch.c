@@ -91,7 +91,7 @@ static void the_fetch_knows_the_ring_and_the_shape_of_its_plan(void **state) {
     (void)state;
     ground g;
     const fig_spec spec = fig_sample_spec();
-    ground_make(&g, fig_sample_step(&spec), 0);
+    ground_make(&g, fig_sample_apart(&spec), 0);
     fill(&g, FIG_OP_FETCH, UINT32_MAX);
     const fig_fetch_params expected = {.shape = shared_shape(&g)};
     assert_int_equal(expected.shape.exec, 5);
@@ -122,7 +122,7 @@ static void gated_is_filled(void **state) {
     (void)state;
     ground g;
     const fig_spec spec = fig_sample_spec();
-    ground_make(&g, fig_sample_step(&spec), 0);
+    ground_make(&g, fig_sample_apart(&spec), 0);
     fill(&g, FIG_OP_GATED, 0);
     const fig_gated_params expected = {.rows = {4, 1}, .width = 32, .dtype = FIG_F16};
     const uint32_t in = id_of(&g, "gate_up.0"), out = id_of(&g, "act.0");
@@ -143,7 +143,7 @@ static void rope_is_filled_and_absent_positions_are_zero(void **state) {
     fig_spec spec = fig_sample_spec();
     const fig_rope_terms terms = {1, 48, 5000, 2, 8, 1, 4, 4096};
     memcpy(&spec.rope, &terms, sizeof terms);
-    ground_make(&g, fig_sample_step(&spec), 0);
+    ground_make(&g, fig_sample_apart(&spec), 0);
     fill(&g, FIG_OP_ROPE, 1);
     const fig_rope_params expected = {.rope = terms,
                                       .positions_offset = g.shape.plan.layout.positions,
@@ -179,7 +179,7 @@ static void append_kv_is_filled(void **state) {
     (void)state;
     ground g;
     const fig_spec spec = fig_sample_spec();
-    ground_make(&g, fig_sample_step(&spec), 0);
+    ground_make(&g, fig_sample_apart(&spec), 0);
     fill(&g, FIG_OP_APPEND_KV, 6);
     const fig_append_kv_params expected = {.lengths_offset = g.shape.plan.layout.lengths,
                                            .sequences_offset = g.shape.plan.layout.sequences,
@@ -225,7 +225,7 @@ static void attention_is_filled(void **state) {
     (void)state;
     ground g;
     const fig_spec spec = fig_sample_spec();
-    ground_make(&g, fig_sample_step(&spec), 1);
+    ground_make(&g, fig_sample_apart(&spec), 1);
     fill(&g, FIG_OP_ATTENTION, 3);
     const fig_plan_layout *layout = &g.shape.plan.layout;
     const fig_attention_params expected = {.split = {4, 1, 16, 8, 0, 1, 0, 0},

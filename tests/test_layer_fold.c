@@ -122,7 +122,7 @@ static void layers_of_the_standard_step_are_all_alike(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("llama-3.1-8b", 32, "h200");
     const fig_program_view *view = fig_program_view_of(graphs->program);
-    assert_int_equal(fig_layer_fold_block(view, 0), 4);
+    assert_int_equal(fig_layer_fold_block(view, 0), 2);
     assert_int_equal(repeats(view), 32);
     fig_graphs_destroy(graphs);
 }

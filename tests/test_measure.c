@@ -115,13 +115,12 @@ static void refuse(fig_engine *engine, const fig_step *step, int32_t steps, fig_
 }
 
 static void check_figures(const fig_measured *m) {
-    const double device[] = {m->fetched_ns, m->waited_ns, m->resident_ns, m->bare_ns};
+    const double times[] = {m->step_ns, m->fetched_ns, m->waited_ns, m->resident_ns, m->bare_ns};
     assert_true(m->check_ns >= 0 && m->choose_ns >= 0);
     assert_true(m->plan_ns > 0 && m->launch_ns > 0 && m->bare_launch_ns > 0);
     assert_true(m->step_ns >= m->launch_ns + m->plan_ns / 4);
-    assert_true(m->step_ns < 1e9 * FIG_HANG_S);
-    for (size_t i = 0; i < sizeof device / sizeof *device; i++)
-        assert_true(device[i] > 0 && device[i] < 1e9 * FIG_HANG_S);
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        assert_true(times[i] > 0 && times[i] < 1e9 * FIG_HANG_S);
     assert_true(isfinite(m->gap_ns)); /* where the machine is busy noise is larger */
 }
 
@@ -134,7 +133,7 @@ static void measure_on(fig_device device) {
     if (measure(b.engine, &three_rows, 40, &measured) != FIG_OK) fail_msg("%s", fig_message());
     check_figures(&measured);
     assert_int_equal(measured.bucket, 1);
-    assert_int_equal(measured.launches, 2 * 4 + 2); /* two layers, a fetch, a look ahead */
+    assert_int_equal(measured.launches, 2 * 3 + 2); /* two layers, a fetch, a look ahead */
     check_usable(&b);
     fig_engine_close(b.engine);
     close_bench(&b);

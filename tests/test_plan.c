@@ -37,6 +37,7 @@ static fig_plan_shape draw_shape(fig_random *random, int32_t class_count) {
     fig_plan_shape shape = {.exec = (uint32_t)fig_random_range(random, 0, 4000)};
     shape.row_limit = fig_random_range(random, 1, ROW_CAPACITY);
     shape.class_count = class_count;
+    shape.row_tokens = fig_random_range(random, 1, 4);
     for (int32_t i = 0; i < shape.class_count; i++) {
         fig_split_shape *split = &shape.splits[i];
         split->row_limit = shape.row_limit;
@@ -146,6 +147,7 @@ static uint32_t put_slot(const fig_plan_shape *shape, const fig_plan_step *step,
     if (sections & FIG_PLAN_HAS_SEQUENCES)
         put_words(&end, step->sequences != NULL ? step->sequences : own, step->rows);
     if (sections & FIG_PLAN_HAS_POSITIONS) put_words(&end, step->positions, step->rows);
+    if (sections & FIG_PLAN_HAS_TOKENS) put_words(&end, step->tokens, step->rows);
     for (int32_t i = 0; i < shape->class_count && (sections & FIG_PLAN_HAS_SPLITS); i++) {
         const uint32_t starts_at = (end + ((uint32_t)step->rows + 1) * 4 + 15) / 16 * 16;
         put_split(&shape->splits[i], step, end, starts_at);
@@ -205,14 +207,17 @@ static void a_slot_holds_what_its_words_say_and_nothing_else_is_touched(void **s
         fig_random random = fig_random_seed((uint64_t)seed);
         step_arrays arrays;
         const fig_plan_shape shape = draw_any_shape(&random);
-        const fig_plan_step step = draw_step(&random, shape.row_limit, &arrays);
+        fig_plan_step step = draw_step(&random, shape.row_limit, &arrays);
+        static const int32_t tokens[ROW_CAPACITY] = {3, 1, 2, 4};
+        if (shape.row_tokens > 1 && seed % 2) step.tokens = tokens;
         uint32_t all = FIG_PLAN_HAS_SEQUENCES;
         if (step.lengths != NULL) all |= FIG_PLAN_HAS_LENGTHS | FIG_PLAN_HAS_SPLITS;
         if (step.positions != NULL) all |= FIG_PLAN_HAS_POSITIONS;
+        if (step.tokens != NULL) all |= FIG_PLAN_HAS_TOKENS;
         held.exec = -1;
         assert_int_equal(fig_plan_settle(&shape, &step, &held), all);
         /* Any of them travels without the others. */
-        const uint32_t sections = all & (uint32_t)fig_random_range(&random, 0, 15);
+        const uint32_t sections = all & (uint32_t)fig_random_range(&random, 0, 63);
         memset(slot, UNTOUCHED, sizeof slot);
         const uint32_t bytes = fig_plan_write(&shape, &step, sections, &held, slot);
         assert_int_equal(put_slot(&shape, &step, sections), bytes);
@@ -256,6 +261,8 @@ static void sections_lie_side_by_side_and_aligned(void **state) {
         assert_int_equal(shape.layout.positions, end += of_rows);
         assert_int_equal(shape.layout.sequences, end += of_rows);
         end += of_rows;
+        assert_int_equal(shape.layout.tokens, shape.row_tokens > 1 ? end : 0);
+        if (shape.row_tokens > 1) end += of_rows;
         for (int32_t i = 0; i < shape.class_count; i++) {
             assert_int_equal(shape.layout.prefix[i], end);
             assert_int_equal(shape.layout.starts[i], end += ((rows + 1) * 4 + 15) / 16 * 16);
@@ -271,8 +278,11 @@ static void the_largest_step_of_a_bucket_reaches_its_bound(void **state) {
         fig_random random = fig_random_seed((uint64_t)seed);
         const fig_plan_shape shape = draw_any_shape(&random);
         static const int32_t zeros[ROW_CAPACITY];
-        const fig_plan_step step = {
-            .rows = shape.row_limit, .lengths = zeros, .positions = zeros, .horizon = 1};
+        const fig_plan_step step = {.rows = shape.row_limit,
+                                    .lengths = zeros,
+                                    .positions = zeros,
+                                    .tokens = shape.row_tokens > 1 ? zeros : NULL,
+                                    .horizon = 1};
         assert_int_equal(write_whole(&shape, &step), shape.layout.bytes);
     }
 }

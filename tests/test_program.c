@@ -407,12 +407,16 @@ static void every_node_may_be_a_segment(void **state) {
 
 /* ---- The standard step ----------------------------------------------------------------------- */
 
-/* rope writes q and k in place, append reads k and v, attention reads q and the caches: a layer is
- * a chain of three, and silu_and_mul stands alone. */
+/* Apart: rope writes q and k in place, append reads k and v, attention reads q and the caches, so a
+ * layer is a chain of three, and silu_and_mul stands alone. In one node all of it is inside. */
 static void the_standard_step_has_the_edges_of_its_data(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_step(&spec);
+    assert_int_equal(fig_program_view_of(program)->node_count, 4);
+    assert_int_equal(fig_program_view_of(program)->edge_count, 0);
+    fig_program_destroy(program);
+    program = fig_sample_apart(&spec);
     const fig_program_view *view = fig_program_view_of(program);
     static const fig_edge expected[] = {{1, 2}, {2, 3}, {5, 6}, {6, 7}};
     assert_int_equal(view->node_count, 8);

@@ -26,7 +26,8 @@ static fig_engine *open_engine(const fig_decode *decode, uint64_t shuffle) {
 /* Which rows a step has, drawn at random: any sequences in any order, some rows idle. */
 typedef struct traffic {
     int32_t held[SEQUENCE_LIMIT]; /* tokens of each sequence */
-    int32_t lengths[ROW_LIMIT], sequences[ROW_LIMIT], positions[ROW_LIMIT];
+    int32_t lengths[ROW_LIMIT], sequences[ROW_LIMIT], positions[ROW_LIMIT], tokens[ROW_LIMIT];
+    int drafts; /* 1: rows have any number of tokens, up to the spec's row_tokens */
     fig_step step;
 } traffic;
 
@@ -43,14 +44,18 @@ static void traffic_next(traffic *t, const fig_decode *decode, fig_random *rando
         int32_t *held = &t->held[order[row]];
         t->sequences[row] = order[row];
         t->lengths[row] = 0;
+        t->tokens[row] = queries;
         t->positions[row] = fig_random_range(random, queries, 5000);
         if (fig_random_range(random, 0, 9) == 0) continue;
         if (*held > decode->spec.kv_limit - queries) *held = 0; /* another sequence in its place */
-        t->lengths[row] = *held += queries;
+        if (t->drafts) t->tokens[row] = fig_random_range(random, 1, queries);
+        if (*held + t->tokens[row] < queries) t->tokens[row] = queries - *held;
+        t->lengths[row] = *held += t->tokens[row];
     }
     t->step = (fig_step){
         .size = sizeof t->step, .rows = rows, .kv_lengths = t->lengths, .sequences = t->sequences};
     if (fig_random_range(random, 0, 2) == 0) t->step.positions = t->positions;
+    if (t->drafts) t->step.row_tokens = t->tokens;
 }
 
 /* Sequences begin of any length, so that a step's tokens are spread over all buckets. */
@@ -74,6 +79,7 @@ static void replay_and_compare(const fig_decode_options *options, int steps, uin
     for (int i = 0; i < steps; i++) {
         fig_engine_stats stats = {.size = sizeof stats};
         fig_decode_fill(&decode, &random);
+        t.drafts = options->row_tokens > 1 && i % 2; /* between steps of all tokens */
         traffic_next(&t, &decode, &random);
         const fig_step step = fig_decode_step(&decode, &t.step);
         if (fig_engine_step(engine, &step) != FIG_OK) fail_msg("%s", fig_message());

@@ -134,6 +134,36 @@ static void a_row_has_a_token_for_each_of_its_queries(void **state) {
                        "kv_lengths[1] is 3, it must be 0 or at least the spec's row_tokens, 4");
 }
 
+static void a_row_has_one_token_at_least_and_no_more_than_the_spec_says(void **state) {
+    (void)state;
+    static const int32_t busy[] = {9, 0, 4}, fewer[] = {4, 77, 1}, all[] = {4, -1, 4};
+    static const int32_t none[] = {4, 1, 0}, more[] = {5, 1, 1};
+    fig_spec spec = fig_sample_spec();
+    fig_plan_step plan;
+    spec.row_tokens = 4;
+    fig_step step = {.size = sizeof step, .rows = 3, .kv_lengths = busy};
+    step.row_tokens = fewer; /* an idle row's is not read */
+    assert_int_equal(check_of(&spec, FIG_OP_CALL, &step, &plan), FIG_OK);
+    assert_ptr_equal(plan.tokens, fewer);
+    step.row_tokens = all; /* as if it said nothing */
+    assert_int_equal(check_of(&spec, FIG_OP_CALL, &step, &plan), FIG_OK);
+    assert_null(plan.tokens);
+    step.row_tokens = none;
+    FIG_SAMPLE_REFUSES(check_of(&spec, FIG_OP_CALL, &step, &plan), FIG_INVALID,
+                       "step: row_tokens[2] is 0, limits 1 to 4");
+    step.row_tokens = more;
+    FIG_SAMPLE_REFUSES(check_of(&spec, FIG_OP_CALL, &step, &plan), FIG_INVALID,
+                       "step: row_tokens[0] is 5, limits 1 to 4");
+    step.row_tokens = fewer;
+    step.horizon = 2;
+    FIG_SAMPLE_REFUSES(check_of(&spec, FIG_OP_CALL, &step, &plan), FIG_INVALID,
+                       "step: row_tokens is given and horizon is 2, it must be 1 then");
+    step.horizon = 1;
+    step.kv_lengths = NULL; /* nobody knows which rows are idle */
+    FIG_SAMPLE_REFUSES(check_of(&spec, FIG_OP_PLAN, &step, &plan), FIG_INVALID,
+                       "step: row_tokens[1] is 77, limits 1 to 4");
+}
+
 /* 200 tokens, and one more in each launch but the first. */
 static void a_horizon_reaches_as_far_as_a_sequence(void **state) {
     (void)state;
@@ -357,6 +387,7 @@ int main(void) {
         cmocka_unit_test(idle_rows_may_share_a_sequence_but_not_leave_the_limits),
         cmocka_unit_test(rows_without_a_sequence_of_their_own_are_idle),
         cmocka_unit_test(a_row_has_a_token_for_each_of_its_queries),
+        cmocka_unit_test(a_row_has_one_token_at_least_and_no_more_than_the_spec_says),
         cmocka_unit_test(a_horizon_reaches_as_far_as_a_sequence),
         cmocka_unit_test(rows_of_several_queries_grow_by_as_many),
         cmocka_unit_test(lengths_on_the_device_do_not_grow_by_themselves),

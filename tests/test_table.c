@@ -42,12 +42,13 @@ static void fields_cover_params_exactly_once_in_order(void **state) {
     }
 }
 
-/* But for attention's window, the last of its attributes, which is in the split. */
+/* But for attention's window, the last of its attributes, which is in the split; and for the
+ * attributes of what a node launches besides, which begin its own. */
 static void attributes_are_read_exactly_once_in_order(void **state) {
     (void)state;
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         const fig_kernel *kernel = &fig_kernel_table[op];
-        uint32_t end = 0;
+        uint32_t end = kernel->then == 0 ? 0 : fig_kernel_table[kernel->then].attribute_bytes;
         for (int i = 0; i < kernel->field_count; i++) {
             const fig_field *field = &kernel->fields[i];
             if (field->kind != FIG_FIELD_ATTRIBUTE) continue;
@@ -65,7 +66,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
     static const uint16_t bytes[] = {
         [FIG_TYPE_ADDRESS] = 8,      [FIG_TYPE_I64] = 8,         [FIG_TYPE_I32] = 4,
         [FIG_TYPE_U32] = 4,          [FIG_TYPE_F32] = 4,         [FIG_TYPE_SPLIT] = 32,
-        [FIG_TYPE_PLAN_SHAPE] = 188, [FIG_TYPE_TENSOR_MAP] = 128};
+        [FIG_TYPE_PLAN_SHAPE] = 196, [FIG_TYPE_TENSOR_MAP] = 128};
     /* By kind; 0xff: whatever the attribute is. */
     static const uint8_t types[] = {[FIG_FIELD_ZERO] = FIG_TYPE_U32,
                                     [FIG_FIELD_ADDRESS] = FIG_TYPE_ADDRESS,
@@ -195,6 +196,13 @@ static const table_dimension dimensions[] = {
     {FIG_OP_RMS_NORM, "width", FIG_RMS_NORM_IN, 1, 1},
     {FIG_OP_MERGE_STATES, "heads", FIG_MERGE_OUT_A, 1, 1},
     {FIG_OP_MERGE_STATES, "head_dim", FIG_MERGE_OUT_A, 2, 1},
+    {FIG_OP_DECODE_ATTENTION, "cos_sin_rows", FIG_DECODE_ATTENTION_COS_SIN, 0, 1},
+    {FIG_OP_DECODE_ATTENTION, "page_size", FIG_ATTENTION_K_CACHE, 1, 1},
+    {FIG_OP_DECODE_ATTENTION, "q_heads", FIG_ATTENTION_Q, 1, 1},
+    {FIG_OP_DECODE_ATTENTION, "kv_heads", FIG_ATTENTION_K_CACHE, 2, 1},
+    {FIG_OP_DECODE_ATTENTION, "head_dim", FIG_ATTENTION_Q, 2, 1},
+    {FIG_OP_DECODE_ATTENTION, "k_scales", FIG_ATTENTION_K_SCALE, 0, 1},
+    {FIG_OP_DECODE_ATTENTION, "v_scales", FIG_ATTENTION_V_SCALE, 0, 1},
 };
 
 static void dimensions_are_those_of_the_documented_shapes(void **state) {
@@ -238,7 +246,7 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_RING_BYTES] = {"slot_bytes"},
     };
     static const char *const sections[] = {"lengths_offset", "positions_offset", "sequences_offset",
-                                           "prefix_offset", "starts_offset"};
+                                           "tokens_offset",  "prefix_offset",    "starts_offset"};
     static const char *const workspaces[] = {"partials", "sums", "counters"};
     for (uint8_t kind = 0; kind < sizeof names / sizeof names[0]; kind++) {
         if (names[kind][0] == NULL) continue;
@@ -308,19 +316,39 @@ static void only_what_is_optional_in_the_public_header_is_optional(void **state)
             if (op == FIG_OP_ATTENTION && strstr(operand->name, "_cache")) writes = 0;
             uint8_t access = writes ? FIG_ACCESS_WRITE : FIG_ACCESS_READ;
             if (strcmp(operand->name, "residual") == 0) access |= FIG_ACCESS_READ;
+            if (op == FIG_OP_DECODE_ATTENTION &&
+                (i == FIG_ATTENTION_Q || i == FIG_DECODE_ATTENTION_K ||
+                 strstr(operand->name, "_cache")))
+                access = FIG_ACCESS_READ | FIG_ACCESS_WRITE;
             assert_int_equal(operand->optional, is_one_of(operand->name, optional));
             assert_int_equal(operand->access, access);
         }
     }
 }
 
+/* So that a launch of the one finds its operands in a node of the other. */
+static void operands_of_what_a_node_launches_besides_come_first(void **state) {
+    (void)state;
+    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        const fig_kernel *kernel = &fig_kernel_table[op], *then = &fig_kernel_table[kernel->then];
+        if (kernel->then == 0) continue;
+        assert_true(then->operand_count <= kernel->operand_count);
+        for (int i = 0; i < then->operand_count; i++) {
+            assert_string_equal(kernel->operands[i].name, then->operands[i].name);
+            assert_int_equal(kernel->operands[i].optional, then->operands[i].optional);
+            assert_int_equal(then->operands[i].access & ~kernel->operands[i].access, 0);
+        }
+    }
+    assert_int_equal(offsetof(fig_decode_attention_attributes, attention), 0);
+}
+
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
     (void)state;
     static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
-        [FIG_OP_FETCH] = 1,      [FIG_OP_GATED] = 21 * 3,    [FIG_OP_ROPE] = 21 * 3,
-        [FIG_OP_APPEND_KV] = 21, [FIG_OP_ATTENTION] = 13,    [FIG_OP_PLAN] = 1,
-        [FIG_OP_RMS_NORM] = 21,  [FIG_OP_MERGE_STATES] = 21, [FIG_OP_LOOK_AHEAD] = 1,
-        [FIG_OP_CEILING] = 17};
+        [FIG_OP_FETCH] = 1,      [FIG_OP_GATED] = 21 * 3,           [FIG_OP_ROPE] = 21 * 3,
+        [FIG_OP_APPEND_KV] = 21, [FIG_OP_ATTENTION] = 13,           [FIG_OP_PLAN] = 1,
+        [FIG_OP_RMS_NORM] = 21,  [FIG_OP_MERGE_STATES] = 21,        [FIG_OP_LOOK_AHEAD] = 1,
+        [FIG_OP_CEILING] = 17,   [FIG_OP_DECODE_ATTENTION] = 21 * 3};
     fig_rows rows = {.row_limit = 21, .multiple = 3};
     fig_gated_params gated = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
     fig_rope_params rope = {
@@ -342,6 +370,8 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
     fig_fetch_params fetch = {0};
     fig_look_ahead_params look_ahead = {0};
     fig_ceiling_params ceiling = {.blocks = 17};
+    fig_decode_attention_params decode_attention = {
+        .rows = rows, .q_heads = 32, .kv_heads = 1, .head_dim = 128, .dtype = FIG_BF16};
     const void *params[FIG_OP_KERNEL_COUNT] = {[FIG_OP_FETCH] = &fetch,
                                                [FIG_OP_GATED] = &gated,
                                                [FIG_OP_ROPE] = &rope,
@@ -351,7 +381,8 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
                                                [FIG_OP_RMS_NORM] = &rms_norm,
                                                [FIG_OP_MERGE_STATES] = &merge,
                                                [FIG_OP_LOOK_AHEAD] = &look_ahead,
-                                               [FIG_OP_CEILING] = &ceiling};
+                                               [FIG_OP_CEILING] = &ceiling,
+                                               [FIG_OP_DECODE_ATTENTION] = &decode_attention};
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         for (int i = 0; i < fig_kernel_table[op].family_count; i++) {
             fig_launch_shape shape;
@@ -369,13 +400,14 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
 
 static void rows_stand_at_their_number_and_only_operations_have_names(void **state) {
     (void)state;
-    static const char *const names[] = {"fetch",      "gated",  "rope",     "append_kv",
-                                        "attention",  "plan",   "rms_norm", "merge_states",
-                                        "look_ahead", "ceiling"};
+    static const char *const names[] = {
+        "fetch",    "gated",        "rope",       "append_kv", "attention",       "plan",
+        "rms_norm", "merge_states", "look_ahead", "ceiling",   "decode_attention"};
     assert_int_equal(sizeof names / sizeof names[0], FIG_OP_KERNEL_COUNT);
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         assert_string_equal(fig_table_op_name(op), names[op]);
-        assert_int_equal(fig_kernel_table[op].split, op == FIG_OP_ATTENTION);
+        assert_int_equal(fig_kernel_table[op].split,
+                         op == FIG_OP_ATTENTION || op == FIG_OP_DECODE_ATTENTION);
     }
     assert_string_equal(fig_table_op_name(FIG_OP_CALL), "call");
     assert_null(fig_table_op_name(FIG_OP_KERNEL_COUNT));
@@ -395,6 +427,7 @@ int main(void) {
         cmocka_unit_test(names_are_unique_in_a_row_and_rows_have_unlike_names),
         cmocka_unit_test(rows_and_types_are_counted_by_the_first_operand_or_the_one_named),
         cmocka_unit_test(only_what_is_optional_in_the_public_header_is_optional),
+        cmocka_unit_test(operands_of_what_a_node_launches_besides_come_first),
         cmocka_unit_test(grids_follow_row_limit_or_workers_and_blocks_are_whole_warps),
         cmocka_unit_test(rows_stand_at_their_number_and_only_operations_have_names),
     };

@@ -95,6 +95,70 @@ static void a_step_and_a_tensor_are_timed_and_the_engine_is_usable(void **state)
     close_bench(&b);
 }
 
+static void a_copy_makes_the_second_half_the_first_and_leaves_all_else(void **state) {
+    (void)state;
+    static bench b;
+    static uint8_t before[1 << 20], after[1 << 20];
+    fig_timed timed;
+    uint32_t tensor;
+    open_bench(&b);
+    assert_int_equal(fig_binding_find(&b.engine->bindings, "k_cache.0", &tensor), FIG_OK);
+    const size_t bytes = b.engine->bindings.tensors[tensor - 1].place.bytes;
+    const fig_span all = {.size = sizeof all, .name = "k_cache.0", .bytes = bytes};
+    assert_true(bytes <= sizeof before);
+    assert_int_equal(fig_engine_read(b.engine, &all, before), FIG_OK);
+    assert_memory_not_equal(before, before + bytes / 2, bytes / 2);
+    assert_int_equal(time_with(b.engine,
+                               FIG_OPTIONS(fig_timing_options, .tensor = "k_cache.0", .samples = 3,
+                                           .sample_us = 10, .copies = 1),
+                               &timed),
+                     FIG_OK);
+    check_figures(&timed);
+    assert_int_equal(fig_engine_read(b.engine, &all, after), FIG_OK);
+    assert_memory_equal(after, before, bytes / 2);
+    assert_memory_equal(after + bytes / 2, before, bytes / 2);
+    close_bench(&b);
+}
+
+/* Nodes of one graph: how many there are, and how many of them come after the one before alone. */
+static const fig_device_api *real;
+static uint32_t node_count, follower_count;
+
+static fig_status note_kernel(fig_dev *dev, fig_dev_graph *graph, const fig_dev_launch *launch,
+                              fig_dev_after after) {
+    follower_count += node_count > 0 && after.count == 1 && after.nodes[0] == node_count - 1;
+    node_count++;
+    return real->graph_kernel(dev, graph, launch, after);
+}
+
+static fig_status note_graph(fig_dev *dev, fig_dev_graph **graph) {
+    node_count = follower_count = 0;
+    return real->graph_create(dev, graph);
+}
+
+static void launches_are_one_after_another_where_serial_is_asked_for(void **state) {
+    (void)state;
+    static bench b;
+    static fig_device_api noting;
+    fig_timing_options options = {
+        .size = sizeof options, .step = &three_rows, .samples = 1, .sample_us = 1};
+    fig_timed timed;
+    open_bench(&b);
+    real = b.engine->api;
+    noting = *real;
+    noting.graph_create = note_graph;
+    noting.graph_kernel = note_kernel;
+    b.engine->api = b.engine->bindings.api = &noting;
+    assert_int_equal(time_with(b.engine, &options, &timed), FIG_OK);
+    assert_true(node_count > 3 && follower_count < node_count - 1);
+    options.serial = 1;
+    assert_int_equal(time_with(b.engine, &options, &timed), FIG_OK);
+    assert_int_equal(follower_count, node_count - 1);
+    b.engine->api = b.engine->bindings.api = real;
+    check_usable(&b);
+    close_bench(&b);
+}
+
 static void refuse(bench *b, const fig_timing_options *options, fig_status status,
                    const char *sentence) {
     fig_timed timed;
@@ -180,6 +244,8 @@ static void an_address_is_where_a_tensor_lies(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_and_a_tensor_are_timed_and_the_engine_is_usable),
+        cmocka_unit_test(a_copy_makes_the_second_half_the_first_and_leaves_all_else),
+        cmocka_unit_test(launches_are_one_after_another_where_serial_is_asked_for),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(every_device_call_may_fail),
         cmocka_unit_test(an_address_is_where_a_tensor_lies),

@@ -19,6 +19,7 @@ typedef struct fig_cuda_gpu {
                                whose every use waits for other streams and breaks captures */
     fig_cu_stream uploads; /* what execs need of the device goes there; nothing is captured on it */
     fig_image_path path;
+    int plain_edges; /* no edge is programmatic */
     int ordinal;
     int32_t node; /* of the host's NUMA nodes the one beside it; -1: unknown */
     fig_traits traits;

@@ -118,7 +118,7 @@ static fig_status add_edges(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu
     for (uint32_t i = 0; i < after.count; i++) {
         const fig_cuda_node *from = &work->nodes[after.nodes[i]];
         fig_cu_edge edge = {.from_port = FIG_CU_EDGE_FULL, .type = FIG_CU_EDGE_FULL};
-        if (gpu->path == FIG_IMAGE_HOPPER && from->kernel != NULL) {
+        if (gpu->path == FIG_IMAGE_HOPPER && from->kernel != NULL && !gpu->plain_edges) {
             edge.from_port = FIG_CU_EDGE_PROGRAMMATIC;
             edge.type = FIG_CU_EDGE_PROGRAMMATIC;
             ++*programmatic_count;

@@ -103,6 +103,7 @@ static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     *out = NULL;
     FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
     FIG_TRY(fig_cuda_gpu_find(&gpu, options->ordinal, test.plain_kernels));
+    gpu.plain_edges = test.plain_edges;
     fig_dev *dev = calloc(1, sizeof *dev);
     if (dev == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *dev);
     dev->gpu = gpu;

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,8 +167,11 @@ static uint32_t draw(uint64_t *random, uint32_t count) {
     return (uint32_t)((*random >> 16) % count);
 }
 
+/* The data holds params wherever there is room; a twin finds them where a tensor map may lie. */
 static void run_kernel(fig_host_work *work, const fig_host_node *node, uint64_t *random) {
+    alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
     const uint32_t *grid = node->grid;
+    memcpy(params, work->data + node->data, fig_kernel_table[node->op].params_bytes);
     uint32_t count = block_count(node);
     for (uint32_t i = 0; *random != 0 && i < count; i++) { /* shuffles as it fills */
         uint32_t j = draw(random, i + 1);
@@ -177,7 +181,7 @@ static void run_kernel(fig_host_work *work, const fig_host_node *node, uint64_t 
     for (uint32_t i = 0; i < count; i++) {
         uint32_t index = *random != 0 ? work->blocks[i] : i;
         uint32_t block[3] = {index % grid[0], index / grid[0] % grid[1], index / grid[0] / grid[1]};
-        fig_kernel_table[node->op].twin(work->data + node->data, block);
+        fig_kernel_table[node->op].twin(params, block);
     }
 }
 

@@ -129,8 +129,9 @@ typedef struct captured {
 static captured capture(void) {
     captured made = {NULL, NULL};
     fig_cu_instantiate_params params = {.flags = 0};
+    void *const on = stream;
     CU(StreamBeginCapture, stream, 0);
-    OK(fig_engine_append(race.engine, FIG_OPTIONS(fig_append, .bucket = bucket, .stream = stream)));
+    OK(fig_engine_append(race.engine, FIG_OPTIONS(fig_append, .bucket = bucket, .stream = &on)));
     CU(StreamEndCapture, stream, &made.graph);
     CU(GraphInstantiateWithParams, &made.exec, made.graph, &params);
     return made;

@@ -12,123 +12,64 @@ import ctypes
 import os
 import sys
 import time
+import types
 
 import torch
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import binding  # noqa: E402
 
 ROWS, KV_LIMIT, PAGE, LAYERS = 6, 256, 16, 2
 HIDDEN, Q_HEADS, KV_HEADS, HEAD_DIM, FFN = 256, 8, 2, 64, 384
 STEPS = 60
-F16, DEVICE_CUDA, OK, INVALID = 2, 2, 0, 10
 TOLERANCE = 0.01  # of the largest number of what is compared
 
-i32, u32, i64, f32, size_t = (
-    ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_float, ctypes.c_size_t)
+i32, i64 = ctypes.c_int32, ctypes.c_int64
 
 
-class Rope(ctypes.Structure):
-    _fields_ = [("interleaved", i32), ("rotary_dim", i32), ("theta", f32), ("scale", f32),
-                ("llama3_factor", f32), ("llama3_low", f32), ("llama3_high", f32),
-                ("llama3_context", i32)]
+def declared():
+    """A module of what the headers declare."""
+    paths = [os.path.join(ROOT, "include", name) for name in ("figraph.h", "figraph_unstable.h")]
+    module = types.ModuleType("figraph")
+    exec(binding.write_module(binding.parse(paths)), module.__dict__)
+    return module
 
 
-class Spec(ctypes.Structure):
-    _fields_ = [("size", u32), ("dtype", i32), ("kv_dtype", i32), ("layers", i32),
-                ("q_heads", i32), ("kv_heads", i32), ("head_dim", i32), ("ffn_width", i32),
-                ("activation", i32), ("page_size", i32), ("kv_layout", i32), ("kv_scales", i32),
-                ("batch_limit", i32), ("kv_limit", i32), ("sequence_limit", i32),
-                ("row_tokens", i32), ("soft_cap", f32), ("window", i32),
-                ("window_layers", ctypes.c_uint64 * 8), ("sm_scale", f32),
-                ("qk_norm_epsilon", f32), ("rope", Rope)]
-
-
-class Bucket(ctypes.Structure):
-    _fields_ = [("batch", i32), ("kv", i32)]
-
-
-class Traits(ctypes.Structure):
-    _fields_ = [("size", u32), ("name", ctypes.c_char * 16), ("compute_capability", i32),
-                ("sm_count", i32), ("shared_bytes", i32)]
-
-
-class LowerOptions(ctypes.Structure):
-    _fields_ = [("size", u32), ("traits", ctypes.POINTER(Traits)),
-                ("buckets", ctypes.POINTER(Bucket)), ("bucket_count", i32),
-                ("deterministic", i32)]
-
-
-class TestOptions(ctypes.Structure):
-    _fields_ = [("size", u32), ("plain_kernels", i32), ("fail_at_call", i64),
-                ("shuffle", ctypes.c_uint64)]
-
-
-class EngineOptions(ctypes.Structure):
-    _fields_ = [("size", u32), ("device", i32), ("slots", i32), ("busy_us", i32),
-                ("ordinal", i32), ("stream", ctypes.POINTER(ctypes.c_void_p)),
-                ("check_plans", i32), ("numa_node", i32), ("test", ctypes.POINTER(TestOptions))]
-
-
-class Binding(ctypes.Structure):
-    _fields_ = [("size", u32), ("name", ctypes.c_char_p), ("address", ctypes.c_void_p),
-                ("bytes", size_t), ("strides", i64 * 4)]
-
-
-class Pages(ctypes.Structure):
-    _fields_ = [("size", u32), ("sequence", i32), ("first", i32), ("count", i32),
-                ("pages", ctypes.POINTER(i32)), ("table", ctypes.c_char_p)]
-
-
-class Step(ctypes.Structure):
-    _fields_ = [("size", u32), ("rows", i32), ("kv_lengths", ctypes.POINTER(i32)),
-                ("positions", ctypes.POINTER(i32)), ("sequences", ctypes.POINTER(i32)),
-                ("token_limit", i64), ("bucket", i32)]
-
-
-class Append(ctypes.Structure):
-    _fields_ = [("size", u32), ("segment", ctypes.c_char_p), ("bucket", i32),
-                ("stream", ctypes.POINTER(ctypes.c_void_p))]
+figraph = declared()
+made = figraph.options
 
 
 def current_stream():
     return ctypes.pointer(ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
 
 
-def made(kind, **fields):
-    return kind(size=ctypes.sizeof(kind), **fields)
-
-
-def open_library(path):
-    library = ctypes.CDLL(path)
-    library.fig_message.restype = ctypes.c_char_p
-    for name in ("fig_program_decode_step", "fig_program_destroy", "fig_graphs_destroy",
-                 "fig_engine_close"):
-        getattr(library, name).restype = None
-    return library
-
-
 class Figraph:
     """One engine on the GPU, for the standard step."""
 
     def __init__(self, path):
-        self.library = open_library(path)
-        program, self.graphs, self.engine = (ctypes.c_void_p() for _ in range(3))
-        spec = made(Spec, dtype=F16, layers=LAYERS, q_heads=Q_HEADS, kv_heads=KV_HEADS,
-                    head_dim=HEAD_DIM, ffn_width=FFN, page_size=PAGE, batch_limit=ROWS,
-                    kv_limit=KV_LIMIT)
-        self.must("fig_program_create", ctypes.byref(program), ctypes.byref(spec))
+        self.library = figraph.load(path)
+        program = ctypes.POINTER(figraph.fig_program)()
+        self.graphs = ctypes.POINTER(figraph.fig_graphs)()
+        self.engine = ctypes.POINTER(figraph.fig_engine)()
+        spec = made(figraph.fig_spec, dtype=figraph.FIG_F16, layers=LAYERS, q_heads=Q_HEADS,
+                    kv_heads=KV_HEADS, head_dim=HEAD_DIM, ffn_width=FFN, page_size=PAGE,
+                    batch_limit=ROWS, kv_limit=KV_LIMIT)
+        self.must("fig_program_create", program, spec)
         self.library.fig_program_decode_step(program)
         self.must("fig_program_finish", program)
-        traits = made(Traits)
-        self.must("fig_traits_named", ctypes.byref(traits), b"h200")
-        buckets = (Bucket * 1)(Bucket(ROWS, KV_LIMIT))
-        options = made(LowerOptions, traits=ctypes.pointer(traits), buckets=buckets,
+        traits = made(figraph.fig_traits)
+        self.must("fig_traits_named", traits, b"h200")
+        buckets = (figraph.fig_bucket * 1)(figraph.fig_bucket(ROWS, KV_LIMIT))
+        options = made(figraph.fig_lower_options, traits=ctypes.pointer(traits), buckets=buckets,
                        bucket_count=1)
-        self.must("fig_graphs_lower", ctypes.byref(self.graphs), program, ctypes.byref(options))
+        self.must("fig_graphs_lower", self.graphs, program, options)
         self.library.fig_program_destroy(program)
         plain = int(os.environ.get("FIG_IMAGE") == "plain")
-        options = made(EngineOptions, device=DEVICE_CUDA, stream=current_stream(),
-                       test=ctypes.pointer(made(TestOptions, plain_kernels=plain)))
-        self.must("fig_engine_open", ctypes.byref(self.engine), self.graphs,
-                  ctypes.byref(options))
+        test = made(figraph.fig_test_options, plain_kernels=plain)
+        options = made(figraph.fig_engine_options, device=figraph.FIG_DEVICE_CUDA,
+                       stream=current_stream(), test=ctypes.pointer(test))
+        self.must("fig_engine_open", self.engine, self.graphs, options)
 
     def call(self, name, *arguments):
         return getattr(self.library, name)(*arguments)
@@ -137,33 +78,35 @@ class Figraph:
         return self.library.fig_message().decode()
 
     def must(self, name, *arguments):
-        if self.call(name, *arguments) != OK:
+        if self.call(name, *arguments) != figraph.FIG_OK:
             raise RuntimeError(f"{name}: {self.message()}")
 
     def bind(self, name, tensor):
         """Any strides, so that q, k and v may be views of one tensor. The status."""
         strides = (i64 * 4)(*tensor.stride())
         reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) + 1
-        binding = made(Binding, name=name.encode(), address=tensor.data_ptr(),
-                       bytes=reach * tensor.element_size(), strides=strides)
-        return self.call("fig_engine_bind", self.engine, ctypes.byref(binding))
+        given = made(figraph.fig_binding, name=name.encode(), address=tensor.data_ptr(),
+                     bytes=reach * tensor.element_size(), strides=strides)
+        return self.call("fig_engine_bind", self.engine, given)
 
     def must_bind(self, name, tensor):
-        if self.bind(name, tensor) != OK:
+        if self.bind(name, tensor) != figraph.FIG_OK:
             raise RuntimeError(self.message())
 
     def set_pages(self, sequence, numbers):
-        pages = made(Pages, sequence=sequence, count=len(numbers),
+        pages = made(figraph.fig_pages, sequence=sequence, count=len(numbers),
                      pages=(i32 * len(numbers))(*numbers))
-        self.must("fig_engine_set_pages", self.engine, ctypes.byref(pages))
+        self.must("fig_engine_set_pages", self.engine, pages)
 
     def stage(self, lengths):
-        step = made(Step, rows=len(lengths), kv_lengths=(i32 * len(lengths))(*lengths), bucket=1)
-        self.must("fig_engine_stage", self.engine, ctypes.byref(step))
+        step = made(figraph.fig_step, rows=len(lengths), bucket=1,
+                    kv_lengths=(i32 * len(lengths))(*lengths))
+        self.must("fig_engine_stage", self.engine, step)
 
     def append(self, segment):
-        given = made(Append, segment=segment.encode(), bucket=1, stream=current_stream())
-        self.must("fig_engine_append", self.engine, ctypes.byref(given))
+        given = made(figraph.fig_append, segment=segment.encode(), bucket=1,
+                     stream=current_stream())
+        self.must("fig_engine_append", self.engine, given)
 
     def close(self):
         self.library.fig_engine_close(self.engine)
@@ -281,11 +224,11 @@ class Steps:
 
 def check_bind_is_refused_until_the_graph_is_gone(fig, decoder, graph):
     out = decoder.layers[0]["out"]
-    assert fig.bind("out.0", out) == INVALID
+    assert fig.bind("out.0", out) == figraph.FIG_ORDER
     assert fig.message() == "tensor out.0: a graph of the caller's holds it", fig.message()
     graph.reset()
     for _ in range(5000):  # the driver lets go on a thread of its own
-        if fig.bind("out.0", out) == OK:
+        if fig.bind("out.0", out) == figraph.FIG_OK:
             return
         time.sleep(0.001)
     raise RuntimeError(fig.message())

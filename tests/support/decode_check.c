@@ -142,6 +142,7 @@ static void check_append(const checking *c, fig_decode_kind kind, fig_decode_kin
     const int exact = cache->dtype == rows->dtype;
     const double greatest = greatest_of(cache->dtype);
     if (c->length == 0) return;
+    if (c->step->row_tokens != NULL && behind(c) >= c->step->row_tokens[c->row]) return;
     int64_t at = truth_cache_offset(&pages, c->sequence, c->length - 1 - behind(c));
     for (int32_t head = 0; head < KV_HEADS; head++) {
         const double scale =

@@ -52,6 +52,8 @@ fig_fetch_bench *fig_fetch_bench_open(uint64_t seed, fig_fetch_bench_scale scale
     for (uint32_t i = 0; i < FIG_FETCH_BENCH_BUCKETS; i++) {
         b->shapes[i] = draw_shape(&b->random, scale);
         b->shapes[i].exec = FIRST_BUCKET + i;
+        b->shapes[i].row_tokens = i == 0 ? 4 : 1;
+        fig_plan_lay_out(&b->shapes[i]);
         const uint32_t bytes = b->shapes[i].layout.bytes;
         if (bytes > b->plan_bytes) b->plan_bytes = bytes;
     }
@@ -107,6 +109,7 @@ void fig_fetch_bench_draw(fig_fetch_bench *b, fig_fetch_bench_plan *plan, uint32
     }
     draw_words(random, plan->sequences, rows);
     draw_words(random, plan->positions, rows);
+    draw_words(random, plan->tokens, rows);
     for (int32_t i = 0; i < shape->class_count; i++) {
         draw_words(random, plan->prefix[i], rows + 1);
         draw_words(random, &plan->starts[i][0].row, 4 * shape->splits[i].workers);
@@ -145,6 +148,7 @@ static uint32_t put_sections(const fig_fetch_bench *b, const fig_fetch_bench_pla
     if (head->sections & FIG_PLAN_HAS_LENGTHS) put(slot, &end, plan->lengths, rows_bytes);
     if (head->sections & FIG_PLAN_HAS_SEQUENCES) put(slot, &end, plan->sequences, rows_bytes);
     if (head->sections & FIG_PLAN_HAS_POSITIONS) put(slot, &end, plan->positions, rows_bytes);
+    if (head->sections & FIG_PLAN_HAS_TOKENS) put(slot, &end, plan->tokens, rows_bytes);
     for (int32_t i = 0; i < shape->class_count && head->sections & FIG_PLAN_HAS_SPLITS; i++) {
         put(slot, &end, plan->prefix[i], rows_bytes + 4);
         put(slot, &end, plan->starts[i], 16 * (uint32_t)shape->splits[i].workers);
@@ -231,6 +235,7 @@ static void expect_plan(fig_fetch_bench *b, const fig_fetch_bench_plan *plan) {
     if (has & FIG_PLAN_HAS_LENGTHS) expect(b, layout->lengths, plan->lengths, rows);
     if (has & FIG_PLAN_HAS_SEQUENCES) expect(b, layout->sequences, plan->sequences, rows);
     if (has & FIG_PLAN_HAS_POSITIONS) expect(b, layout->positions, plan->positions, rows);
+    if (has & FIG_PLAN_HAS_TOKENS) expect(b, layout->tokens, plan->tokens, rows);
     for (int32_t row = 0; row < rows && !(has & FIG_PLAN_HAS_POSITIONS); row++) {
         const int32_t last = plan->lengths[row] == 0 ? 0 : plan->lengths[row] - 1;
         if (has & FIG_PLAN_HAS_LENGTHS)

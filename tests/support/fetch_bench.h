@@ -32,7 +32,7 @@ typedef struct fig_fetch_bench_plan {
     fig_fetch_flaw flaw;
     fig_plan_head head; /* as it is in the slot */
     int32_t lengths[FIG_FETCH_BENCH_ROWS], sequences[FIG_FETCH_BENCH_ROWS];
-    int32_t positions[FIG_FETCH_BENCH_ROWS];
+    int32_t positions[FIG_FETCH_BENCH_ROWS], tokens[FIG_FETCH_BENCH_ROWS];
     int32_t prefix[FIG_CLASS_LIMIT][FIG_FETCH_BENCH_ROWS + 1];
     fig_split_start starts[FIG_CLASS_LIMIT][FIG_FETCH_BENCH_WORKERS];
     uint32_t entries[FIG_FETCH_BENCH_PAGES]; /* of the page table, and what they become */
@@ -56,7 +56,8 @@ typedef struct fig_fetch_bench {
     int32_t entries[FIG_FETCH_BENCH_PAGES];
 } fig_fetch_bench;
 
-/* Two buckets whose plans have up to so many rows, workers and classes. */
+/* Two buckets whose plans have up to so many rows, workers and classes; the first one's rows have
+ * several tokens. */
 typedef struct fig_fetch_bench_scale {
     int32_t rows, workers, classes;
 } fig_fetch_bench_scale;

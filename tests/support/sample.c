@@ -9,6 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/support/apart.h"
+
 fig_spec fig_sample_spec(void) {
     return (fig_spec){.size = sizeof(fig_spec),
                       .dtype = FIG_F16,
@@ -36,6 +38,13 @@ fig_program *fig_sample_step(const fig_spec *spec) {
     return program;
 }
 
+fig_program *fig_sample_apart(const fig_spec *spec) {
+    fig_program *program = fig_sample_program(spec);
+    fig_apart_decode_step(program);
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
 fig_graphs *fig_sample_lower(const fig_spec *spec, const fig_lower_options *options) {
     fig_program *program = fig_sample_step(spec);
     fig_graphs *graphs;
@@ -52,7 +61,7 @@ fig_graphs *fig_sample_graphs(void) {
 fig_program *fig_sample_mixture(void) {
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_program(&spec);
-    fig_program_decode_step(program);
+    fig_apart_decode_step(program);
     const fig_tensor read = fig_program_find(program, "out.0");
     const fig_tensor temp =
         fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = "temp", .dtype = FIG_F32,
@@ -144,7 +153,7 @@ fig_program *fig_sample_breadth(void) {
     const fig_tensor lengths = tensor(program, "lengths", rows);
     const fig_tensor positions = tensor(program, "positions", rows);
     fig_program_read_lengths(program, lengths, positions);
-    fig_program_decode_step(program);
+    fig_apart_decode_step(program);
     record_rest(program);
     fig_call(program, FIG_OPTIONS(fig_call_op, .call = "sample"));
     if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());

@@ -12,11 +12,14 @@ fig_spec fig_sample_spec(void);
 
 /* The standard step, finished. */
 fig_program *fig_sample_step(const fig_spec *spec);
-/* The same lowered; asserts that nothing failed. graphs: of the spec above, for the host. */
+/* The same with RoPE, append and attention apart. */
+fig_program *fig_sample_apart(const fig_spec *spec);
+/* The standard step lowered; asserts that nothing failed. graphs: of the spec above, for the
+ * host. */
 fig_graphs *fig_sample_lower(const fig_spec *spec, const fig_lower_options *options);
 fig_graphs *fig_sample_graphs(void);
 
-/* The standard step and a call, finished: tensors of every role. */
+/* The standard step, apart, and a call, finished: tensors of every role. */
 fig_program *fig_sample_mixture(void);
 
 /* Every operation and every feature, finished: lengths read on the device, two query tokens of a

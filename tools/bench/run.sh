@@ -5,10 +5,22 @@
 # near them, so that their shares can be compared. Invariant: a part that fails leaves the others to
 # run, and the exit code is 1.
 #
-# Usage: tools/bench/run.sh [DIRECTORY [OPTION...]]   FIGRAPH is the program
+# Usage: tools/bench/run.sh [--only SET] [DIRECTORY [OPTION...]]   FIGRAPH is the program
+#   SET         uniform, ragged, fp8, shapes, step or ops; without it all of them
 #   DIRECTORY   tools/bench/results; OPTION   of every call: --quick, --device host
 cd "$(dirname "$0")/../.." || exit 1
 figraph=${FIGRAPH:-build/figraph}
+only=
+if [ "$1" = --only ]; then
+    only=$2
+    case $only in
+    uniform | ragged | fp8 | shapes | step | ops) shift 2 ;;
+    *)
+        echo "run.sh: --only: \"$only\" is none of uniform, ragged, fp8, shapes, step, ops" >&2
+        exit 2
+        ;;
+    esac
+fi
 results=${1:-tools/bench/results}
 [ $# -eq 0 ] || shift
 scratch=$(mktemp -d) || exit 1
@@ -16,6 +28,9 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$results" || exit 1
 code=0
 
+is_asked() { # SET
+    [ -z "$only" ] || [ "$only" = "$1" ]
+}
 # Under the name of the chip that the file itself tells.
 keep() { # WHAT
     chip=$(awk -F , 'NR == 2 { print $2 }' "$scratch/t.csv")
@@ -25,6 +40,7 @@ keep() { # WHAT
 bench() { # WHAT PART OPTION...
     what=$1
     shift
+    is_asked "$what" || return 0
     if "$figraph" bench "$@" --csv "$scratch/t.csv" > "$scratch/out"; then
         tail -n 1 "$scratch/out"
         keep "$what"
@@ -34,6 +50,7 @@ bench() { # WHAT PART OPTION...
 }
 # Several calls into one file.
 shapes() { # OPTION...: of all calls; one shape of each line that follows
+    is_asked shapes || return 0
     : > "$scratch/all.csv"
     while read -r shape; do
         # shellcheck disable=SC2086

@@ -18,8 +18,8 @@
 #include "tools/figraph/source.h"
 #include "tools/figraph/synthetic.h"
 
-enum { FEW_SAMPLES = 3, RANDOM_LIMIT = 256, RANDOM_LONGEST = 32768 };
-static const double LONG_BYTES = 2e10; /* in a replay: milliseconds at any speed */
+enum { FEW_SAMPLES = 3, SPACERS = 256, RANDOM_LIMIT = 256, RANDOM_LONGEST = 32768 };
+static const double LONG_BYTES = 5e9; /* in a replay: milliseconds at any speed */
 static const double FIXED_US = 2, FIXED_BYTES_PER_US = 4.70e6; /* of an H200, by bulk copies */
 
 static const fig_bench_column columns[] = {{"device", 0, -1},
@@ -45,6 +45,7 @@ static const fig_bench_column columns[] = {{"device", 0, -1},
                                            {"chain_share", 11, 3},
                                            {"alone_us", 9, 2},
                                            {"alone_share", 11, 3},
+                                           {"of_twin", 7, 3},
                                            {"spread", 6, 3},
                                            {"ceiling_gbps", 0, 1},
                                            {"ceiling_limit_us", 0, 2},
@@ -53,11 +54,20 @@ static const fig_bench_column columns[] = {{"device", 0, -1},
                                            {"worst_ulp", 0, 3},
                                            {NULL, 0, 0}};
 
+/* What a spacer takes was measured last at these rows. */
+typedef struct spacer {
+    int32_t rows, q_heads, kv_heads, head_dim; /* rows 0: none was */
+    fig_dtype dtype;
+    double us;
+} spacer;
+
 typedef struct bench {
     fig_bench_machine machine;
     fig_bench_cells cells;
     fig_bench_table table;
     int32_t left_out; /* cells that memory does not hold */
+    spacer spacer;
+    double speed; /* of the cell before, bytes in a us of its chain; 0: it was left out */
 } bench;
 
 /* ---- What is asked for --------------------------------------------------------------------- */
@@ -171,7 +181,7 @@ static int time_between(const fig_bench_chain *sized, const fig_bench_machine *m
     fig_timed timed = {0};
     double worst_ulp;
     int code = fig_bench_chain_open(&chain, machine, between);
-    if (code == FIG_EXIT_FINE && between != FIG_BENCH_ROPE_ONLY)
+    if (code == FIG_EXIT_FINE && between != FIG_BENCH_SPACER_ONLY)
         code = fig_bench_chain_check(&chain, &worst_ulp);
     if (code == FIG_EXIT_FINE) code = fig_bench_rig_time(&chain.rig, machine, &chain.step, &timed);
     *us = timed.median_ns / 1e3 / chain.layers;
@@ -221,11 +231,33 @@ static void note_times(bench *b, const fig_bench_pool *pool, const fig_timed *ti
     fig_bench_table_number(table, "chain_share", limit_us / chain_us);
     fig_bench_table_number(table, "alone_us", alone_us);
     fig_bench_table_number(table, "alone_share", limit_us / alone_us);
+    if (chain->cell->has_twin && b->speed > 0)
+        fig_bench_table_number(table, "of_twin", bytes / chain_us / b->speed);
+    b->speed = bytes / chain_us;
     fig_bench_table_number(table, "spread", (timed->most_ns - timed->least_ns) / timed->median_ns);
     fig_bench_table_number(table, "ceiling_gbps", pool->ceiling / 1e9);
     fig_bench_table_number(table, "ceiling_limit_us", ceiling_us);
     fig_bench_table_number(table, "ceiling_chain_share", ceiling_us / chain_us);
     fig_bench_table_number(table, "ceiling_alone_share", ceiling_us / alone_us);
+}
+
+/* Of a spacer in a chain of spacers. Cells that follow each other mostly share it. */
+static int time_spacer(bench *b, const fig_bench_chain *sized) {
+    const fig_bench_shape *shape = &sized->cell->shape;
+    spacer *known = &b->spacer;
+    const spacer wanted = {.rows = sized->cell->lengths.count,
+                           .q_heads = shape->q_heads,
+                           .kv_heads = shape->kv_heads,
+                           .head_dim = shape->head_dim,
+                           .dtype = shape->dtype};
+    fig_bench_chain spacers = *sized;
+    if (known->rows == wanted.rows && known->q_heads == wanted.q_heads &&
+        known->kv_heads == wanted.kv_heads && known->head_dim == wanted.head_dim &&
+        known->dtype == wanted.dtype)
+        return FIG_EXIT_FINE;
+    if (b->machine.device == FIG_DEVICE_CUDA) spacers.layers = SPACERS;
+    *known = wanted;
+    return time_between(&spacers, &b->machine, FIG_BENCH_SPACER_ONLY, &known->us);
 }
 
 /* What takes long varies little. */
@@ -240,10 +272,11 @@ static fig_bench_machine machine_for(const bench *b, const fig_bench_chain *size
 static int measure_cell(bench *b, const fig_bench_pool *pool, const fig_bench_cell *cell) {
     fig_bench_chain sized, chain;
     fig_timed timed = {0};
-    double worst_ulp, both_us, rope_us = 0;
+    double worst_ulp, both_us;
     fig_bench_chain_size(&sized, &b->machine, cell, pool);
     if (sized.copies == 0) {
         b->left_out++;
+        b->speed = 0;
         return FIG_EXIT_FINE;
     }
     chain = sized;
@@ -257,10 +290,10 @@ static int measure_cell(bench *b, const fig_bench_pool *pool, const fig_bench_ce
         fig_bench_table_number(&b->table, "worst_ulp", worst_ulp);
     }
     fig_bench_chain_close(&chain);
-    if (code == FIG_EXIT_FINE) code = time_between(&sized, &machine, FIG_BENCH_ROPE, &both_us);
-    if (code == FIG_EXIT_FINE) code = time_between(&sized, &machine, FIG_BENCH_ROPE_ONLY, &rope_us);
+    if (code == FIG_EXIT_FINE) code = time_between(&sized, &machine, FIG_BENCH_SPACER, &both_us);
+    if (code == FIG_EXIT_FINE) code = time_spacer(b, &sized);
     if (code == FIG_EXIT_FINE && b->machine.device == FIG_DEVICE_CUDA)
-        note_times(b, pool, &timed, &sized, both_us - rope_us);
+        note_times(b, pool, &timed, &sized, both_us - b->spacer.us);
     return code;
 }
 
@@ -307,6 +340,10 @@ static void print_means(const bench *b) {
                fig_bench_table_mean(&b->table, "ceiling_gbps"),
                fig_bench_table_mean(&b->table, "ceiling_chain_share"),
                fig_bench_table_mean(&b->table, "ceiling_alone_share"));
+    const double worst = fig_bench_table_least(&b->table, "of_twin");
+    if (!isnan(worst))
+        printf("speed of random batches, of a uniform batch's: geometric mean %.3f, worst %.3f\n",
+               fig_bench_table_mean(&b->table, "of_twin"), worst);
     if (b->left_out > 0) printf("%d cells left out, memory does not hold them\n", b->left_out);
 }
 
@@ -328,7 +365,9 @@ const fig_command fig_bench_attention = {
     .summary = "its share of what memory allows, in a chain and alone",
     .notes = "A cell is its rows, 8x2048 or 1x32768+39x512; a comma stands between two cells.\n"
              "chain: layers over cold caches and shuffled pages, each with the out of the one\n"
-             "before as its q; alone: a RoPE of q between each two, its own time taken off.\n"
+             "before as its q; alone: a RoPE of q between each two, and nothing begins before\n"
+             "all before it has ended; what a RoPE takes in such a chain is taken off.\n"
+             "of_twin: bytes a second of a random batch, of those of the uniform one beside it.\n"
              "limit: 2 us and the bytes of K and V at 4.70 TB/s; share: of it in what was taken.\n"
              "CSV and JSON have the ceiling that was measured, and shares of it, as well.\n"
              "family: kv heads and tokens that a worker reads at once.",

@@ -74,23 +74,36 @@ int fig_bench_cells_grid(fig_bench_cells *cells, const fig_bench_set *set, const
     return code;
 }
 
+static int draw(fig_lengths *lengths, fig_synthetic *synthetic, int32_t most) {
+    const int32_t rows = 1 + fig_synthetic_below(synthetic, RANDOM_ROWS);
+    *lengths = (fig_lengths){.values = calloc((size_t)rows, sizeof *lengths->values)};
+    if (lengths->values == NULL) return fig_report_refuse("bench attention: no memory");
+    lengths->count = lengths->capacity = rows;
+    for (int32_t row = 0; row < rows; row++)
+        lengths->values[row] = fig_synthetic_below(synthetic, most + 1);
+    lengths->values[0] += lengths->values[0] == 0;
+    return FIG_EXIT_FINE;
+}
+
 static int add_random(fig_bench_cells *cells, const fig_bench_set *set, fig_synthetic *synthetic,
                       int32_t most) {
-    const int32_t rows = 1 + fig_synthetic_below(synthetic, RANDOM_ROWS);
     char text[32];
+    fig_lengths lengths;
     fig_bench_cell *cell;
-    int code = add(cells, set, &cell);
+    int code = draw(&lengths, synthetic, most);
     if (code != FIG_EXIT_FINE) return code;
-    snprintf(cell->name, sizeof cell->name, "random%d", cells->count);
-    cell->lengths.values = calloc((size_t)rows, sizeof *cell->lengths.values);
-    if (cell->lengths.values == NULL) return fig_report_refuse("bench attention: no memory");
-    cell->lengths.count = cell->lengths.capacity = rows;
-    for (int32_t row = 0; row < rows; row++)
-        cell->lengths.values[row] = fig_synthetic_below(synthetic, most + 1);
-    cell->lengths.values[0] += cell->lengths.values[0] == 0;
-    const int64_t even = fig_lengths_total(&cell->lengths) / rows;
-    const int bytes = snprintf(text, sizeof text, "%dx%d", rows, even > 0 ? (int)even : 1);
-    return add_text(cells, set, text, bytes);
+    const int64_t even = fig_lengths_total(&lengths) / lengths.count;
+    const int bytes = snprintf(text, sizeof text, "%dx%d", lengths.count, even > 0 ? (int)even : 1);
+    code = add_text(cells, set, text, bytes);
+    if (code == FIG_EXIT_FINE) code = add(cells, set, &cell);
+    if (code != FIG_EXIT_FINE) {
+        fig_lengths_finish(&lengths);
+        return code;
+    }
+    snprintf(cell->name, sizeof cell->name, "random%d", cells->count / 2);
+    cell->lengths = lengths;
+    cell->has_twin = 1;
+    return FIG_EXIT_FINE;
 }
 
 int fig_bench_cells_random(fig_bench_cells *cells, const fig_bench_set *set, int32_t count,

@@ -21,6 +21,7 @@ typedef struct fig_bench_cell {
     fig_bench_shape shape;
     fig_lengths lengths;
     char name[80], set[16]; /* set: "kv", "uniform", ... */
+    int has_twin;           /* 1: the cell before is a uniform one of as many bytes */
 } fig_bench_cell;
 
 typedef struct fig_bench_cells {
@@ -41,8 +42,8 @@ int fig_bench_cells_list(fig_bench_cells *cells, const fig_bench_set *set, const
 /* Every one of `batches` with every one of `lengths`, both ended by 0. */
 int fig_bench_cells_grid(fig_bench_cells *cells, const fig_bench_set *set, const int32_t *batches,
                          const int32_t *lengths);
-/* So many batches drawn at random, with lengths below `most`, and after each a uniform one of as
- * many rows and, but for what does not divide, as many tokens. */
+/* So many batches drawn at random, with lengths up to `most`, and before each a uniform one of
+ * as many rows and, but for what does not divide, as many tokens. */
 int fig_bench_cells_random(fig_bench_cells *cells, const fig_bench_set *set, int32_t count,
                            int32_t most);
 void fig_bench_cells_finish(fig_bench_cells *cells);

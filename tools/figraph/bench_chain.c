@@ -15,7 +15,7 @@
 
 enum {
     COPIES_LIMIT = 1024,
-    LAYERS_LEAST = 6,
+    LAYERS_LEAST = 2,
     LAYERS_LIMIT = 512,
     HOST_LAYERS = 2,
     KV_LEAST = 128,
@@ -25,6 +25,7 @@ static const double COLD_BYTES = 256e6;      /* of all caches together, at least
 static const double ENDLESS_BYTES = 6e9;     /* one cache of so many is cold by itself */
 static const double REPLAY_US = 1500;        /* of a graph, as far as its layers go */
 static const double SAMPLED_ELEMENTS = 2e6;  /* of K, in all rows and heads that are compared */
+static const double READ_ELEMENTS = 5e5;     /* where each vector is read back from the device */
 static const double TOLERANCE_ULP = 2;       /* of 16-bit types */
 static const double SINGLE_TOLERANCE = 2e-5; /* of the magnitude, for f32 */
 static const float SCALE = 1.0f / 128;       /* of fp8: makes values as large as the others */
@@ -112,9 +113,41 @@ static int is_quarter(const fig_bench_chain *chain) {
     return fig_synthetic_bytes(chain->spec.kv_dtype) == 1;
 }
 
-static void record_attention(fig_bench_chain *chain, const fig_tensor x[2], fig_tensor aside,
+/* What a layer does beside attention, on tensors that all layers share. */
+typedef struct beside {
+    fig_tensor gate_up, act, k, k_turned, v;
+} beside;
+
+static beside record_beside(fig_bench_chain *chain) {
+    fig_bench_rig *rig = &chain->rig;
+    const fig_spec *spec = &chain->spec;
+    const int32_t heads = spec->kv_heads, head_dim = spec->head_dim;
+    return (beside){.gate_up =
+                        fig_bench_rig_rows(rig, FIG_BENCH_GATE_UP, 2 * chain->ffn_width, 0, 1),
+                    .act = fig_bench_rig_rows(rig, FIG_BENCH_ACT, chain->ffn_width, 0, 1),
+                    .k = fig_bench_rig_rows(rig, FIG_BENCH_K, heads, head_dim, 1),
+                    .k_turned = fig_bench_rig_rows(rig, FIG_BENCH_K_TURNED, heads, head_dim, 1),
+                    .v = fig_bench_rig_rows(rig, FIG_BENCH_V, heads, head_dim, 1)};
+}
+
+static void record_before(fig_program *program, const beside *of, fig_tensor q,
+                          const fig_cache *cache) {
+    fig_silu_and_mul(program, FIG_OPTIONS(fig_gated_op, .in = of->gate_up, .out = of->act));
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = of->k, .k_out = of->k_turned));
+    fig_append_kv(program,
+                  FIG_OPTIONS(fig_append_kv_op, .k = of->k_turned, .v = of->v, .cache = *cache));
+}
+
+static void record_spacer(fig_bench_chain *chain, fig_tensor q, fig_tensor aside) {
+    fig_rope(chain->rig.program, FIG_OPTIONS(fig_rope_op, .q = q, .k = aside));
+}
+
+static void record_attention(fig_bench_chain *chain, const fig_tensor x[2],
                              fig_bench_between between) {
     fig_bench_rig *rig = &chain->rig;
+    const fig_spec *spec = &chain->spec;
+    fig_tensor aside = {0};
+    beside layer_has = {{0}, {0}, {0}, {0}, {0}};
     fig_cache caches[COPIES_LIMIT] = {{.k = {0}}};
     fig_cache common = {.page_table = fig_bench_rig_table(rig, &chain->spec)};
     if (is_quarter(chain)) {
@@ -127,10 +160,14 @@ static void record_attention(fig_bench_chain *chain, const fig_tensor x[2], fig_
         caches[copy].k = fig_bench_rig_cache(rig, &chain->spec, name.k);
         caches[copy].v = fig_bench_rig_cache(rig, &chain->spec, name.v);
     }
+    if (between == FIG_BENCH_SPACER)
+        aside = fig_bench_rig_rows(rig, "aside", spec->kv_heads, spec->head_dim, 1);
+    if (between == FIG_BENCH_STEP) layer_has = record_beside(chain);
     for (int32_t layer = 0; layer < chain->layers; layer++) {
         const fig_tensor q = x[layer % 2], out = x[1 - layer % 2];
-        if (between == FIG_BENCH_ROPE)
-            fig_rope(rig->program, FIG_OPTIONS(fig_rope_op, .q = q, .k = aside));
+        if (between == FIG_BENCH_SPACER) record_spacer(chain, q, aside);
+        if (between == FIG_BENCH_STEP)
+            record_before(rig->program, &layer_has, q, &caches[layer % chain->copies]);
         fig_attention(rig->program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out,
                                                 .cache = caches[layer % chain->copies],
                                                 .window = chain->cell->shape.window));
@@ -197,6 +234,19 @@ static fig_status write_scales(fig_bench_chain *chain) {
     return status;
 }
 
+static int fill(fig_bench_chain *chain) {
+    const fig_spec *spec = &chain->spec;
+    const int64_t rows = spec->batch_limit, kv = rows * spec->kv_heads * spec->head_dim;
+    fig_bench_rig *rig = &chain->rig;
+    int code = fig_bench_rig_fill(rig, "x.0", spec->dtype, rows * spec->q_heads * spec->head_dim);
+    if (chain->between != FIG_BENCH_STEP) return code;
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_fill(rig, FIG_BENCH_K, spec->dtype, kv);
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_fill(rig, FIG_BENCH_V, spec->dtype, kv);
+    if (code == FIG_EXIT_FINE)
+        code = fig_bench_rig_fill(rig, FIG_BENCH_GATE_UP, spec->dtype, rows * 2 * chain->ffn_width);
+    return code;
+}
+
 int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machine,
                          fig_bench_between between) {
     fig_bench_rig *rig = &chain->rig;
@@ -209,18 +259,19 @@ int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machin
     if (code != FIG_EXIT_FINE) return code;
     const fig_tensor x[2] = {fig_bench_rig_rows(rig, "x.0", spec->q_heads, spec->head_dim, 1),
                              fig_bench_rig_rows(rig, "x.1", spec->q_heads, spec->head_dim, 1)};
-    const fig_tensor aside = fig_bench_rig_rows(rig, "aside", spec->kv_heads, spec->head_dim, 1);
-    if (between == FIG_BENCH_ROPE_ONLY) {
+    if (between == FIG_BENCH_SPACER_ONLY) {
+        const fig_tensor aside =
+            fig_bench_rig_rows(rig, "aside", spec->kv_heads, spec->head_dim, 1);
         for (int32_t layer = 0; layer < chain->layers; layer++)
-            fig_rope(rig->program, FIG_OPTIONS(fig_rope_op, .q = x[0], .k = aside));
+            record_spacer(chain, x[0], aside);
     } else {
-        record_attention(chain, x, aside, between);
+        record_attention(chain, x, between);
     }
+    chain->between = between;
+    rig->plain_edges = between == FIG_BENCH_SPACER || between == FIG_BENCH_SPACER_ONLY;
     code = fig_bench_rig_open(rig, machine, bucket_of(chain->cell, spec));
-    if (code == FIG_EXIT_FINE)
-        code = fig_bench_rig_fill(rig, "x.0", spec->dtype,
-                                  (int64_t)spec->batch_limit * spec->q_heads * spec->head_dim);
-    if (code != FIG_EXIT_FINE || between == FIG_BENCH_ROPE_ONLY) return code;
+    if (code == FIG_EXIT_FINE) code = fill(chain);
+    if (code != FIG_EXIT_FINE || between == FIG_BENCH_SPACER_ONLY) return code;
     chain->pages = calloc((size_t)fig_bench_cell_pages(chain->cell), sizeof *chain->pages);
     if (chain->pages == NULL) return fig_report_refuse("bench attention: no memory for pages");
     fig_status status = bind_caches(chain);
@@ -237,9 +288,10 @@ void fig_bench_chain_close(fig_bench_chain *chain) {
 
 /* ---- Checking ------------------------------------------------------------------------------ */
 
-/* One row of one kv head, [length][head_dim], out of the pages that it lies in. */
-static void gather(const fig_bench_chain *chain, int32_t row, int32_t head, size_t half,
-                   uint8_t *to) {
+/* One row of one kv head, [length][head_dim], out of the pages that it lies in: where layers append
+ * to them as the device holds them, else as the pool was filled. */
+static int gather(const fig_bench_chain *chain, int32_t row, int32_t head, size_t half,
+                  uint8_t *to) {
     const fig_spec *spec = &chain->spec;
     const size_t item = fig_synthetic_bytes(spec->kv_dtype);
     const size_t bytes = (size_t)spec->head_dim * item;
@@ -251,10 +303,16 @@ static void gather(const fig_bench_chain *chain, int32_t row, int32_t head, size
         const int32_t inside = token % page;
         const int32_t vector =
             spec->kv_layout == FIG_HND ? head * page + inside : inside * spec->kv_heads + head;
-        fig_bench_pool_at(
-            chain->pool, half + place_of(chain, copy, pages[token / page]) + (size_t)vector * bytes,
-            to + (size_t)token * bytes, bytes);
+        const size_t at =
+            half + place_of(chain, copy, pages[token / page]) + (size_t)vector * bytes;
+        if (chain->between != FIG_BENCH_STEP) {
+            fig_bench_pool_at(chain->pool, at, to + (size_t)token * bytes, bytes);
+            continue;
+        }
+        const int code = fig_bench_pool_read(chain->pool, at, to + (size_t)token * bytes, bytes);
+        if (code != FIG_EXIT_FINE) return code;
     }
+    return FIG_EXIT_FINE;
 }
 
 typedef struct sample {
@@ -285,14 +343,38 @@ static int compare(const fig_bench_chain *chain, const sample *s, const truth_at
     return FIG_EXIT_FINE;
 }
 
+/* The cache's last token is what the step had to append, bit by bit. cached: as gathered. */
+static int check_appended(const fig_bench_chain *chain, const sample *s, int32_t kv_head,
+                          const char *name, const uint8_t *cached) {
+    const fig_spec *spec = &chain->spec;
+    const size_t bytes = (size_t)spec->head_dim * fig_synthetic_bytes(spec->kv_dtype);
+    const int32_t last = chain->cell->lengths.values[s->row] - 1;
+    uint8_t due[TRUTH_HEAD_DIM_LIMIT * sizeof(float)];
+    const fig_span span = {.size = sizeof span,
+                           .name = name,
+                           .offset = (size_t)(s->row * spec->kv_heads + kv_head) * bytes,
+                           .bytes = bytes};
+    if (fig_engine_read(chain->rig.engine, &span, due) != FIG_OK)
+        return fig_report_status(chain->cell->name);
+    if (memcmp(cached + (size_t)last * bytes, due, bytes) == 0) return FIG_EXIT_FINE;
+    return fig_report_failure("bench: %s: row %d, kv head %d: the last token in the cache is not "
+                              "the row's %s",
+                              chain->cell->name, s->row, kv_head, name);
+}
+
 static int check_sample(const fig_bench_chain *chain, const sample *s, double *worst_ulp) {
     const fig_spec *spec = &chain->spec;
     const int32_t length = chain->cell->lengths.values[s->row];
     const int32_t kv_head = s->head / (spec->q_heads / spec->kv_heads);
     const double scale = is_quarter(chain) ? (double)SCALE : 1;
     truth_attention_result due;
-    gather(chain, s->row, kv_head, 0, s->k);
-    gather(chain, s->row, kv_head, chain->pool->half_bytes, s->v);
+    int code = gather(chain, s->row, kv_head, 0, s->k);
+    if (code == FIG_EXIT_FINE) code = gather(chain, s->row, kv_head, chain->pool->half_bytes, s->v);
+    if (code == FIG_EXIT_FINE && chain->between == FIG_BENCH_STEP && length > 0) {
+        code = check_appended(chain, s, kv_head, FIG_BENCH_K_TURNED, s->k);
+        if (code == FIG_EXIT_FINE) code = check_appended(chain, s, kv_head, FIG_BENCH_V, s->v);
+    }
+    if (code != FIG_EXIT_FINE) return code;
     truth_attention_args args = {.q = {.base = s->q,
                                        .dtype = spec->dtype,
                                        .row_stride = (int64_t)spec->q_heads * spec->head_dim,
@@ -321,6 +403,7 @@ static int check_samples(const fig_bench_chain *chain, sample *s, double *worst_
     const fig_lengths *lengths = &chain->cell->lengths;
     const int32_t longest = fig_bench_cell_longest(chain->cell);
     fig_synthetic synthetic;
+    const double limit = chain->between == FIG_BENCH_STEP ? READ_ELEMENTS : SAMPLED_ELEMENTS;
     double elements = 0;
     int32_t longest_row = 0;
     int code = FIG_EXIT_FINE;
@@ -334,7 +417,7 @@ static int check_samples(const fig_bench_chain *chain, sample *s, double *worst_
                           : fig_synthetic_below(&synthetic, lengths->count);
         s->head = fig_synthetic_below(&synthetic, chain->spec.q_heads);
         elements += (double)lengths->values[s->row] * chain->spec.head_dim;
-        if (i > 0 && elements > SAMPLED_ELEMENTS) break;
+        if (i > 0 && elements > limit) break;
         code = check_sample(chain, s, worst_ulp);
     }
     return code;

@@ -9,6 +9,24 @@
 #include "tools/figraph/bench_cells.h"
 #include "tools/figraph/bench_pool.h"
 
+/* What lies between two attentions. A spacer is a kernel that has nothing to do with attention, a
+ * RoPE of q in place, and no launch of such a chain begins before the one before it has ended: an
+ * attention whose blocks are placed while the spacer still holds some SMs is placed unevenly and
+ * takes longer in proportion to its size, which is not what standing alone costs. */
+typedef enum fig_bench_between {
+    FIG_BENCH_NOTHING,
+    FIG_BENCH_SPACER,
+    FIG_BENCH_SPACER_ONLY, /* no attention at all: what the spacer takes by itself */
+    FIG_BENCH_STEP         /* silu of gate_up, RoPE of q and k, append: the layers of a model */
+} fig_bench_between;
+
+/* Tensors of FIG_BENCH_STEP, which all layers share: k_turned is what is appended beside v. */
+#define FIG_BENCH_GATE_UP "gate_up"
+#define FIG_BENCH_ACT "act"
+#define FIG_BENCH_K "k"
+#define FIG_BENCH_K_TURNED "k_turned"
+#define FIG_BENCH_V "v"
+
 typedef struct fig_bench_chain {
     fig_bench_rig rig;
     const fig_bench_cell *cell;
@@ -17,21 +35,16 @@ typedef struct fig_bench_chain {
     int32_t layers, copies; /* copies: caches apart from each other, taken in turn */
     int32_t *pages;         /* [pages of the cell]: the page table, row after row */
     fig_step step;
+    int32_t ffn_width;         /* of FIG_BENCH_STEP */
+    fig_bench_between between; /* once it is open */
 } fig_bench_chain;
-
-/* What lies between two attentions. */
-typedef enum fig_bench_between {
-    FIG_BENCH_NOTHING,
-    FIG_BENCH_ROPE,     /* of q, in place: another kernel, as real layers have */
-    FIG_BENCH_ROPE_ONLY /* no attention at all: what that kernel takes by itself */
-} fig_bench_between;
 
 /* Layers and caches of a cell on that machine; 0 caches: the pool is too small. */
 void fig_bench_chain_size(fig_bench_chain *chain, const fig_bench_machine *machine,
                           const fig_bench_cell *cell, const fig_bench_pool *pool);
 /* What half a pool must hold for it. */
 size_t fig_bench_chain_bytes(const fig_bench_machine *machine, const fig_bench_cell *cell);
-/* After size. Returns FIG_EXIT_*. */
+/* After size, or with cell, pool, layers and copies as a caller has them. Returns FIG_EXIT_*. */
 int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machine,
                          fig_bench_between between);
 /* Runs it once and compares rows and heads of its last layer. */

@@ -68,15 +68,18 @@ static int fill(fig_bench_pool *pool) {
     return FIG_EXIT_FINE;
 }
 
-static int measure_ceiling(fig_bench_pool *pool, const fig_bench_machine *machine) {
+/* Both halves hold the same, so that a copy changes nothing. */
+static int measure(const fig_bench_pool *pool, const fig_bench_machine *machine, int32_t copies,
+                   double *bytes) {
     fig_timed timed = {.size = sizeof timed};
     const fig_timing_options options = {.size = sizeof options,
                                         .tensor = "pool",
+                                        .copies = copies,
                                         .samples = machine->samples,
                                         .sample_us = machine->sample_us};
     if (fig_engine_time(pool->rig.engine, &options, &timed) != FIG_OK)
         return fig_report_status("bench attention");
-    pool->ceiling = 2 * (double)pool->half_bytes / timed.least_ns * 1e9;
+    *bytes = 2 * (double)pool->half_bytes / timed.least_ns * 1e9;
     return FIG_EXIT_FINE;
 }
 
@@ -90,7 +93,7 @@ int fig_bench_pool_open(fig_bench_pool *pool, const fig_bench_machine *machine, 
     int code = open_rig(pool, machine);
     if (code == FIG_EXIT_FINE) code = allocate(pool);
     if (code == FIG_EXIT_FINE) code = fill(pool);
-    return code == FIG_EXIT_FINE ? measure_ceiling(pool, machine) : code;
+    return code == FIG_EXIT_FINE ? measure(pool, machine, 0, &pool->ceiling) : code;
 }
 
 void fig_bench_pool_close(fig_bench_pool *pool) {
@@ -111,10 +114,13 @@ void fig_bench_pool_at(const fig_bench_pool *pool, size_t offset, void *to, size
     }
 }
 
-int fig_bench_pool_ceiling(const fig_bench_machine *machine, double *bytes) {
-    fig_bench_pool pool;
-    const int code = fig_bench_pool_open(&pool, machine, FIG_BF16, 0);
-    *bytes = pool.ceiling;
-    fig_bench_pool_close(&pool);
-    return code;
+int fig_bench_pool_read(const fig_bench_pool *pool, size_t offset, void *to, size_t bytes) {
+    const fig_span span = {.size = sizeof span, .name = "pool", .offset = offset, .bytes = bytes};
+    return fig_engine_read(pool->rig.engine, &span, to) == FIG_OK ? FIG_EXIT_FINE
+                                                                  : fig_report_status("bench");
+}
+
+int fig_bench_pool_copy(const fig_bench_pool *pool, const fig_bench_machine *machine,
+                        double *bytes) {
+    return measure(pool, machine, 1, bytes);
 }

@@ -2,7 +2,7 @@
  *
  * One allocation serves all cells of a dtype: filling many GB anew for each would take longer than
  * timing it. Its first half is for K, its second for V. Invariant: what fig_bench_pool_at tells is
- * what the device holds, since nothing writes to a pool once it is open. */
+ * what the device holds, for as long as no caches of a program that appends lie there. */
 #ifndef FIG_TOOLS_BENCH_POOL_H
 #define FIG_TOOLS_BENCH_POOL_H
 
@@ -25,7 +25,12 @@ void fig_bench_pool_close(fig_bench_pool *pool);
 /* Copies what lies `offset` bytes from the pool's start. */
 void fig_bench_pool_at(const fig_bench_pool *pool, size_t offset, void *to, size_t bytes);
 
-/* Bytes that a second reads, of a pool that is opened for it. */
-int fig_bench_pool_ceiling(const fig_bench_machine *machine, double *bytes);
+/* The same from the device itself, whoever wrote there since. Returns FIG_EXIT_*. */
+int fig_bench_pool_read(const fig_bench_pool *pool, size_t offset, void *to, size_t bytes);
+
+/* Bytes that a second reads and writes, both counted, where one half is copied to the other. What
+ * the pool holds stays as it is. */
+int fig_bench_pool_copy(const fig_bench_pool *pool, const fig_bench_machine *machine,
+                        double *bytes);
 
 #endif

@@ -31,6 +31,8 @@ typedef struct fig_bench_rig {
     fig_program *program; /* NULL once it is lowered */
     fig_graphs *graphs;
     fig_engine *engine;
+    int plain_edges; /* before open: no launch begins before those before it have ended */
+    int serial;      /* of timing: launches one after another, as recorded */
 } fig_bench_rig;
 
 /* Begins a program. Returns FIG_EXIT_*. */

@@ -1,145 +1,170 @@
 /* bench_step.c: figraph bench step, a decode step layer by layer, beside its attention alone.
  *
- * Each layer turns, appends and attends what the layer before left, over caches of its own, and its
- * activation goes beside, ordered behind the activation of the layer before: what comes between the
- * two in a model are GEMMs, which are none of this library's. Invariant: all sizes of a call are of
- * one run on one machine. */
+ * Each layer turns, appends and attends what the layer before left, over caches of its own. Of a
+ * layer's activation nothing else depends, since between it and its neighbours a model has GEMMs,
+ * which are none of this library's. So the step is timed twice: serial, all launches one after
+ * another as where GEMMs part them, and parallel, as the engine launches it, the activations beside
+ * the rest. Invariant: what is timed was checked against float64 first, and all sizes of a call are
+ * of one run on one machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <figraph.h>
 
-#include "tools/figraph/bench_cells.h"
+#include "tools/figraph/bench_chain.h"
 #include "tools/figraph/bench_parts.h"
-#include "tools/figraph/bench_rig.h"
 #include "tools/figraph/bench_table.h"
 #include "tools/figraph/report.h"
 #include "tools/figraph/synthetic.h"
+#include "tools/figraph/truth.h"
 
 enum { LAYERS = 32, HOST_LAYERS = 2, LAYER_LIMIT = 256, FFN = 14336, HEAD_DIM = 128, PAGE = 16 };
+static const double TOLERANCE_ULP = 1;
+static const double SMALL = 1.0 / 1024; /* beside which an error is one of rounding on the way */
 
 static const fig_bench_column columns[] = {
-    {"device", 0, -1},   {"chip", 0, -1},  {"cell", 18, -1},   {"heads", 6, -1},
-    {"ffn_width", 9, 0}, {"layers", 6, 0}, {"layer_us", 9, 2}, {"attention_us", 12, 2},
-    {"above_us", 8, 2},  {"spread", 6, 3}, {"bytes", 0, 0},    {NULL, 0, 0}};
+    {"device", 0, -1},       {"chip", 0, -1},    {"cell", 18, -1},   {"heads", 6, -1},
+    {"ffn_width", 9, 0},     {"layers", 6, 0},   {"layer_us", 9, 2}, {"parallel_us", 11, 2},
+    {"attention_us", 12, 2}, {"above_us", 8, 2}, {"spread", 6, 3},   {"worst_ulp", 0, 3},
+    {"bytes", 0, 0},         {NULL, 0, 0}};
 
 typedef struct bench {
     fig_bench_machine machine;
     fig_bench_cells cells;
     fig_bench_table table;
+    fig_bench_pool pool;
     int32_t layers, ffn_width;
 } bench;
 
-typedef struct layer_name {
-    char text[24];
-} layer_name;
+/* What a cell takes, all layers together. */
+typedef struct times {
+    fig_timed serial, parallel, attention;
+} times;
 
-static layer_name name_of(const char *stem, int32_t layer) {
-    layer_name name;
-    snprintf(name.text, sizeof name.text, "%s.%d", stem, layer);
-    return name;
+/* ---- Checking ------------------------------------------------------------------------------ */
+
+/* Reads a row: `count` elements. */
+static int read_row(const fig_bench_chain *chain, const char *name, int32_t row, int32_t count,
+                    uint8_t *to) {
+    const size_t bytes = (size_t)count * fig_synthetic_bytes(chain->spec.dtype);
+    const fig_span span = {
+        .size = sizeof span, .name = name, .offset = (size_t)row * bytes, .bytes = bytes};
+    return fig_engine_read(chain->rig.engine, &span, to) == FIG_OK
+               ? FIG_EXIT_FINE
+               : fig_report_status("bench step");
 }
 
-/* all: 0: attention alone. */
-static void record(fig_bench_rig *rig, const bench *b, const fig_spec *spec, int all) {
-    const fig_tensor x[2] = {fig_bench_rig_rows(rig, "x.0", spec->q_heads, spec->head_dim, 1),
-                             fig_bench_rig_rows(rig, "x.1", spec->q_heads, spec->head_dim, 1)};
-    const fig_tensor k = fig_bench_rig_rows(rig, "k", spec->kv_heads, spec->head_dim, 1);
-    const fig_tensor v = fig_bench_rig_rows(rig, "v", spec->kv_heads, spec->head_dim, 1);
-    const fig_tensor gate_up = fig_bench_rig_rows(rig, "gate_up", 2 * b->ffn_width, 0, 1);
-    const fig_tensor act = fig_bench_rig_rows(rig, "act", b->ffn_width, 0, 1);
-    fig_cache cache = {.page_table = fig_bench_rig_table(rig, spec)};
-    for (int32_t layer = 0; layer < b->layers; layer++) {
-        const fig_tensor q = x[layer % 2], out = x[1 - layer % 2];
-        cache.k = fig_bench_rig_cache(rig, spec, name_of("k_cache", layer).text);
-        cache.v = fig_bench_rig_cache(rig, spec, name_of("v_cache", layer).text);
-        if (all) {
-            fig_silu_and_mul(rig->program, FIG_OPTIONS(fig_gated_op, .in = gate_up, .out = act));
-            fig_rope(rig->program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k));
-            fig_append_kv(rig->program,
-                          FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
-        }
-        fig_attention(rig->program,
-                      FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache));
+static int compare(const fig_bench_chain *chain, const char *name, const uint8_t *got,
+                   const double *due, int32_t count) {
+    const fig_dtype dtype = chain->spec.dtype;
+    for (int32_t i = 0; i < count; i++) {
+        const double value = truth_load(got, dtype, i);
+        const double tolerance = TOLERANCE_ULP * truth_ulp(dtype, fmax(fabs(due[i]), SMALL));
+        if (!(fabs(value - due[i]) <= tolerance))
+            return fig_report_failure("bench step: %s: %s: element %d of the last row is %.9g "
+                                      "where %.9g is due, and the tolerance is %.3g",
+                                      chain->cell->name, name, i, value, due[i], tolerance);
     }
+    return FIG_EXIT_FINE;
 }
 
-static fig_spec spec_of(const fig_bench_cell *cell) {
-    const fig_bench_shape *shape = &cell->shape;
-    const int32_t longest = fig_bench_rig_round(fig_bench_cell_longest(cell));
-    return (fig_spec){.size = sizeof(fig_spec),
-                      .dtype = shape->dtype,
-                      .kv_dtype = shape->kv_dtype,
-                      .q_heads = shape->q_heads,
-                      .kv_heads = shape->kv_heads,
-                      .head_dim = shape->head_dim,
-                      .page_size = shape->page,
-                      .batch_limit = fig_bench_rig_round(cell->lengths.count),
-                      .kv_limit = longest > 128 ? longest : 128};
+/* scratch: [3 * ffn_width] of the dtype, and due [ffn_width]. */
+static int check_activation(const fig_bench_chain *chain, int32_t row, uint8_t *scratch,
+                            double *due) {
+    const int32_t width = chain->ffn_width;
+    uint8_t *act = scratch + 2 * (size_t)width * fig_synthetic_bytes(chain->spec.dtype);
+    int code = read_row(chain, FIG_BENCH_GATE_UP, row, 2 * width, scratch);
+    if (code == FIG_EXIT_FINE) code = read_row(chain, FIG_BENCH_ACT, row, width, act);
+    if (code != FIG_EXIT_FINE) return code;
+    truth_gated(&(truth_gated_args){.in = {.base = scratch, .dtype = chain->spec.dtype},
+                                    .activation = FIG_SILU,
+                                    .width = width},
+                due);
+    return compare(chain, FIG_BENCH_ACT, act, due, width);
 }
 
-static int give_pages(fig_bench_rig *rig, const fig_bench_cell *cell) {
-    const int32_t count = (int32_t)fig_bench_cell_pages(cell), page = cell->shape.page;
-    int32_t *pages = calloc((size_t)count, sizeof *pages);
-    const int32_t *next = pages;
-    fig_synthetic synthetic;
-    fig_status status = FIG_OK;
-    if (pages == NULL) return fig_report_refuse("bench step: no memory for %d pages", count);
-    fig_synthetic_seed(&synthetic, 3);
-    fig_synthetic_permutation(&synthetic, pages, count);
-    for (int32_t row = 0; status == FIG_OK && row < cell->lengths.count; row++) {
-        const int32_t held = (cell->lengths.values[row] + page - 1) / page;
-        if (held > 0)
-            status = fig_engine_set_pages(
-                rig->engine, FIG_OPTIONS(fig_pages, .sequence = row, .count = held, .pages = next));
-        next += held;
+/* Head 0 of the row's k; what is appended of it was compared with the cache before. */
+static int check_rope(const fig_bench_chain *chain, int32_t row) {
+    enum { LIMIT = TRUTH_HEAD_DIM_LIMIT * sizeof(float) };
+    const fig_spec *spec = &chain->spec;
+    const int32_t count = spec->kv_heads * spec->head_dim;
+    const size_t bytes = (size_t)count * fig_synthetic_bytes(spec->dtype);
+    double due[TRUTH_HEAD_DIM_LIMIT];
+    uint8_t *k = calloc(2, bytes);
+    if (k == NULL) return fig_report_refuse("bench step: no memory for a check");
+    int code = read_row(chain, FIG_BENCH_K, row, count, k);
+    if (code == FIG_EXIT_FINE) code = read_row(chain, FIG_BENCH_K_TURNED, row, count, k + bytes);
+    if (code == FIG_EXIT_FINE) {
+        truth_rope(
+            &(truth_rope_args){
+                .x = {.base = k, .dtype = spec->dtype, .head_stride = spec->head_dim},
+                .rope = {.rotary_dim = spec->head_dim, .theta = 10000, .scale = 1},
+                .position = chain->cell->lengths.values[row] - 1,
+                .head_dim = spec->head_dim},
+            due);
+        code = compare(chain, FIG_BENCH_K_TURNED, k + bytes, due, spec->head_dim);
     }
-    free(pages);
-    return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status("bench step");
-}
-
-static int bind_caches(fig_bench_rig *rig, const bench *b, const fig_bench_cell *cell) {
-    const size_t bytes = (size_t)fig_bench_cell_pages(cell) * fig_bench_cell_page_bytes(cell);
-    const int64_t count = (int64_t)(bytes / fig_synthetic_bytes(cell->shape.kv_dtype));
-    int code = FIG_EXIT_FINE;
-    for (int32_t i = 0; code == FIG_EXIT_FINE && i < 2 * b->layers; i++) {
-        const layer_name name = name_of(i % 2 ? "v_cache" : "k_cache", i / 2);
-        if (fig_engine_bind(rig->engine,
-                            FIG_OPTIONS(fig_binding, .name = name.text, .bytes = bytes)) != FIG_OK)
-            return fig_report_status("bench step");
-        if (count < 1 << 24) code = fig_bench_rig_fill(rig, name.text, cell->shape.kv_dtype, count);
-    }
+    free(k);
     return code;
 }
 
-static int time_cell(const bench *b, const fig_bench_cell *cell, int all, fig_timed *timed) {
-    const fig_spec spec = spec_of(cell);
-    const fig_step step = {
-        .size = sizeof step, .rows = cell->lengths.count, .kv_lengths = cell->lengths.values};
-    const int64_t rows = spec.batch_limit;
-    fig_bench_rig rig;
-    int code = fig_bench_rig_begin(&rig, &spec);
-    if (code == FIG_EXIT_FINE) {
-        record(&rig, b, &spec, all);
-        code = fig_bench_rig_open(&rig, &b->machine, (fig_bucket){spec.batch_limit, spec.kv_limit});
-    }
-    if (code == FIG_EXIT_FINE) code = bind_caches(&rig, b, cell);
-    if (code == FIG_EXIT_FINE) code = give_pages(&rig, cell);
+/* After attention's own check, which has run the step: of the last row that has tokens. */
+static int check_layer(const fig_bench_chain *chain) {
+    const size_t width = (size_t)chain->ffn_width;
+    int32_t row = chain->cell->lengths.count - 1;
+    while (chain->cell->lengths.values[row] == 0)
+        row--;
+    uint8_t *scratch = malloc(3 * width * fig_synthetic_bytes(chain->spec.dtype));
+    double *due = malloc(width * sizeof *due);
+    int code = scratch != NULL && due != NULL
+                   ? check_activation(chain, row, scratch, due)
+                   : fig_report_refuse("bench step: no memory for a check");
+    if (code == FIG_EXIT_FINE) code = check_rope(chain, row);
+    free(scratch);
+    free(due);
+    return code;
+}
+
+/* ---- Measuring ----------------------------------------------------------------------------- */
+
+static fig_bench_chain chain_of(const bench *b, const fig_bench_cell *cell) {
+    return (fig_bench_chain){.cell = cell,
+                             .pool = &b->pool,
+                             .layers = b->layers,
+                             .copies = b->layers,
+                             .ffn_width = b->ffn_width};
+}
+
+static int time_step(const bench *b, const fig_bench_cell *cell, times *taken, double *worst_ulp) {
+    fig_bench_chain chain = chain_of(b, cell);
+    int code = fig_bench_chain_open(&chain, &b->machine, FIG_BENCH_STEP);
+    if (code == FIG_EXIT_FINE) code = fig_bench_chain_check(&chain, worst_ulp);
+    if (code == FIG_EXIT_FINE) code = check_layer(&chain);
     if (code == FIG_EXIT_FINE)
-        code = fig_bench_rig_fill(&rig, "x.0", spec.dtype, rows * spec.q_heads * spec.head_dim);
+        code = fig_bench_rig_time(&chain.rig, &b->machine, &chain.step, &taken->parallel);
+    chain.rig.serial = 1;
     if (code == FIG_EXIT_FINE)
-        code = fig_bench_rig_fill(&rig, "gate_up", spec.dtype, rows * 2 * b->ffn_width);
-    if (code == FIG_EXIT_FINE) code = fig_bench_rig_time(&rig, &b->machine, &step, timed);
-    fig_bench_rig_close(&rig);
+        code = fig_bench_rig_time(&chain.rig, &b->machine, &chain.step, &taken->serial);
+    fig_bench_chain_close(&chain);
+    return code;
+}
+
+static int time_attention(const bench *b, const fig_bench_cell *cell, times *taken) {
+    fig_bench_chain chain = chain_of(b, cell);
+    int code = fig_bench_chain_open(&chain, &b->machine, FIG_BENCH_NOTHING);
+    if (code == FIG_EXIT_FINE)
+        code = fig_bench_rig_time(&chain.rig, &b->machine, &chain.step, &taken->attention);
+    fig_bench_chain_close(&chain);
     return code;
 }
 
 static int measure_cell(bench *b, const fig_bench_cell *cell) {
-    fig_timed step = {0}, attention = {0};
+    times taken = {0};
+    double worst_ulp = 0;
     fig_bench_table *table = &b->table;
-    int code = time_cell(b, cell, 1, &step);
-    if (code == FIG_EXIT_FINE) code = time_cell(b, cell, 0, &attention);
+    int code = time_step(b, cell, &taken, &worst_ulp);
+    if (code == FIG_EXIT_FINE) code = time_attention(b, cell, &taken);
     if (code != FIG_EXIT_FINE) return code;
     fig_bench_table_add(table);
     fig_bench_table_word(table, "device", "%s", fig_source_device_name(b->machine.device));
@@ -149,13 +174,17 @@ static int measure_cell(bench *b, const fig_bench_cell *cell) {
     fig_bench_table_number(table, "ffn_width", b->ffn_width);
     fig_bench_table_number(table, "layers", b->layers);
     fig_bench_table_number(table, "bytes", fig_bench_cell_bytes(cell));
+    fig_bench_table_number(table, "worst_ulp", worst_ulp);
     if (b->machine.device == FIG_DEVICE_HOST) return FIG_EXIT_FINE;
-    const double layer_us = step.median_ns / 1e3 / b->layers;
-    const double attention_us = attention.median_ns / 1e3 / b->layers;
+    const fig_timed *serial = &taken.serial;
+    const double layer_us = serial->median_ns / 1e3 / b->layers;
+    const double attention_us = taken.attention.median_ns / 1e3 / b->layers;
     fig_bench_table_number(table, "layer_us", layer_us);
+    fig_bench_table_number(table, "parallel_us", taken.parallel.median_ns / 1e3 / b->layers);
     fig_bench_table_number(table, "attention_us", attention_us);
     fig_bench_table_number(table, "above_us", layer_us - attention_us);
-    fig_bench_table_number(table, "spread", (step.most_ns - step.least_ns) / step.median_ns);
+    fig_bench_table_number(table, "spread",
+                           (serial->most_ns - serial->least_ns) / serial->median_ns);
     return FIG_EXIT_FINE;
 }
 
@@ -183,15 +212,32 @@ static int read_bench(const fig_arguments *arguments, bench *b) {
     return fig_bench_cells_list(&b->cells, &set, kv);
 }
 
+/* Large enough for every cell's caches. */
+static int open_pool(bench *b) {
+    size_t half = 0;
+    for (int32_t i = 0; i < b->cells.count; i++) {
+        const fig_bench_cell *cell = &b->cells.cells[i];
+        const size_t bytes = (size_t)fig_bench_cell_pages(cell) * fig_bench_cell_page_bytes(cell) *
+                             (size_t)b->layers;
+        if (bytes > half) half = bytes;
+    }
+    const int code = fig_bench_pool_open(&b->pool, &b->machine, FIG_BF16, half);
+    if (code != FIG_EXIT_FINE || b->pool.half_bytes >= half) return code;
+    return fig_report_refuse("bench step: the caches of %d layers take %zu bytes, there is room "
+                             "for %zu",
+                             b->layers, 2 * half, 2 * b->pool.half_bytes);
+}
+
 static int measure(bench *b) {
     fig_report_progress progress;
-    int code = FIG_EXIT_FINE;
+    int code = open_pool(b);
     fig_report_begin(&progress, "size", b->cells.count);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < b->cells.count; i++) {
         code = measure_cell(b, &b->cells.cells[i]);
         fig_report_advance(&progress, i + 1);
     }
     fig_report_end(&progress);
+    fig_bench_pool_close(&b->pool);
     return code;
 }
 
@@ -210,8 +256,10 @@ const fig_command fig_bench_step = {
     .name = "bench step",
     .summary = "a layer of silu, RoPE, append and attention, beside its attention alone",
     .notes = "Layers depend on each other: each turns and attends what the one before left, over\n"
-             "caches of its own. layer_us: one of them; attention_us: of the same chain, where\n"
-             "nothing but attention is left; above_us: what the others add.",
+             "caches of its own. layer_us: one of them, its four launches one after another;\n"
+             "parallel_us: with activations beside the rest, as the engine launches the step;\n"
+             "attention_us: of the same layers with nothing but attention; above_us: what the\n"
+             "others add to it.",
     .example = "figraph bench step --kv 1x512,8x2048,32x2048",
     .run = run,
     .options =

@@ -73,6 +73,16 @@ double fig_bench_table_mean(const fig_bench_table *table, const char *column) {
     return count > 0 ? exp(sum / count) : (double)NAN;
 }
 
+double fig_bench_table_least(const fig_bench_table *table, const char *column) {
+    const int index = column_named(table, column);
+    double least = (double)NAN;
+    for (int32_t row = 0; row < table->row_count; row++) {
+        const double number = row_of(table, row)[index].number;
+        if (number > 0 && !(number >= least)) least = number;
+    }
+    return least;
+}
+
 /* ---- Three forms --------------------------------------------------------------------------- */
 
 static void print_value(const fig_bench_column *column, const fig_bench_value *value) {

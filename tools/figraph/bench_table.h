@@ -39,6 +39,7 @@ fig_bench_table_word(fig_bench_table *table, const char *column, const char *for
 void fig_bench_table_number(fig_bench_table *table, const char *column, double number);
 /* Of every row that has a number above 0 there; NAN where none has. */
 double fig_bench_table_mean(const fig_bench_table *table, const char *column);
+double fig_bench_table_least(const fig_bench_table *table, const char *column);
 
 void fig_bench_table_print(const fig_bench_table *table);
 void fig_bench_table_emit(const fig_bench_table *table); /* an array of objects, as JSON */

@@ -1,7 +1,7 @@
 /* cmd_inspect.c: figraph inspect, what a .fig file holds, in words or as JSON. */
 #include <stdio.h>
 
-#include <figraph.h>
+#include <figraph_unstable.h>
 
 #include "tools/figraph/columns.h"
 #include "tools/figraph/commands.h"

@@ -1,0 +1,46 @@
+/* decode_attention.c: what decode_attention does before its launch of attention, on the host: rope
+ * and append_kv in one launch, a block as a GPU runs it.
+ *
+ * A query token's q and k are normalised and turned where they lie, and k is stored in the cache,
+ * v beside it. A block does some heads of a token. Invariant: bit for bit what rope and append_kv
+ * would have done one after the other. */
+#include "kernels/decode_attention.h"
+
+#include "kernels/append_kv.h"
+#include "kernels/rope.h"
+#include "kernels/twins.h"
+
+void fig_decode_attention_shape(const void *params, fig_launch_shape *shape) {
+    const fig_decode_attention_params *p = params;
+    const int32_t blocks = fig_heads_blocks(fig_decode_attention_heads(p), p->head_dim, p->dtype);
+    *shape = (fig_launch_shape){.grid = {(uint32_t)(p->rows.row_limit * blocks), 1, 1},
+                                .block = {FIG_HEADS_THREADS, 1, 1}};
+}
+
+void fig_decode_attention_twin(const void *params, const uint32_t block[3]) {
+    const fig_decode_attention_params *p = params;
+    const fig_rope_params rope = fig_decode_attention_rope(p);
+    const fig_append_kv_params append = fig_decode_attention_append(p);
+    const fig_heads_part part =
+        fig_heads_part_of(fig_decode_attention_heads(p), p->head_dim, p->dtype, block[0]);
+    const int32_t token = part.token;
+    fig_rope_turns turns;
+    fig_append_kv_place place;
+    if (token >= fig_params_rows(&p->rows, p->plan)) return;
+    if (!fig_rope_find_turns(&rope, token, &turns)) return;
+    const int stands = fig_append_kv_find(&append, token, &place);
+    for (int32_t number = part.first; number < part.end; number++) {
+        const int32_t k = number - p->q_heads, v = k - p->kv_heads;
+        const int64_t q_at = token * p->q_strides.row + number * p->q_strides.head;
+        const int64_t k_at = token * p->k_strides.row + k * p->k_strides.head;
+        const int64_t v_at = token * p->v_strides.row + v * p->v_strides.head;
+        if (k < 0) {
+            fig_rope_turn_head(&rope, &turns, p->q_norm, p->q, q_at, p->q, q_at);
+        } else if (v < 0) {
+            fig_rope_turn_head(&rope, &turns, p->k_norm, p->k, k_at, p->k, k_at);
+            if (stands) fig_append_kv_store(&append, &place, 0, k, p->k, k_at);
+        } else if (stands) {
+            fig_append_kv_store(&append, &place, 1, v, p->v, v_at);
+        }
+    }
+}

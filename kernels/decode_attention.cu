@@ -1,0 +1,203 @@
+/* decode_attention.cu: what decode_attention does before its launch of attention, on a GPU: rope
+ * and append_kv in one launch.
+ *
+ * A query token's q and k are normalised and turned where they lie, and k is stored in the cache,
+ * v beside it: what rope.cu and store.cuh say of each holds here, bit for bit. A block does some
+ * heads of one token, as heads.h deals q's, k's and v's; its pieces and the page are on their way
+ * while it makes the turns, which all its heads share. Invariant: each number is read by the thread
+ * that writes what becomes of it, and before. */
+#include "kernels/decode_attention.h"
+#include "kernels/heads.cuh"
+#include "kernels/store.cuh"
+
+/* The launch as the code that it shares with others knows it: no memory, once inlined. */
+typedef struct work {
+    fig_rope_params rope;
+    fig_append_kv_params append;
+} work;
+
+/* Of q, k or v. */
+typedef enum side { Q, K, V } side;
+typedef struct head_place {
+    const uint8_t *in, *norm; /* norm: NULL: none */
+    uint8_t *out;             /* in; NULL: of v, which stays as it is */
+    side side;
+    int32_t head; /* of its side */
+} head_place;
+
+static __device__ __forceinline__ head_place place_of(const work *p, int32_t token, int32_t number,
+                                                      int32_t dtype) {
+    const fig_rope_params *rope = &p->rope;
+    const int32_t q_heads = rope->q_heads, kv_heads = rope->k_heads;
+    head_place place;
+    place.side = number < q_heads ? Q : number < q_heads + kv_heads ? K : V;
+    place.head = number - (place.side == Q ? 0 : place.side == K ? q_heads : q_heads + kv_heads);
+    const fig_row_strides strides = place.side == Q   ? rope->q_strides
+                                    : place.side == K ? rope->k_strides
+                                                      : p->append.v_strides;
+    place.in = (const uint8_t *)(place.side == Q   ? rope->q
+                                 : place.side == K ? rope->k
+                                                   : p->append.v);
+    place.in += (token * strides.row + place.head * strides.head) * fig_numeric_bytes(dtype);
+    place.out = place.side == V ? NULL : (uint8_t *)place.in;
+    place.norm = (const uint8_t *)(place.side == Q   ? rope->q_norm
+                                   : place.side == K ? rope->k_norm
+                                                     : NULL);
+    return place;
+}
+
+/* v does not turn. */
+static __device__ __forceinline__ fig_heads_piece piece_of(const work *p, side side, int32_t number,
+                                                           int32_t lanes) {
+    const fig_rope_terms *rope = &p->rope.rope;
+    return fig_heads_piece_of(number, lanes, side == V ? 0 : rope->rotary_dim / 2,
+                              rope->interleaved);
+}
+
+/* 1: each vector of each head begins at a multiple of its size, here and in the cache, and no pair
+ * is cut from its neighbours by the end of one. */
+static __device__ __forceinline__ int32_t has_vectors(const work *p, int32_t token, int32_t dtype) {
+    const fig_rope_params *rope = &p->rope;
+    const int32_t lanes = fig_vector_lanes(dtype);
+    const int64_t apart = rope->q_strides.head | rope->k_strides.head | p->append.v_strides.head;
+    uintptr_t places = (uintptr_t)rope->q_norm | (uintptr_t)rope->k_norm;
+#pragma unroll
+    for (int32_t i = 0; i < 3; i++) {
+        const int32_t number = i == 0 ? 0 : rope->q_heads + (i - 1) * rope->k_heads;
+        places |= (uintptr_t)place_of(p, token, number, dtype).in;
+    }
+    return places % FIG_VECTOR_BYTES == 0 && apart % lanes == 0 &&
+           rope->head_dim / 2 % lanes == 0 && rope->rope.rotary_dim / 2 % lanes == 0 &&
+           fig_store_takes_vectors(&p->append);
+}
+
+/* Where k or v goes; `stands`: the token has a place. */
+static __device__ __forceinline__ fig_store_heads cache_of(const fig_append_kv_params *p,
+                                                           const fig_store_place *place,
+                                                           int32_t stands, side side) {
+    fig_store_heads nowhere = {NULL, 0, NULL, 0};
+    if (side == Q || !stands) return nowhere;
+    return side == K ? fig_store_k(p, place) : fig_store_v(p, place);
+}
+
+/* A call, since copies of it at each use would be most of the kernel. */
+static __device__ __noinline__ uint2 codes_of(uint4 x, int32_t dtype, int32_t kv_dtype,
+                                              float scale) {
+    return fig_store_codes_of(x, dtype, kv_dtype, scale);
+}
+
+static __device__ __forceinline__ void store(const fig_append_kv_params *p,
+                                             const fig_store_heads *cache, int32_t head,
+                                             int32_t element, uint4 x) {
+    if (p->dtype == p->kv_dtype) {
+        fig_store_vector(p, cache, head, element, x);
+    } else if (cache->to != NULL) {
+        const float scale = fig_cache_scale(cache->scale, cache->scales, head);
+        *(uint2 *)(cache->to + head * cache->stride + element) =
+            codes_of(x, p->dtype, p->kv_dtype, scale);
+    }
+}
+
+static __device__ __forceinline__ void do_vectors(const work *p, const fig_heads_part *part,
+                                                  int32_t dtype, fig_heads_turns *turns) {
+    const fig_rope_params *rope = &p->rope;
+    const int32_t bytes = fig_numeric_bytes(dtype);
+    const int32_t sharers = fig_heads_sharers(rope->head_dim, dtype);
+    const int32_t number = part->first + (int32_t)threadIdx.x / sharers;
+    const head_place head = place_of(p, part->token, number, dtype);
+    const fig_heads_piece piece =
+        piece_of(p, head.side, (int32_t)threadIdx.x % sharers, fig_vector_lanes(dtype));
+    const int32_t is_there = number < part->end && piece.first < rope->head_dim;
+    const fig_store_token token = fig_store_token_of(&p->append, part->token);
+    const fig_heads_codes weights =
+        fig_heads_fetch(head.norm, &piece, dtype, is_there && head.norm != NULL);
+    const double frequency = fig_heads_frequency(rope);
+    if (is_there) fig_block_prefetch(head.in + piece.first * bytes);
+    fig_store_place place;
+    int64_t position;
+    fig_block_wait();
+    fig_block_trigger();
+    fig_heads_codes codes = fig_heads_fetch(head.in, &piece, dtype, is_there);
+    fig_angle_position(rope, part->token, &position);
+    const int32_t stands = fig_store_find(&p->append, &token, &place);
+    fig_heads_make_turns(rope, position, frequency, turns);
+    if (part->token >= fig_params_rows(&rope->rows, rope->plan)) return;
+    const fig_store_heads cache = cache_of(&p->append, &place, stands, head.side);
+    float factor = 1;
+    if (rope->q_norm != NULL)
+        factor = fig_heads_factor(fig_norm_squares(codes.of[0], dtype) +
+                                      fig_norm_squares(codes.of[1], dtype),
+                                  sharers, rope->head_dim, rope->norm_epsilon);
+    if (!is_there) return;
+    fig_heads_change(rope, &piece, turns, &weights, head.norm != NULL, factor, dtype, &codes);
+    if (head.out != NULL) {
+        *(uint4 *)(head.out + piece.first * bytes) = codes.of[0];
+        *(uint4 *)(head.out + piece.second * bytes) = codes.of[1];
+    }
+    if (head.side == Q) return;
+    store(&p->append, &cache, head.head, piece.first, codes.of[0]);
+    store(&p->append, &cache, head.head, piece.second, codes.of[1]);
+}
+
+/* A warp for each head. */
+static __device__ __forceinline__ void do_numbers(const work *p, const fig_heads_part *part,
+                                                  int32_t dtype, fig_heads_turns *turns) {
+    const fig_rope_params *rope = &p->rope;
+    const int32_t warp = (int32_t)threadIdx.x / FIG_HEADS_WARP;
+    const fig_store_token token = fig_store_token_of(&p->append, part->token);
+    const double frequency = fig_heads_frequency(rope);
+    fig_block_wait();
+    fig_block_trigger();
+    if (part->token >= fig_params_rows(&rope->rows, rope->plan)) return;
+    fig_store_place place;
+    int64_t position;
+    fig_angle_position(rope, part->token, &position);
+    const int32_t stands = fig_store_find(&p->append, &token, &place);
+    fig_heads_make_turns(rope, position, frequency, turns);
+#pragma unroll 1
+    for (int32_t number = part->first + warp; number < part->end;
+         number += FIG_HEADS_THREADS / FIG_HEADS_WARP) {
+        const head_place head = place_of(p, part->token, number, dtype);
+        const fig_store_heads cache = cache_of(&p->append, &place, stands, head.side);
+        float factor = 1;
+        if (head.norm != NULL)
+            factor = fig_heads_factor_of(head.in, rope->head_dim, rope->norm_epsilon, dtype);
+#pragma unroll 1
+        for (int32_t i = (int32_t)threadIdx.x % FIG_HEADS_WARP; i < rope->head_dim / 2;
+             i += FIG_HEADS_WARP) {
+            const fig_heads_piece piece = piece_of(p, head.side, i, 1);
+            uint32_t codes[2];
+            fig_heads_change_pair(&piece, head.in, head.norm, turns, factor, dtype, codes);
+#pragma unroll
+            for (int32_t j = 0; j < 2; j++) {
+                const int32_t element = j == 0 ? piece.first : piece.second;
+                if (head.out != NULL) fig_heads_put_code(head.out, dtype, element, codes[j]);
+                if (head.side == Q) continue;
+                fig_store_element(&p->append, &cache, head.head, element, codes[j]);
+            }
+        }
+    }
+}
+
+static __device__ __forceinline__ void do_heads(const work *p, int32_t dtype,
+                                                fig_heads_turns *turns) {
+    const fig_rope_params *rope = &p->rope;
+    const fig_heads_part part =
+        fig_heads_part_of(rope->q_heads + 2 * rope->k_heads, rope->head_dim, dtype, blockIdx.x);
+    if (has_vectors(p, part.token, dtype)) {
+        do_vectors(p, &part, dtype, turns);
+    } else {
+        do_numbers(p, &part, dtype, turns);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(FIG_HEADS_THREADS)
+    fig_kernel_decode_attention(const __grid_constant__ fig_decode_attention_params p) {
+    __shared__ __align__(16) fig_heads_turns turns;
+    const work all = {fig_decode_attention_rope(&p), fig_decode_attention_append(&p)};
+    switch (p.dtype) {
+    case FIG_F16: do_heads(&all, FIG_F16, &turns); break;
+    case FIG_BF16: do_heads(&all, FIG_BF16, &turns); break;
+    default: do_heads(&all, FIG_F32, &turns); break;
+    }
+}
