@@ -21,9 +21,10 @@
 
 enum {
     STEPS_LIMIT = 1000000,
-    STEPS_DEFAULT = 10000,
-    GROWTH = 64,       /* tokens that measuring adds to a row, at most */
-    LENGTH_MEAN = 512, /* of lengths that are made up */
+    STEPS_OF_GPU = 10000,
+    STEPS_OF_HOST = 100, /* whose kernels are C on one thread */
+    GROWTH = 64,         /* tokens that measuring adds to a row, at most */
+    LENGTH_MEAN = 512,   /* of lengths that are made up */
     BAR = 50,
     LINES_LIMIT = 64
 };
@@ -56,25 +57,30 @@ typedef struct bench {
 static const struct figure {
     const char *name;
     size_t offset; /* of a double in a line */
+    int of_gpu;    /* 1: the host as a device has no such figure, its kernels are a thread's work */
 } figures[] = {
-    {"check_ns", offsetof(line, measured.check_ns)},
-    {"choose_ns", offsetof(line, measured.choose_ns)},
-    {"plan_ns", offsetof(line, measured.plan_ns)},
-    {"launch_ns", offsetof(line, measured.launch_ns)},
-    {"step_ns", offsetof(line, measured.step_ns)},
-    {"bare_launch_ns", offsetof(line, measured.bare_launch_ns)},
-    {"idle_step_ns", offsetof(line, measured.idle_step_ns)},
-    {"idle_bare_launch_ns", offsetof(line, measured.idle_bare_launch_ns)},
-    {"above_bare_ns", offsetof(line, above_bare)},
-    {"fetched_ns", offsetof(line, measured.fetched_ns)},
-    {"waited_ns", offsetof(line, measured.waited_ns)},
-    {"resident_ns", offsetof(line, measured.resident_ns)},
-    {"bare_ns", offsetof(line, measured.bare_ns)},
-    {"fetch_over_bare_ns", offsetof(line, fetch_over_bare)},
-    {"fetch_over_resident_ns", offsetof(line, fetch_over_resident)},
-    {"gap_ns", offsetof(line, measured.gap_ns)},
+    {"check_ns", offsetof(line, measured.check_ns), 0},
+    {"choose_ns", offsetof(line, measured.choose_ns), 0},
+    {"plan_ns", offsetof(line, measured.plan_ns), 0},
+    {"launch_ns", offsetof(line, measured.launch_ns), 0},
+    {"step_ns", offsetof(line, measured.step_ns), 0},
+    {"bare_launch_ns", offsetof(line, measured.bare_launch_ns), 0},
+    {"idle_step_ns", offsetof(line, measured.idle_step_ns), 0},
+    {"idle_bare_launch_ns", offsetof(line, measured.idle_bare_launch_ns), 0},
+    {"above_bare_ns", offsetof(line, above_bare), 0},
+    {"fetched_ns", offsetof(line, measured.fetched_ns), 1},
+    {"waited_ns", offsetof(line, measured.waited_ns), 1},
+    {"resident_ns", offsetof(line, measured.resident_ns), 1},
+    {"bare_ns", offsetof(line, measured.bare_ns), 1},
+    {"fetch_over_bare_ns", offsetof(line, fetch_over_bare), 1},
+    {"fetch_over_resident_ns", offsetof(line, fetch_over_resident), 1},
+    {"gap_ns", offsetof(line, measured.gap_ns), 1},
 };
 enum { FIGURE_COUNT = sizeof figures / sizeof *figures };
+
+static int is_told(const bench *b, size_t figure) {
+    return b->device == FIG_DEVICE_CUDA || !figures[figure].of_gpu;
+}
 
 static double value_of(const line *of, size_t figure) {
     double value;
@@ -209,8 +215,7 @@ static void narrow(const fig_arguments *arguments, bench *b) {
 }
 
 static int read_arguments(const fig_arguments *arguments, bench *b) {
-    fig_integer range = {
-        .name = "--steps", .least = 1, .most = STEPS_LIMIT, .fallback = STEPS_DEFAULT};
+    fig_integer range = {.name = "--steps", .least = 1, .most = STEPS_LIMIT, .fallback = 0};
     int64_t steps;
     int code = fig_arguments_integer(arguments, &range, &steps);
     if (code == FIG_EXIT_FINE) code = fig_source_read_device(arguments, &b->device);
@@ -264,7 +269,7 @@ static int feed(const bench *b, fig_session *session, const line *of) {
     return code;
 }
 
-static int measure_session(const bench *b, fig_session *session, line *of) {
+static int measure_session(bench *b, fig_session *session, line *of) {
     const fig_step step = {.size = sizeof step,
                            .rows = of->rows,
                            .kv_lengths = of->lengths.values,
@@ -272,6 +277,7 @@ static int measure_session(const bench *b, fig_session *session, line *of) {
     const int code = feed(b, session, of);
     if (code != FIG_EXIT_FINE) return code;
     of->measured = (fig_measured){.size = sizeof of->measured};
+    if (b->steps == 0) b->steps = b->device == FIG_DEVICE_CUDA ? STEPS_OF_GPU : STEPS_OF_HOST;
     if (fig_engine_measure(session->engine,
                            FIG_OPTIONS(fig_measure_options, .step = &step, .steps = b->steps),
                            &of->measured) != FIG_OK)
@@ -347,6 +353,19 @@ static void print_bar(const line *of) {
     printf("  %6d   %s\n", of->rows, bar);
 }
 
+static void print_gpu(const bench *b) {
+    printf("\ndevice, a replay                                              fetched is over\n"
+           "    rows  launches   fetched    waited  resident      bare      bare  resident       "
+           "gap\n");
+    for (int32_t i = 0; i < b->line_count; i++) {
+        const line *of = &b->lines[i];
+        const fig_measured *m = &of->measured;
+        printf("  %6d  %8d  %8.0f  %8.0f  %8.0f  %8.0f  %+8.0f  %+8.0f  %8.0f\n", of->rows,
+               m->launches, m->fetched_ns, m->waited_ns, m->resident_ns, m->bare_ns,
+               of->fetch_over_bare, of->fetch_over_resident, m->gap_ns);
+    }
+}
+
 static void print_bench(const bench *b) {
     fig_report_name(b->name);
     printf(" on %s: %s, %d SMs, driver %s\n%d layer%s, kv %s, medians of %d, in ns\n",
@@ -362,16 +381,7 @@ static void print_bench(const bench *b) {
                of->rows, of->tokens, m->check_ns, m->choose_ns, m->plan_ns, m->launch_ns,
                m->step_ns, m->bare_launch_ns, of->above_bare);
     }
-    printf("\ndevice, a replay                                              fetched is over\n"
-           "    rows  launches   fetched    waited  resident      bare      bare  resident       "
-           "gap\n");
-    for (int32_t i = 0; i < b->line_count; i++) {
-        const line *of = &b->lines[i];
-        const fig_measured *m = &of->measured;
-        printf("  %6d  %8d  %8.0f  %8.0f  %8.0f  %8.0f  %+8.0f  %+8.0f  %8.0f\n", of->rows,
-               m->launches, m->fetched_ns, m->waited_ns, m->resident_ns, m->bare_ns,
-               of->fetch_over_bare, of->fetch_over_resident, m->gap_ns);
-    }
+    if (b->device == FIG_DEVICE_CUDA) print_gpu(b);
     printf("\nwhere a step's time on the host goes\n");
     for (int32_t i = 0; i < b->line_count; i++)
         print_bar(&b->lines[i]);
@@ -399,7 +409,7 @@ static void write_line(FILE *file, const bench *b, const line *of) {
             of->bucket.bucket.batch, (int64_t)of->bucket.bucket.batch * of->bucket.bucket.kv,
             of->bucket.variant, of->measured.launches);
     for (size_t i = 0; i < FIGURE_COUNT; i++)
-        fprintf(file, ",%.1f", value_of(of, i));
+        is_told(b, i) ? fprintf(file, ",%.1f", value_of(of, i)) : fputc(',', file);
     fputc('\n', file);
 }
 
@@ -446,7 +456,8 @@ static void emit_bench(const bench *b) {
         fig_emit_integer(&emit, "variant", of->bucket.variant);
         fig_emit_integer(&emit, "launches", of->measured.launches);
         for (size_t figure = 0; figure < FIGURE_COUNT; figure++)
-            fig_emit_number(&emit, figures[figure].name, value_of(of, figure));
+            if (is_told(b, figure))
+                fig_emit_number(&emit, figures[figure].name, value_of(of, figure));
         fig_emit_close(&emit);
     }
     fig_emit_close(&emit);
@@ -480,9 +491,9 @@ const fig_command fig_bench_replay = {
              "that are\nnot given are as low as the rows allow. On the host rows grow by a token a "
              "step.\n\n"
              "Host: a step is stage and launch, a bare launch is the driver's alone, of the same "
-             "graph;\nthe\nloop runs ahead of the device. above bare: what a step takes more. "
+             "graph; the\nloop runs ahead of the device. above bare: what a step takes more. "
              "idle, in CSV and JSON:\nthe same by a loop that waits for each step to end.\n"
-             "Device: rows stay as they are. fetched: each graph fetches a plan of its own, all of "
+             "A GPU: rows stay as they are. fetched: each graph fetches a plan of its own, all of "
              "it;\nwaited: one such graph alone, launch and bus included; resident: the fetch "
              "finds that\nthe plan is there; bare: the same nodes without a fetch. fetched is "
              "over: what it takes\nmore than either. gap: between two graphs.",
@@ -494,7 +505,7 @@ const fig_command fig_bench_replay = {
             {"--layers", "N", "layers of the step; without it the model's"},
             {"--rows", "N,..", "row counts; without it 1,8,64, as far as the step takes them"},
             {"--kv", "LENS", "kv lengths, see figraph plan --help; without it made up, of 512"},
-            {"--steps", "N", "of each kind; without it 10000"},
+            {"--steps", "N", "of each kind; without it 10000, on the host 100"},
             FIG_SOURCE_DEVICE,
             {"--csv", "FILE", "write all figures there, a line for each row count"},
             {"--json", NULL, "print an object"},

@@ -85,6 +85,14 @@ static const fig_command *find_part(const fig_command *command, const char *word
     return NULL;
 }
 
+/* Who gives a file and no part means the part that takes one. */
+static const fig_command *find_taker(const fig_command *command, const char *word) {
+    if (strpbrk(word, "./") == NULL || word[0] == '-') return NULL;
+    for (int i = 0; command->parts[i] != NULL; i++)
+        if (command->parts[i]->operand != NULL) return command->parts[i];
+    return NULL;
+}
+
 static int refuse_part(const fig_command *command, const char *word) {
     return fig_report_refuse("%s: unknown part %s; figraph %s --help lists them", command->name,
                              word, command->name);
@@ -92,7 +100,8 @@ static int refuse_part(const fig_command *command, const char *word) {
 
 static int run_part(const fig_command *command, int count, char **words) {
     if (count == 0 || is_any(words[0], "--help", "-h")) return list_parts(command);
-    const fig_command *part = find_part(command, words[0]);
+    const fig_command *part = find_part(command, words[0]), *taker = find_taker(command, words[0]);
+    if (part == NULL && taker != NULL) return run_command(taker, count, words);
     if (part == NULL) return refuse_part(command, words[0]);
     return run_command(part, count - 1, words + 1);
 }
