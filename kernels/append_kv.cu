@@ -33,11 +33,11 @@ static __device__ __forceinline__ const uint8_t *vector_of(const heads_in *heads
 static __device__ __forceinline__ void append_vectors(const fig_append_kv_params *p,
                                                       const heads_in *k_in, const heads_in *v_in) {
     const fig_store_token token = fig_store_token_of(p, (int32_t)blockIdx.x);
+    const fig_store_side k_side = fig_store_side_of(p, 0), v_side = fig_store_side_of(p, 1);
     const int32_t vectors = p->head_dim * fig_store_unit(p) / FIG_VECTOR_BYTES;
     const int32_t lanes = FIG_VECTOR_BYTES / fig_store_unit(p), count = p->kv_heads * vectors;
     int32_t i = (int32_t)threadIdx.x;
     const uint8_t *k_from = vector_of(k_in, i, vectors), *v_from = vector_of(v_in, i, vectors);
-    fig_store_place place;
     uint4 k_vector, v_vector;
     if (i < count) fig_block_prefetch(k_from);
     if (i < count) fig_block_prefetch(v_from);
@@ -47,8 +47,10 @@ static __device__ __forceinline__ void append_vectors(const fig_append_kv_params
         k_vector = fig_vector_fetch(k_from);
         v_vector = fig_vector_fetch(v_from);
     }
-    if (!fig_store_find(p, &token, &place)) return;
-    const fig_store_heads k = fig_store_k(p, &place), v = fig_store_v(p, &place);
+    const fig_store_words words = fig_store_read(p, &token);
+    const fig_store_place place = fig_store_find(p, &token, &words);
+    if (!place.stands) return;
+    const fig_store_heads k = fig_store_in(&k_side, &place), v = fig_store_in(&v_side, &place);
 #pragma unroll 1
     while (i < count) {
         fig_store_vector(p, &k, i / vectors, i % vectors * lanes, k_vector);
@@ -70,12 +72,14 @@ static __device__ __forceinline__ uint32_t code_of(const heads_in *heads, int32_
 static __device__ __forceinline__ void append_elements(const fig_append_kv_params *p,
                                                        const heads_in *k_in, const heads_in *v_in) {
     const fig_store_token token = fig_store_token_of(p, (int32_t)blockIdx.x);
+    const fig_store_side k_side = fig_store_side_of(p, 0), v_side = fig_store_side_of(p, 1);
     const int32_t unit = fig_store_unit(p);
-    fig_store_place place;
     fig_block_wait();
     fig_block_trigger();
-    if (!fig_store_find(p, &token, &place)) return;
-    const fig_store_heads k = fig_store_k(p, &place), v = fig_store_v(p, &place);
+    const fig_store_words words = fig_store_read(p, &token);
+    const fig_store_place place = fig_store_find(p, &token, &words);
+    if (!place.stands) return;
+    const fig_store_heads k = fig_store_in(&k_side, &place), v = fig_store_in(&v_side, &place);
 #pragma unroll 1
     for (int32_t i = (int32_t)threadIdx.x; i < p->kv_heads * p->head_dim; i += THREADS) {
         const int32_t head = i / p->head_dim, element = i % p->head_dim;

@@ -71,13 +71,14 @@ static __device__ __forceinline__ int32_t has_vectors(const work *p, int32_t tok
            fig_store_takes_vectors(&p->append);
 }
 
-/* Where k or v goes; `stands`: the token has a place. */
-static __device__ __forceinline__ fig_store_heads cache_of(const fig_append_kv_params *p,
-                                                           const fig_store_place *place,
-                                                           int32_t stands, side side) {
-    fig_store_heads nowhere = {NULL, 0, NULL, 0};
-    if (side == Q || !stands) return nowhere;
-    return side == K ? fig_store_k(p, place) : fig_store_v(p, place);
+/* Where a token stands; planned: where the plan has its row's last, which is on its way with all
+ * else that the plan says. */
+static __device__ __forceinline__ int64_t position_of(const fig_rope_params *p,
+                                                      const fig_store_token *token,
+                                                      int32_t planned) {
+    int64_t position = max(planned - (token->before_end - 1), 0);
+    if (p->positions != NULL) fig_angle_position(p, token->number, &position);
+    return position;
 }
 
 /* A call, since copies of it at each use would be most of the kernel. */
@@ -113,16 +114,19 @@ static __device__ __forceinline__ void do_vectors(const work *p, const fig_heads
         fig_heads_fetch(head.norm, &piece, dtype, is_there && head.norm != NULL);
     const double frequency = fig_heads_frequency(rope);
     if (is_there) fig_block_prefetch(head.in + piece.first * bytes);
-    fig_store_place place;
-    int64_t position;
+    const fig_store_side side = fig_store_side_of(&p->append, head.side == V);
+    const int32_t *last = (const int32_t *)(rope->plan + rope->positions_offset);
+    last += part->token / rope->rows.multiple;
+    fig_block_prefetch(last);
     fig_block_wait();
     fig_block_trigger();
     fig_heads_codes codes = fig_heads_fetch(head.in, &piece, dtype, is_there);
-    fig_angle_position(rope, part->token, &position);
-    const int32_t stands = fig_store_find(&p->append, &token, &place);
-    fig_heads_make_turns(rope, position, frequency, turns);
-    if (part->token >= fig_params_rows(&rope->rows, rope->plan)) return;
-    const fig_store_heads cache = cache_of(&p->append, &place, stands, head.side);
+    const int32_t planned = fig_vector_fetch_number(last);
+    const fig_store_words words = fig_store_read(&p->append, &token);
+    const fig_store_place place = fig_store_find(&p->append, &token, &words);
+    fig_heads_make_turns(rope, position_of(rope, &token, planned), frequency, turns);
+    if (part->token >= words.rows) return;
+    const fig_store_heads cache = fig_store_in(&side, &place);
     float factor = 1;
     if (rope->q_norm != NULL)
         factor = fig_heads_factor(fig_norm_squares(codes.of[0], dtype) +
@@ -148,17 +152,18 @@ static __device__ __forceinline__ void do_numbers(const work *p, const fig_heads
     const double frequency = fig_heads_frequency(rope);
     fig_block_wait();
     fig_block_trigger();
-    if (part->token >= fig_params_rows(&rope->rows, rope->plan)) return;
-    fig_store_place place;
+    const fig_store_words words = fig_store_read(&p->append, &token);
+    if (part->token >= words.rows) return;
+    const fig_store_place place = fig_store_find(&p->append, &token, &words);
     int64_t position;
     fig_angle_position(rope, part->token, &position);
-    const int32_t stands = fig_store_find(&p->append, &token, &place);
     fig_heads_make_turns(rope, position, frequency, turns);
 #pragma unroll 1
     for (int32_t number = part->first + warp; number < part->end;
          number += FIG_HEADS_THREADS / FIG_HEADS_WARP) {
         const head_place head = place_of(p, part->token, number, dtype);
-        const fig_store_heads cache = cache_of(&p->append, &place, stands, head.side);
+        const fig_store_side side = fig_store_side_of(&p->append, head.side == V);
+        const fig_store_heads cache = fig_store_in(&side, &place);
         float factor = 1;
         if (head.norm != NULL)
             factor = fig_heads_factor_of(head.in, rope->head_dim, rope->norm_epsilon, dtype);
@@ -191,7 +196,7 @@ static __device__ __forceinline__ void do_heads(const work *p, int32_t dtype,
     }
 }
 
-extern "C" __global__ void __launch_bounds__(FIG_HEADS_THREADS)
+extern "C" __global__ void __launch_bounds__(FIG_HEADS_THREADS, 1)
     fig_kernel_decode_attention(const __grid_constant__ fig_decode_attention_params p) {
     __shared__ __align__(16) fig_heads_turns turns;
     const work all = {fig_decode_attention_rope(&p), fig_decode_attention_append(&p)};

@@ -17,15 +17,31 @@ typedef struct fig_store_token {
     const int32_t *tokens; /* of its row; NULL: no plan says, since each row has one */
     int32_t number;
     int32_t before_end; /* it is the row's last token where this is 1 */
+    float page_share;   /* 1 / tokens of a page */
 } fig_store_token;
+
+/* What the plan says of it. */
+typedef struct fig_store_words {
+    int32_t rows, length, sequence; /* rows: that the step has */
+    int32_t is_skipped;             /* 1: it is none of its row's tokens, and holds none */
+} fig_store_words;
 
 /* Where it stands. */
 typedef struct fig_store_place {
-    fig_cache_sequence sequence;
-    int32_t token, page; /* of the sequence; as its table has it */
+    int32_t stands; /* 0: nowhere, and the rest is unset */
+    int32_t page, rest;
 } fig_store_place;
 
-/* One of k and v in the cache: head 0 of a token, and how far its heads are apart. */
+/* One of k and v in the cache: head 0 of page 0, and how far things are apart, in bytes. */
+typedef struct fig_store_side {
+    uint8_t *base;
+    int64_t page, token, head;
+    int64_t pages;
+    const float *scale;
+    int32_t scales;
+} fig_store_side;
+
+/* The heads of a token. */
 typedef struct fig_store_heads {
     uint8_t *to;    /* NULL: in no page of the cache */
     int64_t stride; /* bytes */
@@ -41,6 +57,8 @@ static __device__ __forceinline__ int32_t fig_store_kv_unit(const fig_append_kv_
     return p->dtype == p->kv_dtype ? fig_store_unit(p) : 1;
 }
 
+/* ---- Before the wait */
+
 static __device__ __forceinline__ fig_store_token fig_store_token_of(const fig_append_kv_params *p,
                                                                      int32_t number) {
     const int32_t row = number / p->rows.multiple;
@@ -53,61 +71,69 @@ static __device__ __forceinline__ fig_store_token fig_store_token_of(const fig_a
     fig_block_prefetch(token.sequence);
     token.number = number;
     token.before_end = p->rows.multiple - number % p->rows.multiple;
+    token.page_share = __fdividef(1.0f, (float)p->page_size);
     return token;
 }
 
-/* 1: the plan says that the query is none of its row's tokens, and holds no token. */
-static __device__ __forceinline__ int32_t fig_store_is_skipped(const fig_append_kv_params *p,
-                                                               const fig_store_token *token) {
-    if (token->tokens == NULL) return 0;
-    const uint32_t sections = ((const fig_plan_head *)p->plan)->sections;
-    const int32_t tokens = fig_vector_fetch_number(token->tokens);
-    return (sections & FIG_PLAN_HAS_TOKENS) && token->before_end > tokens;
+static __device__ __forceinline__ fig_store_side fig_store_side_of(const fig_append_kv_params *p,
+                                                                   int32_t is_v) {
+    const fig_cache_strides strides = is_v ? p->v_cache_strides : p->k_cache_strides;
+    const int32_t unit = fig_store_kv_unit(p);
+    fig_store_side side;
+    side.base = (uint8_t *)(is_v ? p->v_cache : p->k_cache);
+    side.page = strides.page * unit;
+    side.token = strides.token * unit;
+    side.head = strides.head * unit;
+    side.pages = is_v ? p->v_pages : p->k_pages;
+    side.scale = is_v ? p->v_scale : p->k_scale;
+    side.scales = is_v ? p->v_scales : p->k_scales;
+    return side;
 }
 
-/* 0: the step has no such token, or it would stand before its sequence begins, as an idle row's do.
- * What the plan says is read at once, whether it is the step's or not; what follows from it only
- * where it is, since a sequence's number that nobody wrote lies in no table. */
-static __device__ __forceinline__ int32_t fig_store_find(const fig_append_kv_params *p,
-                                                         const fig_store_token *token,
-                                                         fig_store_place *place) {
-    const int32_t rows = fig_params_rows(&p->rows, p->plan);
-    const int32_t sequence = fig_vector_fetch_number(token->sequence);
-    const int32_t is_skipped = fig_store_is_skipped(p, token);
-    place->token = fig_vector_fetch_number(token->length) - token->before_end;
-    if (is_skipped) return 0;
-    if (token->number >= rows || place->token < 0) return 0;
-    place->sequence = fig_cache_sequence_of(p->page_table, p->table_stride, sequence, p->page_size);
-    place->page = fig_cache_page(&place->sequence, place->token);
-    return 1;
+/* ---- Behind the wait */
+
+/* All of it on its way at once, whether the step has the token or not: the plan has room for every
+ * row of its bucket. */
+static __device__ __forceinline__ fig_store_words fig_store_read(const fig_append_kv_params *p,
+                                                                 const fig_store_token *token) {
+    const fig_plan_head *head = (const fig_plan_head *)p->plan;
+    fig_store_words words;
+    words.length = fig_vector_fetch_number(token->length);
+    words.sequence = fig_vector_fetch_number(token->sequence);
+    words.rows = fig_vector_fetch_number(&head->rows) * p->rows.multiple;
+    words.is_skipped = 0;
+    if (token->tokens != NULL)
+        words.is_skipped = (head->sections & FIG_PLAN_HAS_TOKENS) != 0 &&
+                           token->before_end > fig_vector_fetch_number(token->tokens);
+    return words;
 }
 
-static __device__ __forceinline__ uint8_t *fig_store_at(const fig_append_kv_params *p,
-                                                        const fig_store_place *place, void *cache,
-                                                        const fig_cache_strides *strides,
-                                                        int64_t pages) {
-    const int64_t at = fig_cache_offset(strides, &place->sequence, place->page, place->token);
-    if (place->page < 0 || place->page >= pages) return NULL;
-    return (uint8_t *)cache + at * fig_store_kv_unit(p);
+/* A page's number is asked for only where the step has the token, and it stands behind the begin of
+ * its sequence, as an idle row's do not: a sequence's number that nobody wrote lies in no table.
+ * The page is found by a product, which errs by one at most where a token is below 2^22. */
+static __device__ __forceinline__ fig_store_place fig_store_find(const fig_append_kv_params *p,
+                                                                 const fig_store_token *token,
+                                                                 const fig_store_words *words) {
+    const int32_t number = words->length - token->before_end;
+    int32_t index = (int32_t)((float)number * token->page_share);
+    fig_store_place place;
+    place.rest = number - index * p->page_size;
+    if (place.rest < 0) index--;
+    if (place.rest >= p->page_size) index++;
+    place.rest = number - index * p->page_size;
+    place.stands = token->number < words->rows && number >= 0 && !words->is_skipped;
+    place.page = words->sequence;
+    if (place.stands && p->page_table != NULL)
+        place.page =
+            fig_vector_fetch_number(p->page_table + words->sequence * p->table_stride + index);
+    return place;
 }
 
-static __device__ __forceinline__ fig_store_heads fig_store_k(const fig_append_kv_params *p,
-                                                              const fig_store_place *place) {
-    fig_store_heads heads;
-    heads.to = fig_store_at(p, place, p->k_cache, &p->k_cache_strides, p->k_pages);
-    heads.stride = p->k_cache_strides.head * fig_store_kv_unit(p);
-    heads.scale = p->k_scale;
-    heads.scales = p->k_scales;
-    return heads;
-}
-
-static __device__ __forceinline__ fig_store_heads fig_store_v(const fig_append_kv_params *p,
-                                                              const fig_store_place *place) {
-    fig_store_heads heads;
-    heads.to = fig_store_at(p, place, p->v_cache, &p->v_cache_strides, p->v_pages);
-    heads.stride = p->v_cache_strides.head * fig_store_kv_unit(p);
-    heads.scale = p->v_scale;
-    heads.scales = p->v_scales;
+static __device__ __forceinline__ fig_store_heads fig_store_in(const fig_store_side *side,
+                                                               const fig_store_place *place) {
+    fig_store_heads heads = {NULL, side->head, side->scale, side->scales};
+    if (place->stands && place->page >= 0 && place->page < side->pages)
+        heads.to = side->base + place->page * side->page + place->rest * side->token;
     return heads;
 }
 
@@ -140,7 +166,8 @@ static __device__ __forceinline__ float fig_store_quotient(float x, float scale)
     x = fminf(fmaxf(x, -limit), limit);
     float quotient = x * inverse;
     quotient = fmaf(fmaf(-scale, quotient, x), inverse, quotient);
-    return fmaf(fmaf(-scale, quotient, x), inverse, quotient);
+    quotient = fmaf(fmaf(-scale, quotient, x), inverse, quotient);
+    return copysignf(quotient, x); /* what a correction adds to -0 makes it 0 */
 }
 
 /* Two numbers of 16 bits divided by scale, as neighbours of 8 bits. A NaN keeps its sign, which
@@ -152,7 +179,8 @@ static __device__ __forceinline__ uint32_t fig_store_codes(uint32_t pair, int32_
     const float x = low != low ? low : fig_store_quotient(low, scale);
     const float y = high != high ? high : fig_store_quotient(high, scale);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    const uint32_t signs = (pair >> 8 & 0x80u) | (pair >> 16 & 0x8000u);
+    const uint32_t signs =
+        (low != low ? pair >> 8 & 0x80u : 0) | (high != high ? pair >> 16 & 0x8000u : 0);
     uint16_t codes;
     if (kv_dtype == FIG_E4M3) {
         asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(y), "f"(x));
