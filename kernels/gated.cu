@@ -19,8 +19,10 @@ typedef struct stretch_place {
 } stretch_place;
 
 /* x / (1 + exp(-y)). The GPU's own exponential and reciprocal err by two units each, and by one for
- * each unit of the exponent: far below half a unit of 16 bits. */
+ * each unit of the exponent: far below half a unit of 16 bits. Its quotient is 0 where the divisor
+ * is above 2^126; so far out the 1 is nothing beside the exponential. */
 static __device__ __forceinline__ float damped(float x, float y) {
+    if (y < -80.0f) return x * __expf(y);
     return __fdividef(x, 1.0f + __expf(-y));
 }
 

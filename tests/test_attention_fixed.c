@@ -44,9 +44,16 @@ static fig_attention_form draw_alone(fig_random *random) {
     return form;
 }
 
-/* The same row among others; returns where. */
+/* 1: its pages are whole boxes of 16 tokens. Dense, a page is as long as a sequence may be. */
+static int has_whole_pages(const fig_attention_form *form) {
+    const int32_t tokens = form->page_size > 0 ? form->page_size : form->length_limit;
+    return tokens % 16 == 0;
+}
+
+/* The same row among others; returns where. Which kernel serves depends on whether pages are whole,
+ * and an engine's pages do not change. */
 static int32_t add_neighbours(fig_attention_form *form, fig_random *random) {
-    int32_t length = form->lengths[0];
+    const int32_t length = form->lengths[0], is_whole = has_whole_pages(form);
     form->workers = draw(random, 1, 40);
     form->row_limit = draw(random, 2, 6);
     form->rows = draw(random, 2, form->row_limit);
@@ -59,7 +66,9 @@ static int32_t add_neighbours(fig_attention_form *form, fig_random *random) {
     form->lengths[place] = length;
     form->contents[place] = KEPT_CONTENT;
     form->layout = draw(random, 0, 1);
-    form->page_size = draw(random, 0, 1) ? 0 : draw(random, 1, 70);
+    do
+        form->page_size = draw(random, 0, 1) ? 0 : draw(random, 1, 70);
+    while (has_whole_pages(form) != is_whole);
     return place;
 }
 

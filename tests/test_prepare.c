@@ -12,6 +12,7 @@
 #include "tests/support/cuda_bench.h"
 #include "tests/support/decode.h"
 #include "tests/support/gate.h"
+#include "tests/support/place.h"
 
 enum { ROUNDS = 20 };
 
@@ -150,6 +151,7 @@ static void execs_are_made_by_another_thread_while_steps_run(void **state) {
 }
 
 int main(void) {
+    fig_place_host_only("both devices are tried on any machine");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_exec_is_made_when_a_step_first_needs_it),
         cmocka_unit_test(one_bucket_or_all_are_made_ahead),

@@ -12,6 +12,7 @@
 #include "tests/support/cuda_bench.h"
 #include "tests/support/decode.h"
 #include "tests/support/fake_graph.h"
+#include "tests/support/place.h"
 
 #undef fake
 #define fake fig_cuda_bench_fake
@@ -248,6 +249,7 @@ static void on_the_host_the_stream_is_the_calling_thread(void **state) {
 }
 
 int main(void) {
+    fig_place_host_only("it is about a driver that needs no GPU");
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(what_runs_on_a_stream_of_the_callers_is_waited_for),
         FIG_CUDA_BENCH_TEST(all_that_the_engine_does_later_comes_after_it),

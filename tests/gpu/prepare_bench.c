@@ -83,7 +83,8 @@ static double make_unshared(const fig_engine *engine) {
     const int64_t begin_ns = fig_clock_ns();
     for (uint32_t i = 0; i < engine->graphs->bucket_count; i++) {
         fig_dev_exec *exec;
-        TRY(fig_execs_bare(&engine->execs, fig_engine_exec_of(engine, i), 1, &exec));
+        const fig_exec_bare bare = {.exec = fig_engine_exec_of(engine, i), .copies = 1};
+        TRY(fig_execs_bare(&engine->execs, &bare, &exec));
         engine->api->exec_destroy(engine->dev, exec);
     }
     return (double)(fig_clock_ns() - begin_ns) / 1e6;
