@@ -231,7 +231,7 @@ static fig_status check_rms_norm(const fig_operand_node *o) {
 }
 
 /* What turns heads. */
-enum { NO_OPERAND = UINT32_MAX };
+enum { NO_OPERAND = FIG_OPERAND_LIMIT }; /* a number that no operand has */
 typedef struct rope_operands {
     uint32_t q, k, positions, indptr, offsets, cos_sin, q_norm, k_norm;
     size_t attributes; /* where fig_rope_attributes begin among the node's */
