@@ -2,10 +2,12 @@
 #include "engine/engine.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -150,6 +152,86 @@ static void execs_are_made_by_another_thread_while_steps_run(void **state) {
     }
 }
 
+/* A program whose call, which on cuda is made while its bucket is prepared, can be held there. */
+typedef struct holder {
+    fig_engine *engine;
+    sem_t entered, leave;
+    int holds, calls; /* 1: the next call waits for `leave`; so far */
+    float *up;
+} holder;
+
+static void fill_up(void *user) {
+    const holder *h = user;
+    for (int i = 0; i < FIG_GATE_ROWS * 2 * FIG_GATE_WIDTH; i++)
+        h->up[i] = 1;
+}
+
+/* 0: it was posted; else nobody did, and what waits is to fail rather than hang. */
+static int wait_for(sem_t *semaphore) {
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += FIG_HANG_S;
+    return sem_timedwait(semaphore, &end);
+}
+
+static int32_t hold(void *user, const fig_call_args *args) {
+    holder *h = user;
+    h->calls++;
+    h->up = args->writes[0];
+    fig_fake_cuda_enqueue(args->stream, fill_up, h);
+    if (!h->holds) return 0;
+    sem_post(&h->entered);
+    return wait_for(&h->leave);
+}
+
+static void *prepare_second(void *user) {
+    holder *h = user;
+    return fig_engine_prepare(h->engine, 2) == FIG_OK ? NULL : h;
+}
+
+static void open_holder(holder *h, const fig_graphs *graphs, float *x, float *act) {
+    memset(h, 0, sizeof *h);
+    assert_int_equal(sem_init(&h->entered, 0, 0), 0);
+    assert_int_equal(sem_init(&h->leave, 0, 0), 0);
+    assert_int_equal(fig_engine_open(&h->engine, graphs,
+                                     FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_CUDA)),
+                     FIG_OK);
+    assert_int_equal(fig_gate_bind(h->engine, "x", x, sizeof(fig_gate_x)), FIG_OK);
+    assert_int_equal(fig_gate_bind(h->engine, "act", act, sizeof(fig_gate_act)), FIG_OK);
+    assert_int_equal(fig_engine_register(h->engine, "gemm", hold, h), FIG_OK);
+}
+
+/* Another thread is in the midst of the second bucket, and stays there while the first one's steps
+ * are staged, launched and waited for. */
+static void a_step_waits_for_no_bucket_but_its_own(void **state) {
+    (void)state;
+    static _Alignas(16) fig_gate_x x;
+    static _Alignas(16) fig_gate_act act;
+    fig_graphs *graphs = fig_gate_graphs();
+    const fig_step two = fig_gate_step(2), four = fig_gate_step(4);
+    holder h;
+    pthread_t thread;
+    void *failed;
+    open_holder(&h, graphs, x, act);
+    assert_int_equal(fig_engine_prepare(h.engine, 1), FIG_OK);
+    h.holds = 1;
+    assert_int_equal(pthread_create(&thread, NULL, prepare_second, &h), 0);
+    assert_int_equal(wait_for(&h.entered), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_int_equal(fig_engine_step(h.engine, &two), FIG_OK);
+        assert_int_equal(fig_engine_wait(h.engine, FIG_HANG_US), FIG_OK);
+    }
+    sem_post(&h.leave);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed); /* or a step came only after it */
+    assert_int_equal(h.calls, 2);
+    assert_int_equal(fig_engine_step(h.engine, &four), FIG_OK);
+    assert_int_equal(fig_engine_wait(h.engine, FIG_HANG_US), FIG_OK);
+    assert_int_equal(h.calls, 2); /* it was made by the other thread */
+    fig_engine_close(h.engine);
+    fig_graphs_destroy(graphs);
+}
+
 int main(void) {
     fig_place_host_only("both devices are tried on any machine");
     const struct CMUnitTest tests[] = {
@@ -158,6 +240,7 @@ int main(void) {
         cmocka_unit_test(a_staged_step_does_not_keep_another_bucket_from_being_made),
         FIG_CUDA_BENCH_TEST(a_first_launch_finds_its_exec_uploaded),
         cmocka_unit_test(execs_are_made_by_another_thread_while_steps_run),
+        FIG_CUDA_BENCH_TEST(a_step_waits_for_no_bucket_but_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
