@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "tests/support/cuda_bench.h"
 #include "tests/support/decode.h"
 #include "tests/support/gate.h"
 #include "tests/support/place.h"
@@ -338,6 +339,78 @@ static void the_tables_are_right_after_anything(void **state) {
     close_bench(b);
 }
 
+/* ---- Memory that copies read --------------------------------------------------------------- */
+
+enum { PIECE = 16, PIECES = FIG_GRAPHS_BULK_BYTES / PIECE, FENCES = 2 };
+
+/* Which copies from the engine's memory for pages are known to have ended: those before a fence
+ * that the host has passed. All numbers count copies, from 1. */
+static struct {
+    const uint8_t *bulk;
+    fig_cuda_api driver; /* what it does itself */
+    uint32_t copies, ended;
+    uint32_t last[PIECES]; /* copy of each piece; 0: none */
+    fig_cu_event events[FENCES];
+    uint32_t before[FENCES]; /* copies that the event came after */
+    int reused;              /* pieces written while a copy may have read them */
+    int stalls;              /* waits for the newest copy, which had just begun */
+} seen;
+
+static fig_cu_result see_copy(fig_cu_address to, fig_cu_address from, size_t bytes,
+                              fig_cu_stream stream) {
+    const size_t begin = (size_t)(from - (uintptr_t)seen.bulk);
+    seen.copies++;
+    for (size_t at = begin; at < begin + bytes && at < FIG_GRAPHS_BULK_BYTES; at += PIECE) {
+        seen.reused += seen.last[at / PIECE] > seen.ended;
+        seen.last[at / PIECE] = seen.copies;
+    }
+    return seen.driver.MemcpyAsync(to, from, bytes, stream);
+}
+
+static fig_cu_result see_fence(fig_cu_event event, fig_cu_stream stream) {
+    int i = 0;
+    while (i < FENCES - 1 && seen.events[i] != NULL && seen.events[i] != event)
+        i++;
+    seen.events[i] = event;
+    seen.before[i] = seen.copies;
+    return seen.driver.EventRecord(event, stream);
+}
+
+static fig_cu_result see_pass(fig_cu_event event) {
+    for (int i = 0; i < FENCES; i++) {
+        if (seen.events[i] != event) continue;
+        if (seen.before[i] > seen.ended) seen.ended = seen.before[i];
+        seen.stalls += seen.before[i] == seen.copies;
+    }
+    return seen.driver.EventSynchronize(event);
+}
+
+/* The device reads the pages of a call when its stream comes to them, long after the call. */
+static void pages_are_not_overwritten_while_a_copy_may_read_them(void **state) {
+    (void)state;
+    bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    b->random = fig_random_seed(5);
+    fig_decode_open(&b->decode, &small);
+    must(fig_engine_open(&b->engine, b->decode.graphs,
+                         FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_CUDA)));
+    fig_decode_bind(&b->decode, b->engine);
+    fig_cuda_api *table = fig_cuda_api_table();
+    memset(&seen, 0, sizeof seen);
+    seen.driver = *table;
+    seen.bulk = b->engine->tables.bulk;
+    table->MemcpyAsync = see_copy;
+    table->EventRecord = see_fence;
+    table->EventSynchronize = see_pass;
+    for (int i = 0; i < 4 * PIECES * PIECE / (2 * PAGES * 4); i++)
+        set(b, i % SEQUENCES, 0, PAGES, NULL);
+    *table = seen.driver;
+    assert_int_equal(seen.reused, 0);
+    assert_int_equal(seen.stalls, 0);
+    assert_true(seen.ended > 0);
+    close_bench(b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_few_entries_travel_with_the_next_plan),
@@ -353,6 +426,7 @@ int main(void) {
         cmocka_unit_test(of_several_plans_the_damaged_one_loses_no_entry),
         cmocka_unit_test(what_waits_for_a_table_goes_there_before_it_is_bound_anew),
         cmocka_unit_test(the_tables_are_right_after_anything),
+        FIG_CUDA_BENCH_TEST(pages_are_not_overwritten_while_a_copy_may_read_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
