@@ -413,6 +413,7 @@ static void a_plan_that_a_callers_graph_took_is_not_taken_back(void **state) {
     thief = &c;
     table->GraphLaunch = steal_and_refuse;
     assert_int_equal(fig_engine_step(c.engine, &step), FIG_NOMEM);
+    assert_non_null(strstr(fig_message(), "cuGraphLaunch"));
     *table = before;
     assert_int_equal(fig_engine_poll(c.engine, &progress), FIG_OK);
     assert_int_equal(progress.staged, 1);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "engine/engine.h"
 #include "tests/support/gate.h"
 #include "tests/support/place.h"
 #include "tests/support/race.h"
@@ -198,6 +199,27 @@ static void taking_back_succeeds_however_full_the_device_is(void **state) {
     fig_gate_close(&g);
 }
 
+/* A graph of the caller's may fetch a plan at the very moment in which it is taken back: its fetch
+ * tells first that the plan is consumed, and then that a step is launched. */
+static void a_plan_that_is_being_fetched_is_not_taken_back(void **state) {
+    (void)state;
+    fig_gate g;
+    fig_gate_open(&g, NULL);
+    fig_fetch_words *words = g.engine->pinned.host;
+    assert_int_equal(fig_gate_stage(&g, 2), FIG_OK);
+    words->consumed = 1;
+    assert_int_equal(fig_engine_take_back(g.engine), FIG_ORDER);
+    assert_string_equal(fig_message(), "take back: a graph of the caller's has fetched the plan");
+    assert_int_equal(fig_gate_progress(g.engine).staged, 1);
+    assert_int_equal(fig_gate_stats(g.engine).taken_back, 0);
+    words->consumed = 0; /* nobody did */
+    assert_int_equal(fig_engine_take_back(g.engine), FIG_OK);
+    fig_gate_run(&g, 3);
+    fig_gate_wait(&g);
+    assert_int_equal(g.last.rows, 3);
+    fig_gate_close(&g);
+}
+
 /* ---- Gone ---------------------------------------------------------------------------------- */
 
 static void steps_in_flight_at_close_end_first(void **state) {
@@ -342,6 +364,7 @@ int main(void) {
         LATE_TEST(a_step_taken_back_late_is_never_run),
         LATE_TEST(taking_back_leaves_a_horizon_that_is_under_way),
         LATE_TEST(taking_back_succeeds_however_full_the_device_is),
+        LATE_TEST(a_plan_that_is_being_fetched_is_not_taken_back),
         LATE_TEST(steps_in_flight_at_close_end_first),
         LATE_TEST(many_steps_in_flight_at_close_end_first),
         LATE_TEST(a_step_staged_at_close_never_runs),
