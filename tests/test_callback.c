@@ -111,6 +111,28 @@ static void a_close_that_runs_out_of_time_leaves_the_engine_as_it_was(void **sta
     fig_gate_close(&g);
 }
 
+/* There is nothing to wait for any more, and nothing that could be kept. */
+static void a_lost_gpu_is_closed_at_once(void **state) {
+    static _Alignas(16) fig_gate_x x;
+    static _Alignas(16) fig_gate_act act;
+    fig_graphs *graphs = fig_gate_graphs();
+    const fig_step step = fig_gate_step(1);
+    caller c = {0};
+    fig_cuda_bench_set_up(state);
+    assert_int_equal(fig_engine_open(&c.engine, graphs,
+                                     FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_CUDA)),
+                     FIG_OK);
+    assert_int_equal(fig_gate_bind(c.engine, "x", x, sizeof x), FIG_OK);
+    assert_int_equal(fig_gate_bind(c.engine, "act", act, sizeof act), FIG_OK);
+    assert_int_equal(fig_engine_register(c.engine, "gemm", call_the_engines, &c), FIG_OK);
+    fig_cuda_bench_fake->work_ends = FIG_CU_ILLEGAL_ADDRESS;
+    assert_int_equal(fig_engine_step(c.engine, &step), FIG_OK);
+    assert_int_equal(fig_engine_wait(c.engine, -1), FIG_LOST);
+    assert_int_equal(fig_engine_close_within(c.engine, FIG_HANG_US), FIG_OK);
+    fig_graphs_destroy(graphs);
+    assert_int_equal(fig_cuda_bench_tear_down(state), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(on_the_host_a_callback_gets_a_status_and_no_deadlock,
@@ -119,6 +141,7 @@ int main(void) {
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_close_that_runs_out_of_time_leaves_the_engine_as_it_was,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_lost_gpu_is_closed_at_once, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
