@@ -16,8 +16,9 @@
 /* A caller who counts what is out, and may refuse or give what is no such memory. */
 typedef struct caller {
     int device, pinned, out; /* blocks lent of each kind so far; not given back */
-    int refuses;             /* 1: the next is refused, 2: is misaligned, 3: has no address */
-    fig_engine *engine;      /* which the callback calls; NULL: none */
+    int refuses; /* 1: the next is refused, 2: is misaligned, 3: has no address; of pinned memory
+                    4: the host's address alone is misaligned, 5: is none */
+    fig_engine *engine; /* which the callback calls; NULL: none */
     fig_status answer;
 } caller;
 
@@ -32,6 +33,8 @@ static int lend(void *user, fig_allocation *allocation) {
     *(allocation->kind == FIG_MEMORY_PINNED ? &c->pinned : &c->device) += 1;
     allocation->device = (uint8_t *)memory + (c->refuses == 2 ? 16 : 0);
     allocation->host = allocation->kind == FIG_MEMORY_PINNED ? allocation->device : NULL;
+    if (c->refuses == 4 && allocation->host != NULL) allocation->host = (uint8_t *)memory + 16;
+    if (c->refuses == 5) allocation->host = NULL;
     if (c->refuses == 3) free(memory), allocation->device = allocation->host = NULL;
     return 0;
 }
@@ -62,13 +65,16 @@ static void all_that_an_engine_allocates_is_lent(fig_device device) {
     if (fig_engine_open(&engine, graphs, &options) != FIG_OK) fail_msg("%s", fig_message());
     assert_int_equal(c.pinned, 1);
     assert_int_equal(c.device, 3); /* workspace, plan, state */
+    const uint8_t *pinned = engine->pinned.host;
+    for (size_t i = 0; i < engine->pinned.bytes; i++)
+        assert_int_equal(pinned[i], 0); /* zeroed, whoever lends */
     c.engine = engine;
     assert_int_equal(fig_gate_bind(engine, "act", NULL, 0), FIG_OK);
     assert_int_equal(c.answer, FIG_ORDER);
     assert_int_equal(c.device, 4);
     assert_int_equal(fig_engine_read(engine, &span, seen), FIG_OK);
     for (int i = 0; i < 4; i++)
-        assert_true(seen[i] == 0); /* zeroed, whoever lends */
+        assert_true(seen[i] == 0);
     assert_int_equal(fig_engine_close(engine), FIG_OK);
     assert_int_equal(c.out, 0);
     fig_graphs_destroy(graphs);
@@ -87,12 +93,16 @@ static void on_cuda_all_memory_is_the_callers(void **state) {
 
 static void what_is_no_such_memory_is_refused(void **state) {
     (void)state;
-    static const fig_status statuses[] = {FIG_OK, FIG_NOMEM, FIG_INVALID, FIG_INVALID};
-    static const char *const sentences[] = {"", "engine: allocate returned 7 for ",
+    static const fig_status statuses[] = {FIG_OK,      FIG_NOMEM,   FIG_INVALID,
+                                          FIG_INVALID, FIG_INVALID, FIG_INVALID};
+    static const char *const sentences[] = {"",
+                                            "engine: allocate returned 7 for ",
                                             "it must be a multiple of 256",
-                                            "engine: allocate left device NULL"};
+                                            "engine: allocate left device NULL",
+                                            "it must be a multiple of 256",
+                                            "engine: allocate left host NULL"};
     fig_graphs *graphs = fig_gate_graphs();
-    for (int refuses = 1; refuses <= 3; refuses++) {
+    for (int refuses = 1; refuses <= 5; refuses++) {
         for (fig_device device = FIG_DEVICE_HOST; device <= FIG_DEVICE_CUDA; device++) {
             caller c = {.refuses = refuses};
             const fig_engine_options options = options_of(&c, device);
@@ -112,11 +122,30 @@ static void what_is_no_such_memory_is_refused(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+static void what_cannot_be_zeroed_is_given_back(void **state) {
+    (void)state;
+    caller c = {0};
+    fig_graphs *graphs = fig_gate_graphs();
+    const fig_engine_options options = options_of(&c, FIG_DEVICE_CUDA);
+    fig_engine *engine;
+    assert_int_equal(fig_engine_open(&engine, graphs, &options), FIG_OK);
+    const int out = c.out, device = c.device;
+    fig_cuda_bench_fake->fail_name = "cuMemsetD8Async";
+    fig_cuda_bench_fake->fail_with = 801;
+    assert_int_equal(fig_gate_bind(engine, "act", NULL, 0), FIG_DRIVER);
+    assert_int_equal(c.device, device + 1);
+    assert_int_equal(c.out, out);
+    assert_int_equal(fig_engine_close(engine), FIG_OK);
+    assert_int_equal(c.out, 0);
+    fig_graphs_destroy(graphs);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(on_the_host_all_memory_is_the_callers),
         FIG_CUDA_BENCH_TEST(on_cuda_all_memory_is_the_callers),
         FIG_CUDA_BENCH_TEST(what_is_no_such_memory_is_refused),
+        FIG_CUDA_BENCH_TEST(what_cannot_be_zeroed_is_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
