@@ -142,6 +142,11 @@ static void auto_never_leaves_a_gpu_that_it_cannot_use_for_the_host(void **state
     assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_AUTO);
     fake->no_images = 1;
     assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_AUTO);
+    fig_cuda_api *table = fig_cuda_api_table();
+    table->version = table->is_missing = 0; /* a driver that is too old, say, and then none */
+    assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_AUTO);
+    table->is_missing = 1;
+    assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_HOST);
 }
 
 static void auto_never_becomes_the_host_for_who_named_a_gpu(void **state) {
