@@ -134,6 +134,11 @@ static void a_preset_fills_no_more_than_the_caller_has(void **state) {
     memset(&spec, 0x5a, sizeof spec); /* a size that was never set */
     assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_INVALID);
     assert_int_equal(spec.ffn_width, 0x5a5a5a5a);
+    memset(&spec, 0x5a, sizeof spec);
+    spec.size = offsetof(fig_spec, ffn_width);
+    assert_int_equal(fig_spec_preset(&spec, "llama"), FIG_INVALID);
+    assert_int_equal(spec.head_dim, 0);
+    assert_int_equal(spec.ffn_width, 0x5a5a5a5a);
     assert_int_equal(fig_spec_preset(NULL, "tutorial"), FIG_INVALID);
 }
 
