@@ -1,4 +1,5 @@
 /* test_serve_trace.c: requests made up have the means they should, and a file keeps them. */
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -246,6 +247,26 @@ static void a_pipe_is_refused_at_once(void **state) {
     fig_serve_trace_finish(&trace);
 }
 
+/* Nobody else writes, so that it would be read to its end, as a file is. */
+static void a_pipe_is_refused_although_a_trace_is_in_it(void **state) {
+    (void)state;
+    static const char text[] = "arrival_s,prompt_tokens,output_tokens\n0,5,5\n";
+    char path[] = "/tmp/test_serve_trace.XXXXXX", pipe[sizeof path + 8];
+    fig_serve_trace trace = {0};
+    assert_non_null(mkdtemp(path));
+    snprintf(pipe, sizeof pipe, "%s/pipe", path);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    const int keeps = open(pipe, O_RDONLY | O_NONBLOCK), writes = open(pipe, O_WRONLY);
+    assert_int_equal(write(writes, text, sizeof text - 1), sizeof text - 1);
+    assert_int_equal(close(writes), 0);
+    assert_int_equal(fig_serve_trace_read(&trace, pipe, &roomy), FIG_EXIT_BAD);
+    assert_int_equal(trace.count, 0);
+    assert_int_equal(close(keeps), 0);
+    assert_int_equal(unlink(pipe), 0);
+    assert_int_equal(rmdir(path), 0);
+    fig_serve_trace_finish(&trace);
+}
+
 static void a_folder_and_a_file_that_is_not_there_are_refused(void **state) {
     (void)state;
     fig_serve_trace trace = {0};
@@ -270,6 +291,7 @@ int main(void) {
         cmocka_unit_test(a_line_longer_than_any_request_is_refused),
         cmocka_unit_test(a_line_that_holds_a_nul_is_refused),
         cmocka_unit_test(a_pipe_is_refused_at_once),
+        cmocka_unit_test(a_pipe_is_refused_although_a_trace_is_in_it),
         cmocka_unit_test(a_folder_and_a_file_that_is_not_there_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
