@@ -50,6 +50,12 @@ static void the_machine_and_the_places_of_tokens_choose(void **state) {
     p.v_cache_strides.token = 1028;
     expect(&p, 90, "scalar", "fig_kernel_attention");
     p = common();
+    p.k_cache_strides.token = 1028;
+    expect(&p, 90, "scalar", "fig_kernel_attention");
+    p = common();
+    p.head_dim = 112;
+    expect(&p, 90, "scalar", "fig_kernel_attention");
+    p = common();
     p.head_dim = 80;
     expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_80_4");
     p = common();

@@ -64,42 +64,83 @@ static void behind_the_fetch_it_waits(void **state) {
     fig_program_destroy(program);
 }
 
-/* Attention behind a launch of its own class, and a writer of its cache. */
-static fig_program *program_of(int calls) {
+/* With lengths on the device the plan is made there, by a launch behind the fetch. */
+static void behind_what_makes_the_plan_it_waits(void **state) {
+    (void)state;
     const fig_spec spec = fig_sample_spec();
+    const fig_sample_heads heads = {4, 2, 64};
+    fig_program *program = fig_sample_program(&spec);
+    const fig_tensor lengths = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
+    fig_program_read_lengths(program, lengths, (fig_tensor){0});
+    fig_sample_attention(program, "a", &heads);
+    finish(program);
+    assert_int_equal(haste_of(program, 0), 0);
+    fig_program_destroy(program);
+}
+
+/* What comes between a first attention and one of another cache. */
+typedef enum writer { APPEND, APPEND_TWO_TOKENS, CALL_ON_K, CALL_ON_V, CALL_ON_TABLE } writer;
+
+static void record(fig_program *program, writer between, fig_cache cache) {
+    const fig_tensor *writes = between == CALL_ON_K   ? &cache.k
+                               : between == CALL_ON_V ? &cache.v
+                                                      : &cache.page_table;
+    if (between >= CALL_ON_K) {
+        fig_call(program,
+                 FIG_OPTIONS(fig_call_op, .call = "fill", .writes = writes, .write_count = 1));
+        return;
+    }
+    const fig_tensor rows = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "new", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_F16, .rank = 3, .dims = {FIG_DIM_BATCH, 2, 64},
+                             .multiple = between == APPEND ? 1 : 2));
+    fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = rows, .v = rows, .cache = cache));
+}
+
+/* Of the second attention, whose rows have one query each. */
+static uint32_t haste_behind(writer between) {
+    fig_spec spec = fig_sample_spec();
+    spec.row_tokens = 2;
     fig_program *program = fig_sample_program(&spec);
     const fig_sample_heads heads = {4, 2, 64};
     fig_sample_attention(program, "a", &heads);
-    const fig_cache cache = fig_sample_cache(program, "c", 2, 64);
+    fig_cache cache = fig_sample_cache(program, "c", 2, 64);
+    cache.page_table = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "table", .role = FIG_ROLE_STATE,
+                             .dtype = FIG_I32, .rank = 2, .dims = {spec.sequence_limit, 1}));
     const fig_tensor q = fig_sample_rows(program, "q", 4, 64);
     const fig_tensor out = fig_sample_rows(program, "out", 4, 64);
-    if (calls) {
-        fig_call(program,
-                 FIG_OPTIONS(fig_call_op, .call = "fill", .writes = &cache.v, .write_count = 1));
-    } else {
-        const fig_tensor new_rows = fig_sample_rows(program, "new", 2, 64);
-        fig_append_kv(program,
-                      FIG_OPTIONS(fig_append_kv_op, .k = new_rows, .v = new_rows, .cache = cache));
-    }
+    record(program, between, cache);
     fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache));
     finish(program);
-    return program;
+    const uint32_t haste = haste_of(program, 1);
+    fig_program_destroy(program);
+    return haste;
 }
 
 static void a_cache_that_a_call_writes_is_waited_for(void **state) {
     (void)state;
-    fig_program *appends = program_of(0), *calls = program_of(1);
-    assert_int_equal(haste_of(appends, 1), FIG_ATTENTION_EARLY);
-    assert_int_equal(haste_of(calls, 1), 0);
-    fig_program_destroy(appends);
-    fig_program_destroy(calls);
+    assert_int_equal(haste_behind(APPEND), FIG_ATTENTION_EARLY);
+    assert_int_equal(haste_behind(CALL_ON_K), 0);
+    assert_int_equal(haste_behind(CALL_ON_V), 0);
+    assert_int_equal(haste_behind(CALL_ON_TABLE), 0);
+}
+
+/* It reads all but the newest tokens of its own queries before the launch before it has ended. */
+static void more_new_tokens_than_it_has_queries_are_waited_for(void **state) {
+    (void)state;
+    assert_int_equal(haste_behind(APPEND_TWO_TOKENS), 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(behind_the_append_of_a_step_attention_may_begin_early),
         cmocka_unit_test(behind_the_fetch_it_waits),
+        cmocka_unit_test(behind_what_makes_the_plan_it_waits),
         cmocka_unit_test(a_cache_that_a_call_writes_is_waited_for),
+        cmocka_unit_test(more_new_tokens_than_it_has_queries_are_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
