@@ -641,6 +641,9 @@ static void ask(fig_spec *spec, const char *wrong) {
     if (is(wrong, "norm")) spec->qk_norm_epsilon = 1e-6f;
     if (is(wrong, "scale")) spec->kv_dtype = FIG_E4M3;
     if (is(wrong, "dense")) spec->page_size = 0;
+    if (is(wrong, "type")) spec->dtype = FIG_BF16;
+    if (is(wrong, "tokens")) spec->row_tokens = 2;
+    if (is(wrong, "missing")) spec->qk_norm_epsilon = 1e-6f;
 }
 
 /* Of another form than the standard step's of that name. */
@@ -717,6 +720,7 @@ int main(int count, char **words) {
                                                  : is(wrong, "nan")     ? 3e38f
                                                                         : 0.125f));
     }
+    if (is(wrong, "extra")) tensor(p, "zzz.0", 2, 64, 0, 0);
     if (is(wrong, "more"))
         fig_silu_and_mul(p, FIG_OPTIONS(fig_gated_op, .in = gate_up, .out = act));
     if (fig_program_finish(p) != FIG_OK || fig_graphs_lower(&graphs, p, NULL) != FIG_OK ||
@@ -767,7 +771,13 @@ found scale 'k_cache.0'
 record name
 run replay "$scratch/name.fig" --steps 1
 refused 'query.0'
-for wrong in width dense fixed role layout; do
+record extra
+run replay "$scratch/extra.fig" --steps 1
+refused 'tensor zzz.0 is not one of a standard step'
+record missing
+run replay "$scratch/missing.fig" --steps 1
+refused 'tensor k_norm.0 of the standard step is missing'
+for wrong in width dense fixed role layout type tokens; do
     record $wrong
     run replay "$scratch/$wrong.fig" --steps 1 --check --rows 8 --kv 100 --device host
     refused "differs from the standard step's"
