@@ -67,7 +67,8 @@ static void refuse_every_call(fig_engine *engine) {
     REFUSED(fig_engine_take_back(engine));
     REFUSED(fig_engine_wait(engine, 0));
     REFUSED(fig_engine_poll(engine, &progress));
-    REFUSED(fig_engine_prepare(engine, 0));
+    /* The one call that a second thread may make meanwhile. */
+    assert_int_equal(fig_engine_prepare(engine, 0), FIG_OK);
     REFUSED(fig_gate_bind(engine, "spare", NULL, 0));
     REFUSED(fig_engine_register(engine, "gemm", fig_gate_callback, NULL));
     REFUSED(fig_engine_write(engine, &span, &word));
