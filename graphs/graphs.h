@@ -38,13 +38,13 @@ uint32_t fig_graphs_page_limit(const fig_graphs *graphs);
 /* Of a slot of the ring: the largest plan and its pages; a multiple of 64. */
 uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs);
 
-/* Makes graphs of their parts, which it takes over, also where it fails: they are zeros then.
- * Buckets are sorted, without repeats. made_digests: NULL where the graphs are being made here. */
 /* Of the device, for one exec; estimated. */
 uint64_t fig_memory_exec_bytes(const fig_graphs *graphs);
 /* What all of its buckets are lowered from. */
 fig_lower_source fig_graphs_source(const fig_graphs *graphs);
 
+/* Makes graphs of their parts, which it takes over, also where it fails: they are zeros then.
+ * Buckets are sorted, without repeats. made_digests: NULL where the graphs are being made here. */
 fig_status fig_graphs_assemble(fig_graphs **graphs, fig_codec_parts *parts);
 /* The bytes of a file. *bytes is the caller's to free. */
 fig_status fig_graphs_write(const fig_graphs *graphs, uint8_t **bytes, size_t *count);

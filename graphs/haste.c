@@ -2,49 +2,71 @@
  *
  * What was written two launches up is there before a launch begins: the one between them waited for
  * it. So it is enough to look at the edges that lead to the launch, which are reduced, and at who
- * writes the tensors. */
+ * writes the tensors. Invariant: each operand and each edge is looked at once, however many
+ * launches there are. */
 #include "graphs/haste.h"
 
+#include <stdlib.h>
+
 #include "kernels/table.h"
+#include "planner/status.h"
 
-/* 1: an edge comes from what makes the plan. */
-static int follows_plan(const fig_lowered *lowered, uint32_t launch) {
-    for (uint32_t i = 0; i < lowered->edge_count; i++) {
-        const fig_edge *edge = &lowered->edges[i];
-        if (edge->to != launch) continue;
-        const uint32_t op = lowered->launches[edge->from].op;
-        if (op == FIG_OP_FETCH || op == FIG_OP_PLAN) return 1;
-    }
-    return 0;
-}
-
-/* 1: the node writes no more of a cache than the newest `tokens` of each row. */
-static int appends_newest(const fig_program_view *view, const fig_node *node, int32_t tokens) {
-    if (node->op != FIG_OP_APPEND_KV && node->op != FIG_OP_DECODE_ATTENTION) return 0;
+/* How many of the newest tokens of each row a node writes; all, where it is no append. */
+static int64_t written_tokens(const fig_program_view *view, const fig_node *node) {
+    if (node->op != FIG_OP_APPEND_KV && node->op != FIG_OP_DECODE_ATTENTION) return INT64_MAX;
     const uint32_t k = node->op == FIG_OP_APPEND_KV ? FIG_APPEND_K : FIG_DECODE_ATTENTION_K;
-    return view->tensors[view->operands[node->operand + k] - 1].dims[0] <= tokens;
+    return view->tensors[view->operands[node->operand + k] - 1].dims[0];
 }
 
-/* 1: no node writes the tensor, but for the newest `tokens` of a cache. */
-static int is_old(const fig_program_view *view, uint32_t tensor, int32_t tokens) {
-    for (uint32_t n = 0; n < view->node_count && tensor != 0; n++) {
+/* The most that any node writes of each tensor; 0 where none does. */
+static void find_writes(const fig_program_view *view, int64_t *written) {
+    for (uint32_t n = 0; n < view->node_count; n++) {
         const fig_node *node = &view->nodes[n];
+        const int64_t tokens = written_tokens(view, node);
         for (uint32_t i = 0; i < node->operand_count; i++) {
-            if (view->operands[node->operand + i] != tensor) continue;
-            const int writes = (fig_program_access(view, node, i) & FIG_ACCESS_WRITE) != 0;
-            if (writes && !appends_newest(view, node, tokens)) return 0;
+            const uint32_t tensor = view->operands[node->operand + i];
+            if (tensor == 0 || !(fig_program_access(view, node, i) & FIG_ACCESS_WRITE)) continue;
+            if (tokens > written[tensor]) written[tensor] = tokens;
         }
     }
-    return 1;
 }
 
-uint32_t fig_haste_of(const fig_program_view *view, const fig_lowered *lowered, uint32_t launch) {
-    const fig_launch *own = &lowered->launches[launch];
-    if (own->op != FIG_OP_ATTENTION || follows_plan(lowered, launch)) return 0;
-    const uint32_t *operands = view->operands + view->nodes[own->node].operand;
-    const int32_t tokens = (int32_t)view->tensors[operands[FIG_ATTENTION_Q] - 1].dims[0];
-    const int old = is_old(view, operands[FIG_ATTENTION_TABLE], 0) &&
-                    is_old(view, operands[FIG_ATTENTION_K_CACHE], tokens) &&
-                    is_old(view, operands[FIG_ATTENTION_V_CACHE], tokens);
+/* Early is attention of whose table nothing is written in the step, and of whose caches no more
+ * than the newest tokens, which are its own rows'. */
+static uint32_t haste_of(const fig_program_view *view, const fig_launch *launch,
+                         const int64_t *written) {
+    if (launch->op != FIG_OP_ATTENTION) return 0;
+    const uint32_t *operands = view->operands + view->nodes[launch->node].operand;
+    const int64_t tokens = view->tensors[operands[FIG_ATTENTION_Q] - 1].dims[0];
+    const int old = written[operands[FIG_ATTENTION_TABLE]] == 0 &&
+                    written[operands[FIG_ATTENTION_K_CACHE]] <= tokens &&
+                    written[operands[FIG_ATTENTION_V_CACHE]] <= tokens;
     return old ? FIG_ATTENTION_EARLY : 0;
+}
+
+/* Behind what makes the plan nothing is early. */
+static void wait_for_plan(const fig_lowered *lowered, uint32_t *haste) {
+    for (uint32_t i = 0; i < lowered->edge_count; i++) {
+        const uint32_t op = lowered->launches[lowered->edges[i].from].op;
+        if (op == FIG_OP_FETCH || op == FIG_OP_PLAN) haste[lowered->edges[i].to] = 0;
+    }
+}
+
+fig_status fig_haste_find(uint32_t **haste, const fig_program_view *view,
+                          const fig_lowered *lowered) {
+    int64_t *written = calloc((size_t)view->tensor_count + 1, sizeof *written); /* [id] */
+    *haste = calloc(lowered->launch_count, sizeof **haste);
+    if (written == NULL || *haste == NULL) {
+        free(written);
+        free(*haste);
+        *haste = NULL;
+        return fig_fail(FIG_NOMEM, "haste: %u launches and %u tensors", lowered->launch_count,
+                        view->tensor_count);
+    }
+    find_writes(view, written);
+    for (uint32_t i = 0; i < lowered->launch_count; i++)
+        (*haste)[i] = haste_of(view, &lowered->launches[i], written);
+    wait_for_plan(lowered, *haste);
+    free(written);
+    return FIG_OK;
 }

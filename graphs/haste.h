@@ -8,7 +8,9 @@
 
 #include "graphs/lower.h"
 
-/* FIG_ATTENTION_* of a launch whose edges are there. */
-uint32_t fig_haste_of(const fig_program_view *view, const fig_lowered *lowered, uint32_t launch);
+/* FIG_ATTENTION_* of every launch, which are the same in every bucket; 0 of what is no attention.
+ * Launches and edges are there. *haste is the caller's to free, NULL on failure. */
+fig_status fig_haste_find(uint32_t **haste, const fig_program_view *view,
+                          const fig_lowered *lowered);
 
 #endif

@@ -299,6 +299,7 @@ static fig_status make_edges(const fig_program_view *view, const fig_lowered *lo
 
 void fig_lower_order_finish(fig_lower_order *order) {
     free(order->edges);
+    free(order->haste);
     memset(order, 0, sizeof *order);
 }
 
@@ -310,6 +311,9 @@ fig_status fig_lower_order_init(fig_lower_order *order, const fig_program_view *
     const fig_launch_source source = {.view = view, .classes = &classes};
     fig_status status = make_launches(&source, &lowered);
     if (status == FIG_OK) status = make_edges(view, &lowered, order);
+    lowered.edges = order->edges;
+    lowered.edge_count = order->edge_count;
+    if (status == FIG_OK) status = fig_haste_find(&order->haste, view, &lowered);
     fig_lower_finish(&lowered);
     if (status != FIG_OK) fig_lower_order_finish(order);
     return status;
@@ -331,17 +335,15 @@ int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b) {
 static_assert(offsetof(fig_split_shape, tile_limit) + sizeof(int32_t) == sizeof(fig_split_shape),
               "all before it is compared");
 
-/* It follows from the edges, and so comes last. */
-static void fill_haste(const fig_program_view *view, fig_lowered *lowered) {
+static void fill_haste(const uint32_t *haste, fig_lowered *lowered) {
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         const fig_launch *launch = &lowered->launches[i];
         if (launch->op == FIG_OP_CALL) continue;
         const fig_kernel *kernel = &fig_kernel_table[launch->op];
         for (uint32_t j = 0; j < kernel->field_count; j++) {
             if (kernel->fields[j].kind != FIG_FIELD_HASTE) continue;
-            const uint32_t haste = fig_haste_of(view, lowered, i);
-            memcpy(lowered->params + launch->params + kernel->fields[j].offset, &haste,
-                   sizeof haste);
+            memcpy(lowered->params + launch->params + kernel->fields[j].offset, &haste[i],
+                   sizeof haste[i]);
         }
     }
 }
@@ -361,7 +363,7 @@ fig_status fig_lower_bucket(const fig_lower_source *from, const fig_bucket_shape
     fill_launches(&source, lowered);
     lowered->edges = from->order->edges;
     lowered->edge_count = from->order->edge_count;
-    fill_haste(from->view, lowered);
+    fill_haste(from->order->haste, lowered);
     return FIG_OK;
 }
 

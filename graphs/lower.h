@@ -9,9 +9,10 @@
 
 #include "graphs/launch.h"
 
-/* Edges between the launches of a program, which are the same in every bucket. */
+/* Edges between the launches of a program and what follows from them: the same in every bucket. */
 typedef struct fig_lower_order {
     fig_edge *edges; /* [edge_count] reduced, sorted by (to, from) */
+    uint32_t *haste; /* [launches] FIG_ATTENTION_*, as haste.h has it */
     uint32_t edge_count;
 } fig_lower_order;
 

@@ -27,9 +27,10 @@ typedef struct hostile {
 } hostile;
 
 static void *duplicate(const void *from, size_t bytes) {
-    void *copy = malloc(bytes);
+    void *copy = malloc(bytes > 0 ? bytes : 1);
     assert_non_null(copy);
-    return memcpy(copy, from, bytes);
+    if (bytes > 0) memcpy(copy, from, bytes); /* of nothing, `from` is NULL */
+    return copy;
 }
 
 static hostile hostile_of(fig_program *program) {
