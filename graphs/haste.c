@@ -31,11 +31,11 @@ static void find_writes(const fig_program_view *view, int64_t *written) {
     }
 }
 
-/* Early is attention of whose table nothing is written in the step, and of whose caches no more
- * than the newest tokens, which are its own rows'. */
+/* All may be early but attention of whose table something is written in the step, or of whose
+ * caches more than the newest tokens, which are its own rows'. */
 static uint32_t haste_of(const fig_program_view *view, const fig_launch *launch,
                          const int64_t *written) {
-    if (launch->op != FIG_OP_ATTENTION) return 0;
+    if (launch->op != FIG_OP_ATTENTION) return FIG_HASTE_EARLY;
     const uint32_t *operands = view->operands + view->nodes[launch->node].operand;
     const int64_t tokens = view->tensors[operands[FIG_ATTENTION_Q] - 1].dims[0];
     const int old = written[operands[FIG_ATTENTION_TABLE]] == 0 &&
@@ -44,11 +44,24 @@ static uint32_t haste_of(const fig_program_view *view, const fig_launch *launch,
     return old ? FIG_ATTENTION_EARLY : 0;
 }
 
-/* Behind what makes the plan nothing is early. */
+/* 1: the launch before it is of the same node, and may be left out. */
+static int is_rest(const fig_lowered *lowered, uint32_t launch) {
+    const fig_launch *before = &lowered->launches[launch - 1];
+    return before->node_count > 0 && before->node == lowered->launches[launch].node;
+}
+
+/* Behind what makes the plan nothing is early, nor what would come right behind it if the launch
+ * between them were left out. */
 static void wait_for_plan(const fig_lowered *lowered, uint32_t *haste) {
     for (uint32_t i = 0; i < lowered->edge_count; i++) {
         const uint32_t op = lowered->launches[lowered->edges[i].from].op;
         if (op == FIG_OP_FETCH || op == FIG_OP_PLAN) haste[lowered->edges[i].to] = 0;
+    }
+    for (uint32_t i = 0, count; i < lowered->edge_count; i += count) {
+        const uint32_t to = lowered->edges[i].to;
+        for (count = 1; i + count < lowered->edge_count && lowered->edges[i + count].to == to;)
+            count++;
+        if (count == 1 && is_rest(lowered, to) && haste[to - 1] == 0) haste[to] = 0;
     }
 }
 

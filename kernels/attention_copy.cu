@@ -8,7 +8,7 @@
     extern "C" __global__ void __launch_bounds__((FIG_FORM_WARP_LIMIT + 2) * FIG_BLOCK_WARP, 1)    \
         fig_kernel_attention_copy_##name##_##dims##_##shares(                                      \
             const __grid_constant__ fig_attention_params p) {                                      \
-        fig_warps_attend<fig_warps_form<kv, dims, shares, 0>>(p);                                  \
+        fig_warps_attend<fig_warps_form<kv, dims, shares, 0, 0>>(p);                               \
     }
 #define DIMS(name, kv, shares)                                                                     \
     INSTANCE(name, kv, 64, shares)                                                                 \

@@ -1,12 +1,14 @@
 /* attention_family.c: which families of attention serve a launch, and as what.
  *
- * bulk: tensor cores, K and V by the bulk copy engine; copy: tensor cores, K and V by copies of 16
- * bytes; scalar: everything else. Owns what each needs and how its blocks are cut; what an instance
- * is compiled for is form.h's. Invariant: what is not bound yet is 0, and no fault. */
+ * bulk: tensor cores, K and V by the bulk copy engine; turn: the same, RoPE and append with it;
+ * copy: tensor cores, K and V by copies of 16 bytes; scalar: everything else. Owns what each needs
+ * and how its blocks are cut; what an instance is compiled for is form.h's. Invariant: what is not
+ * bound yet is 0, and no fault. */
 #include "kernels/twins.h"
 
 #include <stdio.h>
 
+#include "kernels/angle.h"
 #include "kernels/form.h"
 
 enum {
@@ -34,13 +36,18 @@ static int32_t shares_of(int32_t sets, int is_bulk) {
     return sets <= 2 ? 4 : sets <= 4 && is_bulk ? 2 : 1;
 }
 
+/* Whose K and V come by the bulk copy engine, and who turns and appends too. */
+typedef enum kind { TURN, BULK, COPY } kind;
+
 /* Dynamic shared memory: slots, the ring's state, and where shares meet; 0: there is no slot. */
-static uint32_t shared_bytes_of(const fig_attention_params *p, int is_bulk) {
+static uint32_t shared_bytes_of(const fig_attention_params *p, kind which) {
+    const int is_bulk = which != COPY;
     const int32_t sets = sets_of(p), shares = shares_of(sets, is_bulk);
     const int32_t slot =
         2 * fig_form_side_bytes(value_bytes_of(p), p->head_dim, shares, p->heads_per_worker);
     const int32_t vectors = fig_size_min(vectors_of(p), FIG_FORM_VECTORS);
-    const int32_t join = sets * shares * fig_form_join_bytes(p->head_dim, vectors);
+    const int32_t turned = which == TURN ? p->split.row_tokens : 0;
+    const int32_t join = sets * shares * fig_form_share_bytes(p->head_dim, vectors, turned, shares);
     const int32_t limit = is_bulk ? BULK_SHARED_BYTES : COPY_SHARED_BYTES;
     const int32_t room = limit - FIG_FORM_STATE_BYTES - join;
     int32_t slots = fig_size_min(room, FIG_FORM_RING_BYTES) / slot;
@@ -61,17 +68,18 @@ static int is_form(const fig_attention_params *p) {
     }
 }
 
-static const char *refuses_tensors(const fig_attention_params *p, int is_bulk) {
+/* 1: each head begins with a whole pair of numbers of 16 bits. */
+static int has_pairs(const void *rows, const fig_row_strides *strides) {
+    return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 4 == 0;
+}
+
+static const char *refuses_tensors(const fig_attention_params *p, kind which) {
     if (p->dtype != FIG_F16 && p->dtype != FIG_BF16) return "f16 or bf16";
     if (!is_form(p)) return "head_dim 64, 80, 96, 128 or 256";
     if (sets_of(p) > FIG_FORM_WARP_LIMIT)
         return "at most 8 warps, one for each kv head of a worker and 8 vectors of it";
-    if (shared_bytes_of(p, is_bulk) == 0) return "a slot in shared memory";
-    if (((uint64_t)(uintptr_t)p->q | (uint64_t)p->q_strides.row * 2 |
-         (uint64_t)p->q_strides.head * 2) %
-            4 !=
-        0)
-        return "q in whole pairs";
+    if (shared_bytes_of(p, which) == 0) return "a slot in shared memory";
+    if (!has_pairs(p->q, &p->q_strides)) return "q in whole pairs";
     return NULL;
 }
 
@@ -94,14 +102,14 @@ static const char *refuses_places(const fig_attention_params *p) {
 const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     if (traits->compute_capability < CAPABILITY_OF_COPY) return "compute capability 8.0";
-    const char *refusal = refuses_tensors(p, 0);
+    const char *refusal = refuses_tensors(p, COPY);
     return refusal != NULL ? refusal : refuses_places(p);
 }
 
 const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     if (traits->compute_capability != CAPABILITY_OF_BULK) return "compute capability 9.0";
-    const char *refusal = refuses_tensors(p, 1);
+    const char *refusal = refuses_tensors(p, BULK);
     if (refusal != NULL) return refusal;
     if (fig_form_token_bytes(value_bytes_of(p), p->head_dim) % 128 != 0)
         return "tokens of whole 128 bytes";
@@ -109,37 +117,71 @@ const char *fig_attention_family_bulk_refuses(const void *params, const fig_trai
     return refuses_places(p);
 }
 
+/* Of its own launch before it, attention takes over what has the newest tokens in a strip of one
+ * reader, and q's turns in its registers. */
+const char *fig_attention_family_turn_refuses(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    const fig_attention_turn *turn = &p->turn;
+    if (turn->rope.rotary_dim == 0) return "a node that turns and appends, too";
+    const char *refusal = fig_attention_family_bulk_refuses(params, traits);
+    if (refusal != NULL) return refusal;
+    if (turn->rope.rotary_dim != p->head_dim || turn->rope.interleaved)
+        return "heads that turn whole, halves by halves";
+    if (turn->positions != NULL || turn->cos_sin != NULL)
+        return "positions of the plan's, computed";
+    if (vectors_of(p) > FIG_FORM_VECTORS) return "at most 8 vectors of a kv head";
+    if (shared_bytes_of(p, TURN) == 0) return "a slot in shared memory";
+    if (!has_pairs(turn->k, &turn->k_strides) || !has_pairs(turn->v, &turn->v_strides) ||
+        (uintptr_t)turn->q_norm % 4 != 0 || (uintptr_t)turn->k_norm % 4 != 0)
+        return "k, v and norms in whole pairs";
+    return NULL;
+}
+
 /* ---- Blocks */
 
-static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shape *shape) {
-    const int32_t sets = sets_of(p), fillers = is_bulk ? 1 : 2;
-    const int32_t warps = sets * shares_of(sets, is_bulk) + fillers;
+static void shape_of(const fig_attention_params *p, kind which, fig_launch_shape *shape) {
+    const int32_t sets = sets_of(p), fillers = which == COPY ? 2 : 1;
+    const int32_t warps = sets * shares_of(sets, which != COPY) + fillers;
     *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
                                 .block = {(uint32_t)warps * 32, 1, 1},
-                                .shared_bytes = shared_bytes_of(p, is_bulk)};
+                                .shared_bytes = shared_bytes_of(p, which)};
+}
+
+void fig_attention_family_turn_shape(const void *params, fig_launch_shape *shape) {
+    shape_of(params, TURN, shape);
 }
 
 void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape) {
-    shape_of(params, 1, shape);
+    shape_of(params, BULK, shape);
 }
 
 void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape) {
-    shape_of(params, 0, shape);
+    shape_of(params, COPY, shape);
 }
 
-static void entry_of(const fig_attention_params *p, int is_bulk, char name[FIG_ENTRY_BYTES]) {
+static void entry_of(const fig_attention_params *p, kind which, char name[FIG_ENTRY_BYTES]) {
+    static const char *const families[] = {[TURN] = "turn", [BULK] = "bulk", [COPY] = "copy"};
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
-    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d_%d", is_bulk ? "bulk" : "copy",
-             dtypes[p->kv_dtype], p->head_dim, shares_of(sets_of(p), is_bulk));
+    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d_%d", families[which],
+             dtypes[p->kv_dtype], p->head_dim, shares_of(sets_of(p), which != COPY));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
-    entry_of(params, 1, name);
+    entry_of(params, BULK, name);
+}
+
+void fig_attention_family_turn_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    entry_of(params, TURN, name);
 }
 
 void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
-    entry_of(params, 0, name);
+    entry_of(params, COPY, name);
+}
+
+void fig_attention_family_turn_finish(void *params) {
+    fig_attention_params *p = params;
+    p->turn.angles = fig_angle_product_of(&p->turn.rope);
 }
 
 /* {128 bytes of a token, token, which 128 bytes, head, page}: one box is 16 tokens of all heads

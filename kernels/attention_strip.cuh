@@ -21,15 +21,18 @@
 #ifndef FIG_KERNELS_ATTENTION_STRIP_CUH
 #define FIG_KERNELS_ATTENTION_STRIP_CUH
 
+#include "kernels/attention_turn.cuh"
 #include "kernels/kv_feed.cuh"
 #include "kernels/partials.cuh"
 
 /* What an instance is compiled for. */
-template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK> struct fig_warps_form {
+template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK, int32_t TURNING>
+struct fig_warps_form {
     static constexpr int32_t KV_DTYPE = KV;
     static constexpr int32_t HEAD_DIM = DIMS;
     static constexpr int32_t SHARES = SHARE_COUNT;
     static constexpr int32_t IS_BULK = BULK;
+    static constexpr int32_t TURNS = TURNING; /* 1: q comes as it is, and k and v with it */
     static constexpr int32_t DTYPE = fig_fragment_dtype(KV);
     static constexpr int32_t VALUE_BYTES = KV == FIG_F16 || KV == FIG_BF16 ? 2 : 1;
     static constexpr int32_t CHUNKS = DIMS * VALUE_BYTES / FIG_RING_CHUNK;
@@ -135,24 +138,31 @@ static __device__ __forceinline__ float fig_warps_fit_q(int32_t dtype,
     return __uint_as_float(min(268u - exponent, 253u) << 23);
 }
 
-/* q of the row's vectors; those that are none are zeros. Codes of 8 bits come four to a word, which
- * are columns 2t and 2t + 1 and, in the other half, 2t + 8 and 2t + 9: q follows them. */
+/* Of a row's vectors; those that are none are some other's. Codes of 8 bits come four to a word,
+ * which are columns 2t and 2t + 1 and, in the other half, 2t + 8 and 2t + 9: q follows them. */
 template <class form>
 static __device__ __forceinline__ void
-fig_warps_load_q(const fig_attention_params &p, const fig_warps_role &role,
-                 const fig_partials_place &place, fig_warps_seen<form> *seen) {
+fig_warps_fetch_q(const fig_attention_params &p, const fig_warps_role &role,
+                  const fig_partials_place &place, uint32_t (&words)[form::TILES][2]) {
     const fig_pieces_vector from =
         fig_partials_vector(p, place, fig_size_min(role.row, role.count - 1));
     const uint32_t *q = (const uint32_t *)((const uint16_t *)p.q + from.row * p.q_strides.row +
                                            from.q_head * p.q_strides.head);
-    const int32_t is_none = role.row >= role.count;
     const int32_t of_column = form::VALUE_BYTES == 1 ? 2 : 1;
     const int32_t apart = form::VALUE_BYTES == 1 ? 1 : 4;
 #pragma unroll
     for (int32_t k = 0; k < form::TILES; k++) {
-        seen->q[k][0] = q[8 * k + of_column * role.column];
-        seen->q[k][1] = q[8 * k + of_column * role.column + apart];
+        words[k][0] = q[8 * k + of_column * role.column];
+        words[k][1] = q[8 * k + of_column * role.column + apart];
     }
+}
+
+/* Makes of them what logits are multiplied by: vectors that are none are zeros. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_take_q(const fig_attention_params &p, const fig_warps_role &role,
+                 const fig_partials_place &place, fig_warps_seen<form> *seen) {
+    const int32_t is_none = role.row >= role.count;
 #pragma unroll
     for (int32_t k = 0; k < form::TILES; k++)
         if (is_none) seen->q[k][0] = seen->q[k][1] = 0;
@@ -439,12 +449,16 @@ template <class form>
 static __device__ __forceinline__ void
 fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
                     const fig_warps_role &role, const fig_partials_place &place,
-                    fig_warps_seen<form> *seen) {
+                    fig_turn<form> *turn, fig_warps_seen<form> *seen) {
     const uint32_t apart = (uint32_t)p.heads_per_worker * form::BLOCK_BYTES;
     const uint32_t first =
         (uint32_t)(role.share * form::STEPS) * apart + (uint32_t)role.head * form::BLOCK_BYTES;
     const int32_t token = note.token + role.share * form::STEPS * FIG_RING_TOKENS;
-    const uint32_t k = fig_ring_side(ring, FIG_RING_K) + first + fig_warps_row_of_k<form>(role);
+    const uint32_t k_blocks = fig_ring_side(ring, FIG_RING_K) + first;
+    const uint32_t k = k_blocks + fig_warps_row_of_k<form>(role);
+    if constexpr (form::TURNS)
+        if (note.flags & FIG_RING_NEWEST)
+            fig_turn_replace<form>(p, note, 0, token, k_blocks, apart, *turn);
     float logits[form::STEPS][4];
     fig_warps_weights weights[form::STEPS];
 #pragma unroll
@@ -474,8 +488,12 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
         fig_warps_round<form::DTYPE>(x[0], x[1], &weights[s].near[0], &weights[s].rest[0]);
         fig_warps_round<form::DTYPE>(x[2], x[3], &weights[s].near[1], &weights[s].rest[1]);
     }
-    const uint32_t v = fig_ring_side(ring, FIG_RING_V) + first + fig_warps_row_of_v<form>(role);
+    const uint32_t v_blocks = fig_ring_side(ring, FIG_RING_V) + first;
+    const uint32_t v = v_blocks + fig_warps_row_of_v<form>(role);
     fig_ring_wait_full(ring, FIG_RING_V);
+    if constexpr (form::TURNS)
+        if (note.flags & FIG_RING_NEWEST)
+            fig_turn_replace<form>(p, note, 1, token, v_blocks, apart, *turn);
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++) {
         if (note.flags & FIG_RING_EDGE) {
@@ -486,6 +504,9 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
         }
     }
     fig_ring_release(ring, FIG_RING_V);
+    if constexpr (form::TURNS)
+        if (note.flags & FIG_RING_NEWEST)
+            fig_turn_append<form>(p, note, place.kv_head, token, turn);
 }
 
 #endif

@@ -10,6 +10,13 @@
 
 #include "kernels/attention_strip.cuh"
 
+template <class form>
+static __device__ __forceinline__ int32_t fig_warps_share_bytes(const fig_attention_params &p,
+                                                                const fig_warps_role &role) {
+    return fig_form_share_bytes(form::HEAD_DIM, fig_warps_head_vectors(p, role),
+                                form::TURNS ? p.split.row_tokens : 0, form::SHARES);
+}
+
 /* ---- The end of a piece */
 
 /* The dimensions 4 to a pack that a lane has of one of its vectors. */
@@ -96,7 +103,7 @@ fig_warps_end(const fig_attention_params &p, const fig_warps_role &role,
               const fig_warps_seen<form> &seen, uint8_t *join) {
     const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
     const int32_t vectors = fig_warps_head_vectors(p, role);
-    const int32_t share_bytes = fig_form_join_bytes(form::HEAD_DIM, vectors);
+    const int32_t share_bytes = fig_warps_share_bytes<form>(p, role);
     const uint8_t *shares = join + role.number * form::SHARES * share_bytes;
     fig_warps_leave_share<form>(role, seen, vectors,
                                 join + (role.number * form::SHARES + role.share) * share_bytes);
@@ -180,33 +187,51 @@ static __device__ __forceinline__ fig_ring_note fig_warps_read(const fig_ring &r
     return fig_ring_read(ring);
 }
 
-/* All strips of a piece, of which `note` is the first. */
+/* All strips of a piece, of which the ring has the first next. */
 template <class form>
 static __device__ __forceinline__ void
-fig_warps_see_piece(const fig_attention_params &p, const fig_warps_role &role, int32_t row,
-                    int32_t group, fig_ring *ring, uint8_t *join) {
+fig_warps_see_piece(const fig_attention_params &p, const fig_warps_role &role,
+                    const fig_partials_place &place, int32_t has_waited, fig_turn<form> *turn,
+                    fig_ring *ring, uint8_t *join) {
     fig_warps_seen<form> seen;
-    const fig_partials_place place = fig_warps_place(p, role, row, group);
     fig_ring_note note;
-    fig_warps_load_q<form>(p, role, place, &seen);
+    if constexpr (form::TURNS) {
+        fig_turn_begin<form>(p, place.row, place.kv_head, has_waited, turn, seen.q);
+    } else {
+        if (!has_waited) fig_block_wait();
+        fig_warps_fetch_q<form>(p, role, place, seen.q);
+    }
+    fig_warps_take_q<form>(p, role, place, &seen);
     fig_warps_begin<form>(role, &seen);
     do {
         note = fig_warps_read(*ring);
-        fig_warps_see_strip<form>(p, *ring, note, role, place, &seen);
+        fig_warps_see_strip<form>(p, *ring, note, role, place, turn, &seen);
         fig_ring_next(ring);
     } while ((note.flags & FIG_RING_LAST) == 0);
+    /* Sums go where the newest tokens are. */
+    if constexpr (form::TURNS) fig_turn_meet<form>(*turn);
     fig_warps_end<form>(p, role, place, note, seen, join);
+    if constexpr (form::TURNS) fig_turn_end<form>(*turn);
 }
 
 /* Empties the ring until the worker is done. The first piece is the plan's, so that its q is on
  * its way before its strip has come. */
 template <class form>
 static __device__ void fig_warps_worker(const fig_attention_params &p, const fig_warps_role &role,
-                                        fig_ring ring, const fig_split_start &start,
-                                        uint8_t *join) {
+                                        fig_ring ring, const fig_split_start &start, uint8_t *join,
+                                        int32_t has_waited) {
     int32_t row = start.row, group = start.group, is_piece = start.count > 0;
+    fig_turn<form> turn;
+    if constexpr (form::TURNS)
+        fig_turn_init<form>(
+            p, join + role.number * form::SHARES * fig_warps_share_bytes<form>(p, role), role.share,
+            1 + role.number, role.count, &turn);
+    if (!is_piece && !has_waited) fig_block_wait();
     for (;;) {
-        if (is_piece) fig_warps_see_piece<form>(p, role, row, group, &ring, join);
+        if (is_piece)
+            fig_warps_see_piece<form>(p, role, fig_warps_place(p, role, row, group), has_waited,
+                                      &turn, &ring, join);
+        has_waited = 1;
         const fig_ring_note note = fig_warps_read(ring);
         if (note.flags & FIG_RING_END) return;
         row = note.row;
@@ -225,6 +250,7 @@ template <class form>
 static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
     extern __shared__ uint8_t fig_warps_shared[];
     const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
+    if (is_early) fig_block_trigger();
     fig_feed_plan plan = fig_feed_read_plan(p);
     const fig_warps_role role = fig_warps_role_of<form>(p);
     const int32_t fillers = form::IS_BULK ? 1 : 2;
@@ -236,12 +262,12 @@ static __device__ __forceinline__ void fig_warps_attend(const fig_attention_para
     ring.side_bytes =
         (uint32_t)(form::SHARES * form::STEPS * p.heads_per_worker * form::BLOCK_BYTES);
     ring.readers = threads / FIG_BLOCK_WARP;
-    const int32_t join_bytes =
-        ring.readers * fig_form_join_bytes(form::HEAD_DIM, fig_warps_head_vectors(p, role));
+    const int32_t join_bytes = ring.readers * fig_warps_share_bytes<form>(p, role);
     ring.slot_count = fig_form_divide((int32_t)shared_bytes - FIG_FORM_STATE_BYTES - join_bytes,
                                       (int32_t)(2 * ring.side_bytes));
     ring.slot = 0;
     ring.phase = 0;
+    ring.newest = 0;
     uint8_t *behind = fig_warps_shared + (uint32_t)(2 * ring.slot_count) * ring.side_bytes;
     ring.state = (fig_ring_state *)behind;
     if (threadIdx.x == 0)
@@ -253,9 +279,12 @@ static __device__ __forceinline__ void fig_warps_attend(const fig_attention_para
         fig_feed_worker<form>(p, ring, plan, filler);
         return;
     }
-    fig_block_wait();
-    if (!is_early) plan = fig_feed_read_plan(p);
-    fig_warps_worker<form>(p, role, ring, fig_feed_start(plan), behind + FIG_FORM_STATE_BYTES);
+    if (!is_early) {
+        fig_block_wait();
+        plan = fig_feed_read_plan(p);
+    }
+    fig_warps_worker<form>(p, role, ring, fig_feed_start(plan), behind + FIG_FORM_STATE_BYTES,
+                           !is_early);
 }
 
 #endif

@@ -139,12 +139,13 @@ static __device__ __forceinline__ fig_feed_place fig_feed_place_of(const fig_fee
 
 static __device__ __forceinline__ fig_ring_note fig_feed_note(const fig_feed_piece &of,
                                                               int32_t partial, int32_t token,
-                                                              int32_t strip) {
+                                                              int32_t strip, int32_t row_tokens) {
     fig_ring_note note;
     const fig_strip_range inner = fig_strip_overlap(of.tokens, of.seen_by_all);
     note.flags = token <= of.tokens.first ? FIG_RING_FIRST : 0;
     if (token + strip >= of.tokens.end) note.flags |= FIG_RING_LAST;
     if (token < inner.first || token + strip > inner.end) note.flags |= FIG_RING_EDGE;
+    if (token + strip > of.length - row_tokens) note.flags |= FIG_RING_NEWEST;
     note.row = of.start.row;
     note.group = of.start.group;
     note.token = token;
@@ -197,6 +198,17 @@ static __device__ __forceinline__ void fig_feed_box(uint32_t to, const void *map
                  : "memory");
 }
 
+/* What threads have written to a slot before it was given back comes before what the engine writes
+ * to it. */
+static __device__ __forceinline__ void fig_feed_order_writes(void) {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+static __device__ __forceinline__ void fig_feed_mark_newest(int32_t is_newest, fig_ring *ring) {
+    const uint32_t slot = 1u << ring->slot;
+    ring->newest = is_newest ? ring->newest | slot : ring->newest & ~slot;
+}
+
 static __device__ __forceinline__ void fig_feed_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile(
         "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(barrier),
@@ -232,7 +244,7 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
     fig_feed_place ahead = fig_feed_block_at(of, origin + window + lane * FIG_RING_TOKENS);
     int32_t token = origin, partial = -1;
     do {
-        if (!*has_waited && token + form::STRIP > of.length - p.split.row_tokens) {
+        if (!form::TURNS && !*has_waited && token + form::STRIP > of.length - p.split.row_tokens) {
             fig_block_wait();
             *has_waited = 1;
         }
@@ -243,6 +255,7 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
 #pragma unroll
         for (int32_t side = 0; side < 2; side++) {
             fig_ring_wait_empty(*ring, side);
+            if (form::TURNS && (ring->newest >> ring->slot & 1)) fig_feed_order_writes();
             if (lane < BLOCKS)
                 fig_feed_box(
                     fig_ring_side(*ring, side) + (uint32_t)lane * block_bytes,
@@ -253,11 +266,14 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
         /* The first bytes are on their way before the piece's neighbours are looked for. */
         if (token == origin) partial = fig_feed_partial(p, line, of);
         if (lane == 0) {
-            fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
+            fig_ring_write(*ring,
+                           fig_feed_note(of, partial, token, form::STRIP, p.split.row_tokens));
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_K), ring->side_bytes);
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_V), ring->side_bytes);
         }
         __syncwarp();
+        if (form::TURNS)
+            fig_feed_mark_newest(token + form::STRIP > of.length - p.split.row_tokens, ring);
         fig_ring_next(ring);
         token += form::STRIP;
         if ((token - origin) % window == 0) {
@@ -356,7 +372,8 @@ fig_feed_copy_piece(const fig_attention_params &p, const fig_split_line &line,
         }
         if (!is_v && token == of.tokens.first) partial = fig_feed_partial(p, line, of);
         if (!is_v && lane == 0)
-            fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
+            fig_ring_write(*ring,
+                           fig_feed_note(of, partial, token, form::STRIP, p.split.row_tokens));
         fig_feed_fill_after_copies(fig_ring_full(*ring, is_v));
         fig_ring_next(ring);
         token += form::STRIP;
@@ -459,11 +476,11 @@ static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring r
     int32_t has_waited = (p.flags & FIG_ATTENTION_EARLY) == 0;
     if (has_waited) {
         fig_block_wait();
+        fig_block_trigger();
         plan = fig_feed_read_plan(p);
     }
     fig_feed_strips<form>(p, plan, is_second, &ring, &has_waited);
     if (!has_waited) fig_block_wait();
-    if (!is_second) fig_block_trigger();
     if ((p.flags & FIG_ATTENTION_APART) == 0) fig_feed_merges<form>(p, plan, is_second, &ring);
     const fig_ring_note end = {FIG_RING_END};
     fig_feed_say<form>(end, is_second, &ring);
