@@ -92,6 +92,17 @@ static __device__ __forceinline__ int32_t fig_warps_head_vectors(const fig_atten
     return fig_size_min(FIG_FORM_VECTORS, role.ratio * p.split.row_tokens);
 }
 
+/* V's, which ends a piece: asked for when it begins, where the compiler would wait until then. */
+static __device__ __forceinline__ float fig_warps_v_scale(const fig_attention_params &p,
+                                                          int32_t kv_head) {
+    float scale = 1;
+    if (p.v_scale == NULL) return scale;
+    asm volatile("ld.global.f32 %0, [%1];"
+                 : "=f"(scale)
+                 : "l"(&p.v_scale[p.v_scales > 1 ? kv_head : 0]));
+    return scale;
+}
+
 static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_attention_params &p,
                                                                      const fig_warps_role &role,
                                                                      int32_t row, int32_t group) {
@@ -106,6 +117,7 @@ static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_a
     place.vectors = role.vectors;
     place.share = role.share;
     place.barrier = 1 + role.number;
+    place.v_scale = fig_warps_v_scale(p, place.kv_head);
     return place;
 }
 
