@@ -199,7 +199,12 @@ static fig_status take_buckets(const fig_spec *spec, const fig_lower_options *op
 static fig_status take_variants(const fig_program_view *view, const fig_lower_target *target,
                                 const fig_bucket *buckets, int32_t index, int32_t variant,
                                 uint32_t *variants) {
+    const int32_t count = fig_traits_variant_count(&target->traits);
+    *variants = 0;
     if (variant < 0) return fig_lower_offer(view, target, buckets, index, variants);
+    if (variant >= count)
+        return fig_fail(FIG_INVALID, "variant is %" PRId32 ", limits 0 to %" PRId32, variant,
+                        count - 1);
     *variants = UINT32_C(1) << variant;
     return FIG_OK;
 }
