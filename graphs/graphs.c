@@ -86,6 +86,7 @@ static fig_status make_shapes(fig_graphs *graphs) {
         if (shape->plan.layout.bytes > graphs->plan_bytes)
             graphs->plan_bytes = shape->plan.layout.bytes;
     }
+    FIG_TRY(fig_split_classes_find(view, &graphs->classes));
     FIG_TRY(share_execs(graphs));
     FIG_TRY(fig_lower_order_init(&graphs->order, view));
     return fig_workspace_init(&graphs->workspace, view, graphs->buckets, graphs->bucket_count);

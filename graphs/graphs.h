@@ -24,11 +24,12 @@ struct fig_graphs {
     uint64_t *digests;         /* [bucket_count] of what this library lowers */
     uint64_t *made_digests;    /* [bucket_count] of what the maker lowered, or as digests */
     uint32_t bucket_count;
-    fig_workspace workspace; /* of all buckets */
-    fig_lower_order order;   /* the program's */
-    uint32_t *exec_buckets;  /* [exec_count] the last bucket of those that share an exec */
-    uint32_t exec_count;     /* buckets that lower to different launches */
-    uint64_t plan_bytes;     /* the largest bucket's bound */
+    fig_split_classes classes; /* the program's */
+    fig_workspace workspace;   /* of all buckets */
+    fig_lower_order order;     /* the program's */
+    uint32_t *exec_buckets;    /* [exec_count] the last bucket of those that share an exec */
+    uint32_t exec_count;       /* buckets that lower to different launches */
+    uint64_t plan_bytes;       /* the largest bucket's bound */
     uint8_t content_id[32];
     uint32_t changed_kernels; /* bit op: its row in the maker's table was another */
 };
