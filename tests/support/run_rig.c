@@ -114,7 +114,7 @@ void fig_run_rig_scratch(fig_run_rig *rig, uint64_t bytes) {
 }
 
 /* The default stream is that of the context which is current; it is found as any caller does. */
-static void wait(void) {
+static void wait(const fig_run_rig *rig) {
     const fig_cuda_api *cu = fig_cuda_api_table();
     fig_cu_context context, popped;
     fig_cu_device device;
@@ -122,7 +122,7 @@ static void wait(void) {
     if (cu->DeviceGet(&device, 0) != 0 || cu->DevicePrimaryCtxRetain(&context, device) != 0 ||
         cu->CtxPushCurrent(context) != 0)
         fail_msg("no context");
-    const fig_cu_result result = cu->StreamSynchronize(NULL);
+    const fig_cu_result result = cu->StreamSynchronize(rig->run.stream);
     cu->CtxPopCurrent(&popped);
     cu->DevicePrimaryCtxRelease(device);
     if (result != 0) fail_msg("the run ended with error %u", result);
@@ -130,12 +130,12 @@ static void wait(void) {
 
 fig_status fig_run_rig_run(fig_run_rig *rig) {
     const fig_status status = fig_runner_run(rig->runner, &rig->run);
-    if (status == FIG_OK) wait();
+    if (status == FIG_OK) wait(rig);
     return status;
 }
 
 fig_status fig_run_rig_plan(fig_run_rig *rig) {
     const fig_status status = fig_runner_plan(rig->runner, &rig->run);
-    if (status == FIG_OK) wait();
+    if (status == FIG_OK) wait(rig);
     return status;
 }
