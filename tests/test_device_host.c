@@ -550,6 +550,6 @@ int main(void) {
         cmocka_unit_test(a_graph_is_appended_again_and_again_to_the_only_stream),
         cmocka_unit_test(want_of_memory_or_threads_is_a_status_and_a_sentence),
     };
-    fig_place_host_only("it is about the host device");
+    fig_place_host_program("it is about the host device");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
