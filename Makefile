@@ -58,8 +58,9 @@ FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
+# Of figraph what tests use, and what has a test of its own.
 SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,truth*.c serve_[bpt]*.c \
-    report.c synthetic.c text.c)) # of figraph what tests use, and what has a test of its own
+    arguments.c bench_table.c columns.c emit.c report.c synthetic.c text.c))
 GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))

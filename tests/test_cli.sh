@@ -44,11 +44,6 @@ for expression in sys.argv[2:]:
         verdict "$holds" "$sentence"
     done < "$scratch/json"
 }
-
-fits() { # COLUMNS
-    LC_ALL=C.UTF-8 awk -v most="$1" 'length > most { long = 1 } END { exit long }' "$scratch/out"
-    verdict $? "no line is to be wider than $1 columns"
-}
 lacks() { # TEXT
     ! grep -qF -e "$1" "$scratch/out"
     verdict $? "stdout is not to hold \"$1\""

@@ -136,6 +136,8 @@ static int run_step(replay_run *replay) {
                      .rows = schedule->rows,
                      .kv_lengths = schedule->lengths,
                      .sequences = session->sequences};
+    int code = fig_session_prepare(session, &step);
+    if (code != FIG_EXIT_FINE) return code;
     int64_t began = fig_report_now_ns();
     fig_status status = fig_engine_step(session->engine, &step);
     if (status == FIG_OK) status = fig_engine_wait(session->engine, WAIT_US);
@@ -152,7 +154,7 @@ static int run_step(replay_run *replay) {
     if (!replay->checked) return FIG_EXIT_FINE;
     double worst_before = replay->check.worst_ulp;
     replay->check.worst_ulp = 0;
-    int code = fig_check_step(&replay->check, session, schedule);
+    code = fig_check_step(&replay->check, session, schedule);
     sample_of->worst_ulp = replay->check.worst_ulp;
     if (worst_before > replay->check.worst_ulp) replay->check.worst_ulp = worst_before;
     return code;
