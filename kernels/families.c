@@ -42,7 +42,9 @@ void fig_families_choose(fig_op op, const void *params, const fig_traits *traits
         choice->refusals[i] = refusal_of(&families[i], params, traits);
         if (choice->refusals[i] == NULL) break;
     }
-    families[choice->family].shape(params, &choice->shape);
+    const fig_family *family = &families[choice->family];
+    family->shape(params, &choice->shape);
+    if (family->shared != NULL) choice->shape.shared_bytes = family->shared(params, traits);
     fig_families_entry(op, choice->family, params, choice->entry);
 }
 

@@ -209,6 +209,12 @@ quiet
 python 'assert [(r["cell"], r["layers"], r["ffn_width"], r["layer_us"]) for r in t] == [
     ("1x40", "3", "32", ""), ("2x33", "3", "32", "")]'
 python 'assert all(r["parallel_us"] == "" and 0 < float(r["worst_ulp"]) <= 2 for r in t)'
+python 'assert [r["nodes"] for r in t] == ["one", "one"]'
+run bench step --apart --device host --kv 1x40 --layers 2 --ffn-width 32 --json \
+    --csv "$scratch/t.csv"
+ends 0
+python 'assert [(r["cell"], r["nodes"]) for r in t] == [("1x40", "apart")]'
+python 'assert 0 < float(t[0]["worst_ulp"]) <= 2'
 run bench ops --device host --json --csv "$scratch/t.csv"
 ends 0
 quiet
