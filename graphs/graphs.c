@@ -42,12 +42,6 @@ static fig_status check_parts(const fig_codec_parts *parts) {
     return fig_traits_check(&parts->target.traits);
 }
 
-fig_lower_source fig_graphs_source(const fig_graphs *graphs) {
-    return (fig_lower_source){.view = fig_program_view_of(graphs->program),
-                              .order = &graphs->order,
-                              .workspace = &graphs->workspace};
-}
-
 /* The exec whose buckets need the same launches as bucket `index`; exec_count: none so far. Buckets
  * are sorted by batch, and those of different batches never share one. */
 static uint32_t find_alike(const fig_graphs *graphs, uint32_t index) {
@@ -88,19 +82,18 @@ static fig_status make_shapes(fig_graphs *graphs) {
             graphs->plan_bytes = shape->plan.layout.bytes;
     }
     FIG_TRY(share_execs(graphs));
-    FIG_TRY(fig_lower_order_init(&graphs->order, view));
-    return fig_workspace_init(&graphs->workspace, view, graphs->buckets, graphs->bucket_count);
+    FIG_TRY(fig_workspace_init(&graphs->workspace, view, graphs->buckets, graphs->bucket_count));
+    return fig_lower_common_init(&graphs->common, view, &graphs->workspace);
 }
 
 static fig_status make_digests(fig_graphs *graphs) {
     const size_t bytes = graphs->bucket_count * sizeof *graphs->digests;
-    const fig_lower_source source = fig_graphs_source(graphs);
     fig_lowered lowered;
     graphs->digests = malloc(bytes);
     if (graphs->digests == NULL) return fig_fail(FIG_NOMEM, "graphs: %zu bytes of digests", bytes);
     for (uint32_t exec = 0; exec < graphs->exec_count; exec++) {
         const uint32_t last = graphs->exec_buckets[exec];
-        FIG_TRY(fig_lower_bucket(&source, &graphs->buckets[last], &lowered));
+        FIG_TRY(fig_lower_bucket(&graphs->common, &graphs->buckets[last], &lowered));
         graphs->digests[last] = fig_lower_digest(&lowered);
         fig_lower_finish(&lowered);
     }
@@ -279,7 +272,7 @@ void fig_graphs_destroy(fig_graphs *graphs) {
     if (graphs == NULL) return;
     fig_program_destroy(graphs->program);
     fig_workspace_finish(&graphs->workspace);
-    fig_lower_order_finish(&graphs->order);
+    fig_lower_common_finish(&graphs->common);
     free(graphs->exec_buckets);
     free(graphs->buckets);
     free(graphs->digests);

@@ -11,9 +11,11 @@ trap 'rm -rf "$scratch"' EXIT
 # All headers, twice, by every compiler that there is and in every language that is promised.
 cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
+#include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <figraph.h>
+#include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 int size_of_options(void);

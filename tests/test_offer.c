@@ -6,9 +6,11 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "graphs/graphs.h"
 #include "planner/offer.h"
 #include "planner/spec.h"
 #include "tests/support/random.h"
+#include "tests/support/sample.h"
 
 enum { KV_LIMIT = 32768, COUNT = 3 };
 
@@ -117,12 +119,36 @@ static void no_step_that_is_even_costs_much_over_the_best(void **state) {
     assert_true(fewer > 200);
 }
 
+/* What all of a model's buckets hold of a device, and take to prepare, follows from its execs. */
+static void no_preset_needs_more_than_forty_execs(void **state) {
+    (void)state;
+    static const fig_dtype caches[] = {0, FIG_E4M3, FIG_E5M2};
+    const fig_lower_target h200 = fig_sample_target("h200");
+    const char *preset;
+    for (int32_t p = 0; (preset = fig_spec_preset_name(p)) != NULL; p++) {
+        for (int i = 0; i < 3; i++) {
+            fig_spec spec = {.size = sizeof spec};
+            assert_int_equal(fig_spec_preset(&spec, preset), FIG_OK);
+            spec.layers = 1;
+            memset(spec.window_layers, 0, sizeof spec.window_layers);
+            spec.kv_dtype = caches[i];
+            fig_graphs *graphs =
+                fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &h200.traits));
+            if (graphs->exec_count > 40)
+                fail_msg("%s: %u execs of %u buckets", preset, graphs->exec_count,
+                         graphs->bucket_count);
+            fig_graphs_destroy(graphs);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_range_is_what_no_bucket_before_holds),
         cmocka_unit_test(one_that_is_the_cheapest_everywhere_is_offered_alone),
         cmocka_unit_test(two_are_offered_where_neither_serves_all_steps),
         cmocka_unit_test(no_step_that_is_even_costs_much_over_the_best),
+        cmocka_unit_test(no_preset_needs_more_than_forty_execs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 
-#include "tools/figraph/arguments.h"
+#include "tools/figraph/bench_table.h"
 #include "tools/figraph/source.h"
 
 /* Rows of an option table. */
@@ -26,6 +26,10 @@ typedef struct fig_bench_machine {
 } fig_bench_machine;
 /* From those options. Returns FIG_EXIT_*. */
 int fig_bench_rig_read_machine(const fig_arguments *arguments, fig_bench_machine *machine);
+
+/* Shows a table of what was measured there; on the host says why it has no times. */
+int fig_bench_rig_show(const fig_bench_machine *machine, const fig_bench_table *table,
+                       const fig_arguments *arguments);
 
 typedef struct fig_bench_rig {
     fig_dtype dtype;      /* the spec's */
