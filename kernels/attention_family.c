@@ -11,13 +11,6 @@
 #include "kernels/angle.h"
 #include "kernels/form.h"
 
-enum {
-    BULK_SHARED_BYTES = 232448, /* of 9.0 */
-    COPY_SHARED_BYTES = 166912, /* of 8.0 */
-    CAPABILITY_OF_BULK = 90,
-    CAPABILITY_OF_COPY = 80
-};
-
 static int32_t value_bytes_of(const fig_attention_params *p) {
     return fig_numeric_bytes(p->kv_dtype);
 }
@@ -26,30 +19,23 @@ static int32_t vectors_of(const fig_attention_params *p) {
     return p->q_heads / p->kv_heads * p->split.row_tokens;
 }
 
-/* Of warps: each has 8 vectors of one kv head. */
 static int32_t sets_of(const fig_attention_params *p) {
-    return p->heads_per_worker * fig_size_ceil_div(vectors_of(p), FIG_FORM_VECTORS);
+    return fig_form_sets(p->heads_per_worker, vectors_of(p));
 }
 
-/* Warps of a set. One set alone has 4, which leaves a shorter end than 8. */
-static int32_t shares_of(int32_t sets, int is_bulk) {
-    return sets <= 2 ? 4 : sets <= 4 && is_bulk ? 2 : 1;
-}
-
-/* Whose K and V come by the bulk copy engine, and who turns and appends too. */
 typedef enum kind { TURN, BULK, COPY } kind;
 
-/* Dynamic shared memory: slots, the ring's state, and where shares meet; 0: there is no slot. */
-static uint32_t shared_bytes_of(const fig_attention_params *p, kind which) {
-    const int is_bulk = which != COPY;
-    const int32_t sets = sets_of(p), shares = shares_of(sets, is_bulk);
+/* Slots, the ring's state, and where shares meet, as far as a block of the machine has room; 0:
+ * there is no slot. */
+static uint32_t shared_bytes_of(const fig_attention_params *p, const fig_traits *traits,
+                                kind which) {
+    const int32_t sets = sets_of(p), shares = fig_form_shares(sets, which != COPY);
+    const int32_t turned = which == TURN ? p->split.row_tokens : 0;
     const int32_t slot =
         2 * fig_form_side_bytes(value_bytes_of(p), p->head_dim, shares, p->heads_per_worker);
     const int32_t vectors = fig_size_min(vectors_of(p), FIG_FORM_VECTORS);
-    const int32_t turned = which == TURN ? p->split.row_tokens : 0;
     const int32_t join = sets * shares * fig_form_share_bytes(p->head_dim, vectors, turned, shares);
-    const int32_t limit = is_bulk ? BULK_SHARED_BYTES : COPY_SHARED_BYTES;
-    const int32_t room = limit - FIG_FORM_STATE_BYTES - join;
+    const int32_t room = traits->shared_bytes - FIG_FORM_STATE_BYTES - join;
     int32_t slots = fig_size_min(room, FIG_FORM_RING_BYTES) / slot;
     if (slots > FIG_FORM_SLOT_LIMIT) slots = FIG_FORM_SLOT_LIMIT;
     return slots > 0 ? (uint32_t)(slots * slot + FIG_FORM_STATE_BYTES + join) : 0;
@@ -73,12 +59,13 @@ static int has_pairs(const void *rows, const fig_row_strides *strides) {
     return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 4 == 0;
 }
 
-static const char *refuses_tensors(const fig_attention_params *p, kind which) {
+static const char *refuses_tensors(const fig_attention_params *p, const fig_traits *traits,
+                                   kind which) {
     if (p->dtype != FIG_F16 && p->dtype != FIG_BF16) return "f16 or bf16";
     if (!is_form(p)) return "head_dim 64, 80, 96, 128 or 256";
     if (sets_of(p) > FIG_FORM_WARP_LIMIT)
         return "at most 8 warps, one for each kv head of a worker and 8 vectors of it";
-    if (shared_bytes_of(p, which) == 0) return "a slot in shared memory";
+    if (shared_bytes_of(p, traits, which) == 0) return "a slot in shared memory";
     if (!has_pairs(p->q, &p->q_strides)) return "q in whole pairs";
     return NULL;
 }
@@ -101,24 +88,25 @@ static const char *refuses_places(const fig_attention_params *p) {
 
 const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    if (traits->compute_capability < CAPABILITY_OF_COPY) return "compute capability 8.0";
-    const char *refusal = refuses_tensors(p, COPY);
+    if (traits->compute_capability < FIG_FORM_CAPABILITY) return "compute capability 8.0";
+    const char *refusal = refuses_tensors(p, traits, COPY);
     return refusal != NULL ? refusal : refuses_places(p);
 }
 
 const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    if (traits->compute_capability != CAPABILITY_OF_BULK) return "compute capability 9.0";
-    const char *refusal = refuses_tensors(p, BULK);
+    if (traits->compute_capability != FIG_FORM_CAPABILITY_OF_BULK) return "compute capability 9.0";
+    const char *refusal = refuses_tensors(p, traits, BULK);
     if (refusal != NULL) return refusal;
     if (fig_form_token_bytes(value_bytes_of(p), p->head_dim) % 128 != 0)
         return "tokens of whole 128 bytes";
-    if (p->page_size % FIG_FORM_TOKENS != 0) return "pages of whole 16 tokens";
+    if (p->page_size % FIG_FORM_TOKENS != 0 && (p->flags & FIG_ATTENTION_DENSE) == 0)
+        return "pages of whole 16 tokens";
     return refuses_places(p);
 }
 
-/* Of its own launch before it, attention takes over what has the newest tokens in a strip of one
- * reader, and q's turns in its registers. */
+/* What turns is whole in a warp's registers and shared memory, and each newest token is in a strip
+ * of one reader. */
 const char *fig_attention_family_turn_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     const fig_attention_turn *turn = &p->turn;
@@ -130,7 +118,7 @@ const char *fig_attention_family_turn_refuses(const void *params, const fig_trai
     if (turn->positions != NULL || turn->cos_sin != NULL)
         return "positions of the plan's, computed";
     if (vectors_of(p) > FIG_FORM_VECTORS) return "at most 8 vectors of a kv head";
-    if (shared_bytes_of(p, TURN) == 0) return "a slot in shared memory";
+    if (shared_bytes_of(p, traits, TURN) == 0) return "a slot in shared memory";
     if (!has_pairs(turn->k, &turn->k_strides) || !has_pairs(turn->v, &turn->v_strides) ||
         (uintptr_t)turn->q_norm % 4 != 0 || (uintptr_t)turn->k_norm % 4 != 0)
         return "k, v and norms in whole pairs";
@@ -139,24 +127,31 @@ const char *fig_attention_family_turn_refuses(const void *params, const fig_trai
 
 /* ---- Blocks */
 
-static void shape_of(const fig_attention_params *p, kind which, fig_launch_shape *shape) {
-    const int32_t sets = sets_of(p), fillers = which == COPY ? 2 : 1;
-    const int32_t warps = sets * shares_of(sets, which != COPY) + fillers;
+static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shape *shape) {
+    const int32_t sets = sets_of(p), fillers = is_bulk ? 1 : 2;
+    const int32_t warps = sets * fig_form_shares(sets, is_bulk) + fillers;
     *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
-                                .block = {(uint32_t)warps * 32, 1, 1},
-                                .shared_bytes = shared_bytes_of(p, which)};
-}
-
-void fig_attention_family_turn_shape(const void *params, fig_launch_shape *shape) {
-    shape_of(params, TURN, shape);
+                                .block = {(uint32_t)warps * 32, 1, 1}};
 }
 
 void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape) {
-    shape_of(params, BULK, shape);
+    shape_of(params, 1, shape);
 }
 
 void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape) {
-    shape_of(params, COPY, shape);
+    shape_of(params, 0, shape);
+}
+
+uint32_t fig_attention_family_turn_shared(const void *params, const fig_traits *traits) {
+    return shared_bytes_of(params, traits, TURN);
+}
+
+uint32_t fig_attention_family_bulk_shared(const void *params, const fig_traits *traits) {
+    return shared_bytes_of(params, traits, BULK);
+}
+
+uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *traits) {
+    return shared_bytes_of(params, traits, COPY);
 }
 
 static void entry_of(const fig_attention_params *p, kind which, char name[FIG_ENTRY_BYTES]) {
@@ -164,7 +159,7 @@ static void entry_of(const fig_attention_params *p, kind which, char name[FIG_EN
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
     snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d_%d", families[which],
-             dtypes[p->kv_dtype], p->head_dim, shares_of(sets_of(p), which != COPY));
+             dtypes[p->kv_dtype], p->head_dim, fig_form_shares(sets_of(p), which != COPY));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
@@ -175,13 +170,14 @@ void fig_attention_family_turn_entry(const void *params, char name[FIG_ENTRY_BYT
     entry_of(params, TURN, name);
 }
 
-void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
-    entry_of(params, COPY, name);
-}
-
+/* What no file holds. */
 void fig_attention_family_turn_finish(void *params) {
     fig_attention_params *p = params;
     p->turn.angles = fig_angle_product_of(&p->turn.rope);
+}
+
+void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    entry_of(params, COPY, name);
 }
 
 /* {128 bytes of a token, token, which 128 bytes, head, page}: one box is 16 tokens of all heads

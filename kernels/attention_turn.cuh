@@ -33,7 +33,7 @@ template <class form> struct fig_turn_words {
     static constexpr int32_t THREADS = form::SHARES * FIG_BLOCK_WARP; /* that share a kv head */
     static constexpr int32_t OWN = (PAIRS + THREADS - 1) / THREADS;   /* angles of a thread */
     /* Rows on their way at once: of groups of 4 all. */
-    static constexpr int32_t BATCH = form::SHARES == 4 ? 2 : form::SHARES == 2 ? 3 : 6;
+    static constexpr int32_t BATCH = form::SHARES == 4 ? 2 : form::SHARES == 2 ? 3 : 4;
     /* Stores of 16 bytes that a token takes of each lane, k and v together. */
     static constexpr int32_t STORES = 2 * form::CHUNKS > FIG_BLOCK_WARP ? 2 : 1;
     uint32_t of[WORDS][2];
@@ -291,15 +291,21 @@ template <class form> struct fig_turn_batch {
     fig_turn_words<form> words[fig_turn_words<form>::BATCH];
 };
 
+/* Rolled, as the rest of what a piece begins with: code that runs once is as slow as it is long. */
 template <class form>
 static __device__ __forceinline__ void
 fig_turn_aim(const fig_attention_params &p, const fig_turn<form> &t, int32_t row, int32_t kv_head,
              int32_t first, fig_turn_batch<form> *batch) {
+    const int32_t BATCH = fig_turn_words<form>::BATCH;
     const int32_t last = t.vectors + 2 * p.split.row_tokens - 1;
+#pragma unroll 1
+    for (int32_t i = 0; i < BATCH; i++) {
 #pragma unroll
-    for (int32_t i = 0; i < fig_turn_words<form>::BATCH; i++)
-        batch->from[i] =
+        for (int32_t j = 1; j < BATCH; j++)
+            batch->from[j - 1] = batch->from[j];
+        batch->from[BATCH - 1] =
             fig_turn_row<form>(p, t, row, kv_head, min(first + i * form::SHARES, last));
+    }
 }
 
 template <class form>
@@ -313,18 +319,21 @@ template <class form>
 static __device__ __forceinline__ void fig_turn_rows(const fig_attention_params &p,
                                                      const fig_turn<form> &t, int32_t kv_head,
                                                      int32_t first, fig_turn_batch<form> *batch) {
-    const int32_t row_tokens = p.split.row_tokens;
+    const int32_t BATCH = fig_turn_words<form>::BATCH, row_tokens = p.split.row_tokens;
+    const int32_t end = min(first + BATCH * form::SHARES, t.vectors + 2 * row_tokens);
     const int32_t ratio = fig_form_divide(p.q_heads, p.kv_heads);
-#pragma unroll
-    for (int32_t i = 0; i < fig_turn_words<form>::BATCH; i++) {
-        const int32_t number = first + i * form::SHARES, fresh = number - t.vectors;
-        if (fresh >= 2 * row_tokens) return;
+#pragma unroll 1
+    for (int32_t number = first; number < end; number += form::SHARES) {
+        const int32_t fresh = number - t.vectors;
         const int32_t query = fresh < 0 ? fig_form_divide(number, ratio) : fresh;
         const void *norm = fresh < 0 ? p.turn.q_norm : p.turn.k_norm;
         if (fresh < row_tokens)
             fig_turn_words_of<form>(p, fig_turn_angles<form>(p, t, query), (const uint32_t *)norm,
-                                    &batch->words[i]);
-        fig_turn_keep<form>(p, t, number, kv_head, batch->words[i]);
+                                    &batch->words[0]);
+        fig_turn_keep<form>(p, t, number, kv_head, batch->words[0]);
+#pragma unroll
+        for (int32_t j = 1; j < BATCH; j++)
+            batch->words[j - 1] = batch->words[j];
     }
 }
 
@@ -363,25 +372,24 @@ template <class form>
 static __device__ __forceinline__ void
 fig_turn_begin(const fig_attention_params &p, int32_t row, int32_t kv_head, int32_t has_waited,
                fig_turn<form> *t, uint32_t (&q)[form::TILES][2]) {
+    const int32_t ROUND = fig_turn_words<form>::BATCH * form::SHARES;
     const int32_t rows = t->vectors + 2 * p.split.row_tokens;
     fig_turn_batch<form> batch;
+    int32_t first = t->share;
     t->has_last = 0;
     fig_turn_look<form>(p, row, t);
-    fig_turn_aim<form>(p, *t, row, kv_head, t->share, &batch);
-    if (!has_waited) {
-        fig_turn_make<form>(p, kv_head, t);
-        fig_block_wait();
-    }
-    fig_turn_load<form>(&batch);
-    if (has_waited) fig_turn_make<form>(p, kv_head, t);
-    fig_turn_rows<form>(p, *t, kv_head, t->share, &batch);
-#pragma unroll 1
-    for (int32_t first = t->share + fig_turn_words<form>::BATCH * form::SHARES; first < rows;
-         first += fig_turn_words<form>::BATCH * form::SHARES) {
+    do {
         fig_turn_aim<form>(p, *t, row, kv_head, first, &batch);
-        fig_turn_load<form>(&batch);
+        if (has_waited) fig_turn_load<form>(&batch);
+        if (first == t->share) fig_turn_make<form>(p, kv_head, t);
+        if (!has_waited) {
+            fig_block_wait();
+            fig_turn_load<form>(&batch);
+            has_waited = 1;
+        }
         fig_turn_rows<form>(p, *t, kv_head, first, &batch);
-    }
+        first += ROUND;
+    } while (first < rows);
     fig_turn_meet<form>(*t);
     fig_turn_take_q<form>(*t, q);
 }

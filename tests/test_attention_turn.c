@@ -233,7 +233,8 @@ static void close_case(turn_case *c) {
 
 static void one_launch_leaves_what_two_leave(void **state) {
     (void)state;
-    const fig_traits hopper = {.size = sizeof hopper, .compute_capability = 90};
+    const fig_traits hopper = {
+        .size = sizeof hopper, .compute_capability = 90, .shared_bytes = 232448};
     int taken = 0;
     for (int n = 0; n < fig_place_cases(CASES); n++) {
         fig_random random = fig_random_seed(seed + (uint64_t)n);
@@ -266,7 +267,8 @@ static fig_attention_params sound_params(void) {
 }
 
 static const char *refusal_of(const fig_attention_params *p) {
-    const fig_traits hopper = {.size = sizeof hopper, .compute_capability = 90};
+    const fig_traits hopper = {
+        .size = sizeof hopper, .compute_capability = 90, .shared_bytes = 232448};
     return fig_attention_family_turn_refuses(p, &hopper);
 }
 

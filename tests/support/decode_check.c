@@ -154,7 +154,8 @@ static double greatest_of(fig_dtype dtype) {
 }
 
 /* The step's own token holds k as it was rotated, and v: bit for bit, or rounded to fp8 once.
- * known: 0: of k's bits only the truth is known, one unit off at most. */
+ * known: 0: of k's bits only the truth is known, one unit off at most, which of a pair that turns
+ * one number's way is a unit of the pair. */
 static void check_append(const checking *c, fig_decode_kind kind, fig_decode_kind from, int known) {
     const fig_decode_tensor *rows = tensor_of(c, from), *cache = tensor_of(c, kind);
     const truth_cache pages = fig_decode_cache(c->d, cache);
@@ -167,13 +168,16 @@ static void check_append(const checking *c, fig_decode_kind kind, fig_decode_kin
     for (int32_t head = 0; head < KV_HEADS; head++) {
         const double scale =
             scale_of(c, kind == FIG_DECODE_K_CACHE ? FIG_DECODE_K_SCALE : FIG_DECODE_V_SCALE, head);
-        double want[HEAD_DIM];
+        double want[HEAD_DIM], magnitude[HEAD_DIM], length = 0;
         for (int i = 0; i < HEAD_DIM; i++) {
             double x = truth_load(rows->address, rows->dtype,
                                   c->number * rows->strides[0] + head * rows->strides[1] + i);
             want[i] = exact ? x : fmax(-greatest, fmin(greatest, x / scale));
+            length = hypot(length, want[i]);
         }
-        accept(c, kind, at + head * cache->strides[2], HEAD_DIM, want, want,
+        for (int i = 0; i < HEAD_DIM; i++)
+            magnitude[i] = known ? want[i] : fmax(fabs(want[i]), fmin(length, greatest) / HEAD_DIM);
+        accept(c, kind, at + head * cache->strides[2], HEAD_DIM, want, magnitude,
                (exact ? 0.0 : 0.5 + 0x1p-20) + more);
     }
 }

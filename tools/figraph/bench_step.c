@@ -224,7 +224,7 @@ static int run(const fig_arguments *arguments) {
     int code = read_bench(arguments, &b);
     if (code == FIG_EXIT_FINE) code = fig_bench_table_open(&b.table, columns, b.cells.count);
     if (code == FIG_EXIT_FINE) code = measure(&b);
-    if (code == FIG_EXIT_FINE) code = fig_bench_table_show(&b.table, arguments);
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_show(&b.machine, &b.table, arguments);
     fig_bench_table_close(&b.table);
     fig_bench_cells_finish(&b.cells);
     return code;
