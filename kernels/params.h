@@ -234,8 +234,8 @@ typedef struct fig_decode_attention_params {
 static_assert(sizeof(fig_decode_attention_params) == 336, "ABI");
 
 /* EARLY: and the page table and tokens that the step itself does not append may be read before
- * fig_block_wait too. APART: no block waits for another of its launch, since it may not be
- * running. DENSE: there is no page table, and a sequence's one page may have any number of tokens. */
+ * fig_block_wait too. APART: no block waits for another of its launch, since it may not be running.
+ * DENSE: there is no page table, and a sequence's one page may have any number of tokens. */
 enum { FIG_ATTENTION_EARLY = FIG_HASTE_EARLY, FIG_ATTENTION_APART = 2, FIG_ATTENTION_DENSE = 4 };
 
 /* Radians per position of pair i, but for rounding what fig_angle_frequency gives, without its
