@@ -15,6 +15,7 @@
 #include "kernels/form.h"
 #include "kernels/cache.h"
 #include "kernels/kv_ring.cuh"
+#include "kernels/partials.cuh"
 #include "kernels/strip.cuh"
 
 /* A piece of the worker's, as far as its tokens go. */
@@ -23,6 +24,7 @@ typedef struct fig_feed_piece {
     fig_cache_sequence sequence;
     fig_strip_range tokens, seen_by_all;
     int32_t length, kv_head;
+    int32_t tiles;             /* its own */
     int32_t before, row_tiles; /* fig_split_piece_of_row */
 } fig_feed_piece;
 
@@ -56,23 +58,24 @@ static __device__ __forceinline__ fig_feed_row fig_feed_row_at(const fig_attenti
     return of;
 }
 
+/* Where the block's worker starts. Count 0 where the step has no rows: what lies behind the head is
+ * a plan before. */
+static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_attention_params &p) {
+    fig_split_start start = ((const fig_split_start *)(p.plan + p.starts_offset))[blockIdx.x];
+    if (((const fig_plan_head *)p.plan)->rows == 0) start.count = 0;
+    return start;
+}
+
 /* Every load by itself, none waits for another, and what is read too early is read again. */
 static __device__ __forceinline__ fig_feed_plan fig_feed_read_plan(const fig_attention_params &p) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const fig_plan_head *head = (const fig_plan_head *)p.plan;
     fig_feed_plan plan;
-    plan.start = ((const fig_split_start *)(p.plan + p.starts_offset))[blockIdx.x];
+    plan.start = fig_feed_start(p);
     plan.rows = head->rows;
     plan.advanced = head->advanced;
     plan.of_lane = fig_feed_row_at(p, fig_size_min(lane, p.split.row_limit - 1));
     return plan;
-}
-
-/* Count 0 where the step has no rows: what lies behind the head is a plan before. */
-static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_feed_plan &plan) {
-    fig_split_start start = plan.start;
-    if (plan.rows == 0) start.count = 0;
-    return start;
 }
 
 static __device__ __forceinline__ fig_feed_row fig_feed_row_of(const fig_attention_params &p,
@@ -115,11 +118,19 @@ static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_att
     tiles.first = origin + start.tile * p.split.tile_tokens;
     of.before = row.prefix;
     of.row_tiles = row.next_prefix - row.prefix;
-    const int32_t count = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
-    tiles.end = tiles.first + count * p.split.tile_tokens;
+    of.tiles = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
+    tiles.end = tiles.first + of.tiles * p.split.tile_tokens;
     fig_feed_ranges(p, of.length, &any, &of.seen_by_all);
     of.tokens = fig_strip_overlap(tiles, any);
     return of;
+}
+
+/* Until what the launches before have written is there, once; those behind may begin then. */
+static __device__ __forceinline__ void fig_feed_wait(int32_t *has_waited) {
+    if (*has_waited) return;
+    fig_block_wait();
+    fig_block_trigger();
+    *has_waited = 1;
 }
 
 /* Where a token lies, and a token before the piece's first where that does. */
@@ -170,13 +181,19 @@ static __device__ __forceinline__ fig_split_line fig_feed_line(const fig_attenti
     return line;
 }
 
-/* Which partial the piece goes to; -1: it is whole. */
+/* Which partial the piece goes to; -1: it is whole. All that its place depends on is whether the
+ * segment's first piece is another, and that is whether the worker begins inside the segment: so
+ * the piece's neighbours need not be looked for, which takes divisions. */
 static __device__ __forceinline__ int32_t fig_feed_partial(const fig_attention_params &p,
-                                                           const fig_split_line &line,
                                                            const fig_feed_piece &of) {
-    const fig_split_piece piece =
-        fig_split_piece_of_row(&p.split, &line, of.before, of.row_tiles, &of.start);
-    return piece.first == piece.last ? -1 : fig_split_partial(&p.split, &piece, piece.number);
+    const int32_t number = (int32_t)blockIdx.x, segment = of.before * p.split.groups;
+    const int32_t is_first = of.start.tile == 0;
+    const int32_t is_whole = is_first && of.tiles == of.row_tiles;
+    fig_split_piece piece = {of.start.row, of.start.group};
+    piece.first = is_first ? number : number - 1;
+    if (is_whole) return -1;
+    if (p.split.fixed) return segment + of.start.group * of.row_tiles + of.start.tile;
+    return fig_split_partial(&p.split, &piece, number);
 }
 
 /* ---- By the bulk copy engine */
@@ -204,6 +221,12 @@ static __device__ __forceinline__ void fig_feed_expect(uint32_t barrier, uint32_
         : "memory");
 }
 
+/* The maps lie in the params, which are far away when a block begins. */
+static __device__ __forceinline__ void fig_feed_prefetch_maps(const fig_attention_params &p) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.k_map) : "memory");
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.v_map) : "memory");
+}
+
 /* Of the 16 tokens from `token` on; those behind the piece lie nowhere. */
 static __device__ __forceinline__ fig_feed_place fig_feed_block_at(const fig_feed_piece &of,
                                                                    int32_t token) {
@@ -218,49 +241,82 @@ static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int32_t t
     return page < 0 || page >= pages ? 0 : page;
 }
 
+/* A lane's block of a strip, by the page number that K and V know. */
+typedef struct fig_feed_box_place {
+    int32_t token, head, k_page, v_page;
+    uint32_t offset; /* within a side */
+} fig_feed_box_place;
+
+static __device__ __forceinline__ void fig_feed_send(const fig_attention_params &p,
+                                                     const fig_ring &ring,
+                                                     const fig_feed_box_place &box, int32_t is_mine,
+                                                     uint64_t policy) {
+    if (!is_mine) return;
+    fig_feed_box(fig_ring_side(ring, FIG_RING_K) + box.offset, &p.k_map, box.token, box.head,
+                 box.k_page, fig_ring_full(ring, FIG_RING_K), policy);
+    fig_feed_box(fig_ring_side(ring, FIG_RING_V) + box.offset, &p.v_map, box.token, box.head,
+                 box.v_page, fig_ring_full(ring, FIG_RING_V), policy);
+}
+
+/* Asks L2 for what they will read, as fig_block_prefetch does. */
+static __device__ __forceinline__ void fig_feed_prefetch_box(const fig_attention_params &p,
+                                                             const fig_feed_box_place &box) {
+    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %1, %3, %4}];" ::"l"(
+                     &p.k_map),
+                 "r"(0), "r"(box.token), "r"(box.head), "r"(box.k_page)
+                 : "memory");
+    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %1, %3, %4}];" ::"l"(
+                     &p.v_map),
+                 "r"(0), "r"(box.token), "r"(box.head), "r"(box.v_page)
+                 : "memory");
+}
+
 template <class form>
 static __device__ __forceinline__ void
-fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
-                    const fig_feed_piece &of, fig_ring *ring, int32_t *has_waited) {
+fig_feed_bulk_piece(const fig_attention_params &p, const fig_feed_piece &of, fig_ring *ring,
+                    int32_t *has_waited) {
     const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t window = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t origin = of.tokens.first & -FIG_RING_TOKENS;
+    const int32_t first_new = of.length - p.split.row_tokens;
     const uint32_t block_bytes = ring->side_bytes / BLOCKS;
     const uint64_t policy = fig_feed_once();
-    fig_feed_place here = fig_feed_block_at(of, origin + lane * FIG_RING_TOKENS);
-    fig_feed_place ahead = fig_feed_block_at(of, origin + window + lane * FIG_RING_TOKENS);
-    int32_t token = origin, partial = -1;
+    fig_feed_place here = fig_feed_block_at(of, origin + lane * FIG_RING_TOKENS), ahead = here;
+    int32_t token = origin, partial = -1, from = 0; /* from: the lane that has the strip's first */
     do {
-        if (!*has_waited && token + form::STRIP > of.length - p.split.row_tokens) {
-            fig_block_wait();
-            *has_waited = 1;
-        }
-        const int32_t from = (token - origin) / FIG_RING_TOKENS % FIG_BLOCK_WARP;
         const int32_t page = __shfl_sync(0xffffffffu, here.page, from + lane);
-        const int32_t page_token = __shfl_sync(0xffffffffu, here.token, from + lane);
-        const int32_t mine = token + lane * FIG_RING_TOKENS;
-#pragma unroll
-        for (int32_t side = 0; side < 2; side++) {
-            fig_ring_wait_empty(*ring, side);
-            if (lane < BLOCKS)
-                fig_feed_box(
-                    fig_ring_side(*ring, side) + (uint32_t)lane * block_bytes,
-                    side == FIG_RING_K ? &p.k_map : &p.v_map, page_token, of.kv_head,
-                    fig_feed_known(page, mine, of, side == FIG_RING_K ? p.k_pages : p.v_pages),
-                    fig_ring_full(*ring, side), policy);
-        }
-        /* The first bytes are on their way before the piece's neighbours are looked for. */
-        if (token == origin) partial = fig_feed_partial(p, line, of);
+        const int32_t mine = token + lane * FIG_RING_TOKENS, is_mine = lane < BLOCKS;
+        const fig_feed_box_place box = {__shfl_sync(0xffffffffu, here.token, from + lane),
+                                        of.kv_head, fig_feed_known(page, mine, of, p.k_pages),
+                                        fig_feed_known(page, mine, of, p.v_pages),
+                                        (uint32_t)lane * block_bytes};
+        /* Tokens that the step itself appends are sent behind the wait; L2 is asked for them. */
+        const int32_t is_new = !*has_waited && mine + FIG_RING_TOKENS > first_new;
+        fig_ring_wait_empty(*ring, FIG_RING_K);
+        fig_ring_wait_empty(*ring, FIG_RING_V);
+        fig_feed_send(p, *ring, box, is_mine && !is_new, policy);
+        __syncwarp();
+        if (token == origin) partial = fig_feed_partial(p, of);
         if (lane == 0) {
             fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_K), ring->side_bytes);
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_V), ring->side_bytes);
         }
+        if (!*has_waited && token + form::STRIP > first_new) {
+            if (is_mine && is_new) fig_feed_prefetch_box(p, box);
+            __syncwarp();
+            fig_feed_wait(has_waited);
+            fig_feed_send(p, *ring, box, is_mine && is_new, policy);
+        }
         __syncwarp();
+        if (token == origin)
+            ahead = fig_feed_block_at(of, origin + window + lane * FIG_RING_TOKENS);
         fig_ring_next(ring);
         token += form::STRIP;
-        if ((token - origin) % window == 0) {
+        from += BLOCKS;
+        if (from == FIG_BLOCK_WARP) {
+            from = 0;
             here = ahead;
             ahead = fig_feed_block_at(of, token + window + lane * FIG_RING_TOKENS);
         }
@@ -326,8 +382,8 @@ fig_feed_copy_tokens(const uint8_t *place, const fig_strip_side &side, int32_t t
 
 template <class form>
 static __device__ __forceinline__ void
-fig_feed_copy_piece(const fig_attention_params &p, const fig_split_line &line,
-                    const fig_feed_piece &of, int32_t is_v, fig_ring *ring, int32_t *has_waited) {
+fig_feed_copy_piece(const fig_attention_params &p, const fig_feed_piece &of, int32_t is_v,
+                    fig_ring *ring, int32_t *has_waited) {
     const int32_t STRETCH = form::STRIP < FIG_BLOCK_WARP ? form::STRIP : FIG_BLOCK_WARP;
     const int32_t bytes = form::VALUE_BYTES;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
@@ -339,10 +395,7 @@ fig_feed_copy_piece(const fig_attention_params &p, const fig_split_line &line,
     int32_t token = of.tokens.first, partial = -1;
     fig_feed_place ahead = fig_feed_token_ahead(of, token + lane);
     do {
-        if (!*has_waited && token + form::STRIP > of.length - p.split.row_tokens) {
-            fig_block_wait();
-            *has_waited = 1;
-        }
+        if (token + form::STRIP > of.length - p.split.row_tokens) fig_feed_wait(has_waited);
         fig_ring_wait_empty(*ring, is_v);
 #pragma unroll 1
         for (int32_t done = 0; done < form::STRIP; done += STRETCH) {
@@ -354,7 +407,7 @@ fig_feed_copy_piece(const fig_attention_params &p, const fig_split_line &line,
                                        fig_ring_side(*ring, is_v) + blocks * form::BLOCK_BYTES,
                                        policy);
         }
-        if (!is_v && token == of.tokens.first) partial = fig_feed_partial(p, line, of);
+        if (!is_v && token == of.tokens.first) partial = fig_feed_partial(p, of);
         if (!is_v && lane == 0)
             fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
         fig_feed_fill_after_copies(fig_ring_full(*ring, is_v));
@@ -383,9 +436,9 @@ static __device__ __forceinline__ void fig_feed_say(const fig_ring_note &note, i
     fig_ring_next(ring);
 }
 
-static __device__ __forceinline__ fig_ring_note fig_feed_merge_note(const fig_attention_params &p,
-                                                                    const fig_split_piece &piece) {
-    fig_ring_note note = {FIG_RING_MERGE, piece.row, piece.group};
+static __device__ __forceinline__ fig_ring_note
+fig_feed_merge_note(const fig_attention_params &p, const fig_split_piece &piece, int32_t part) {
+    fig_ring_note note = {FIG_RING_MERGE, piece.row, piece.group, part};
     note.first = piece.first;
     note.end = piece.last;
     note.partial = fig_split_partial(&p.split, &piece, piece.first);
@@ -416,54 +469,105 @@ template <class form>
 static __device__ __forceinline__ void fig_feed_strips(const fig_attention_params &p,
                                                        const fig_feed_plan &plan, int32_t is_second,
                                                        fig_ring *ring, int32_t *has_waited) {
-    fig_split_start start = fig_feed_start(plan);
-    const fig_split_line line = fig_feed_line(p, plan);
+    fig_split_start start = plan.start;
     while (start.count > 0) {
         const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        if (form::IS_BULK) fig_feed_bulk_piece<form>(p, line, of, ring, has_waited);
+        if (form::IS_BULK) fig_feed_bulk_piece<form>(p, of, ring, has_waited);
 #endif
-        if (!form::IS_BULK) fig_feed_copy_piece<form>(p, line, of, is_second, ring, has_waited);
+        if (!form::IS_BULK) fig_feed_copy_piece<form>(p, of, is_second, ring, has_waited);
+        const fig_split_line line = fig_feed_line(p, plan);
         if (p.flags & FIG_ATTENTION_APART) {
             const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
             if (piece.first != piece.last)
-                fig_feed_say<form>(fig_feed_merge_note(p, piece), is_second, ring);
+                fig_feed_say<form>(fig_feed_merge_note(p, piece, -1), is_second, ring);
         }
         fig_split_pass(&p.split, &line, &start);
     }
 }
 
-/* The segments that the worker merges: those whose last piece is its own. But for fixed splits that
- * is its first piece alone: a later segment begins in the worker's stretch, and where it ends there
- * too it is whole. */
+/* Which part of a cut segment's merge is the worker's: the owners of the last pieces each do one,
+ * where that is worth it; else -1, all, for the last piece's. FIG_PARTIALS_PARTS: none. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_feed_part(const fig_attention_params &p,
+                                                        const fig_split_piece &piece,
+                                                        const fig_ring &ring) {
+    const int32_t behind = piece.last - piece.number, pieces = piece.last - piece.first + 1;
+    if (form::CAN_SHARE && ring.readers == form::SHARES && !p.split.fixed &&
+        pieces > FIG_PARTIALS_PARTS) {
+        const int32_t vectors = fig_form_divide(p.q_heads, p.kv_heads) * p.split.row_tokens;
+        return behind * fig_partials_part_vectors(vectors) < vectors ? behind : FIG_PARTIALS_PARTS;
+    }
+    return behind == 0 ? -1 : FIG_PARTIALS_PARTS;
+}
+
+/* The merges that are the worker's. But for fixed splits they are of its first piece's segment
+ * alone: a later one begins in the worker's stretch, and where it ends there too it is whole; where
+ * not, more than FIG_PARTIALS_PARTS pieces must follow the first before that merge is shared. */
 template <class form>
 static __device__ __forceinline__ void fig_feed_merges(const fig_attention_params &p,
                                                        const fig_feed_plan &plan, int32_t is_second,
                                                        fig_ring *ring) {
-    fig_split_start start = fig_feed_start(plan);
+    fig_split_start start = plan.start;
     const fig_split_line line = fig_feed_line(p, plan);
     while (start.count > 0) {
         const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
-        if (piece.first != piece.last && piece.number == piece.last)
-            fig_feed_say<form>(fig_feed_merge_note(p, piece), is_second, ring);
+        if (piece.first != piece.last) {
+            const int32_t part = fig_feed_part<form>(p, piece, *ring);
+            if (part < FIG_PARTIALS_PARTS)
+                fig_feed_say<form>(fig_feed_merge_note(p, piece, part), is_second, ring);
+        }
         if (!p.split.fixed) return;
         fig_split_pass(&p.split, &line, &start);
     }
 }
 
-/* The first warp behind those that read: K and, in bulk, V; the second V. plan: known where it may
- * be read early. */
+#ifdef SPEC
+static __device__ __forceinline__ int32_t fig_feed_ask_pages(const fig_attention_params &p) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t rows = min(p.split.row_limit, FIG_BLOCK_WARP);
+    const int32_t chunk = fig_form_divide(lane, rows), sequence = lane - chunk * rows;
+    int32_t x = 0;
+    if (p.page_table != NULL && chunk * 8 < p.table_stride) {
+        const int32_t *at = p.page_table + sequence * p.table_stride + chunk * 8;
+        if (SPEC == 1) fig_block_prefetch(at);
+        else x = *at;
+    }
+    return x;
+}
+#endif
+
+/* The first warp behind those that read: the ring, K and, in bulk, V; the second V. plan: known
+ * where it may be read early. */
 template <class form>
 static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring ring,
                                        fig_feed_plan plan, int32_t is_second) {
-    int32_t has_waited = (p.flags & FIG_ATTENTION_EARLY) == 0;
-    if (has_waited) {
-        fig_block_wait();
+    int32_t has_waited = 0;
+#ifdef SPEC
+    const int32_t x = fig_feed_ask_pages(p);
+#endif
+    if (is_second) {
+        fig_ring_meet(FIG_RING_MADE, (int32_t)blockDim.x);
+    } else {
+        if (threadIdx.x % FIG_BLOCK_WARP == 0) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+            fig_feed_prefetch_maps(p);
+#endif
+            fig_ring_init(ring.state, ring.slot_count, form::IS_BULK ? 1 : FIG_BLOCK_WARP + 1,
+                          ring.readers);
+        }
+        __syncwarp();
+        fig_ring_pass(FIG_RING_MADE, (int32_t)blockDim.x);
+    }
+    if ((p.flags & FIG_ATTENTION_EARLY) == 0) {
+        fig_feed_wait(&has_waited);
         plan = fig_feed_read_plan(p);
     }
     fig_feed_strips<form>(p, plan, is_second, &ring, &has_waited);
-    if (!has_waited) fig_block_wait();
-    if (!is_second) fig_block_trigger();
+#ifdef SPEC
+    if (x == INT32_MIN) __nanosleep(1);
+#endif
+    fig_feed_wait(&has_waited);
     if ((p.flags & FIG_ATTENTION_APART) == 0) fig_feed_merges<form>(p, plan, is_second, &ring);
     const fig_ring_note end = {FIG_RING_END};
     fig_feed_say<form>(end, is_second, &ring);
