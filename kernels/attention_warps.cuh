@@ -22,9 +22,10 @@ static __device__ __forceinline__ float4 fig_warps_pack(const fig_warps_seen<for
     return make_float4(even[n], even[n + 2], 0, 0);
 }
 
-/* Where a vector's pack lies in the join: so that lanes of other columns meet other banks. */
-static __device__ __forceinline__ int32_t fig_warps_join_at(int32_t n, int32_t pack) {
-    return pack ^ (n / 2 * 2 & 7);
+/* By what a vector's packs are turned within each 8 of them in the join, so that lanes of other
+ * columns meet other banks. */
+static __device__ __forceinline__ int32_t fig_warps_join_turn(int32_t n) {
+    return n & 6;
 }
 
 /* The warps that share a head's tokens. */
@@ -81,10 +82,11 @@ static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_rol
     for (int32_t i = 0; i < 2; i++) {
         const int32_t n = 2 * role.column + i;
         float4 *packs = fig_warps_packs(join, role.share) + n * OF_VECTOR;
+        packs += role.row ^ fig_warps_join_turn(n);
         if (n >= role.count) continue;
 #pragma unroll
         for (int32_t pack = 0; pack < form::PACKS; pack++)
-            packs[fig_warps_join_at(n, pack * 8 + role.row)] = fig_warps_pack<form>(seen, pack, i);
+            packs[pack * 8] = fig_warps_pack<form>(seen, pack, i);
         if (role.row == 0)
             fig_warps_sums<form>(join, role.share)[n] = {seen.greatest[i], weights[i]};
     }
@@ -100,7 +102,7 @@ template <class form>
 static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig_warps_join &join,
                                                                        int32_t n, int32_t pack) {
     const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t at = n * OF_VECTOR + fig_warps_join_at(n, pack);
+    const int32_t at = n * OF_VECTOR + (pack ^ fig_warps_join_turn(n));
     fig_warps_joined of = {make_float4(0, 0, 0, 0), {FIG_PARTIALS_NONE, 0}};
     fig_partials_sum sums[form::SHARES];
     float4 values[form::SHARES];
@@ -130,68 +132,71 @@ template <class form, int32_t PACKS>
 static __device__ __forceinline__ void
 fig_warps_join_pieces(const fig_attention_params &p, const fig_warps_role &role,
                       const fig_partials_place &place, const fig_partials_segment &pieces,
-                      const fig_warps_join &join, int32_t from, int32_t end) {
+                      const fig_warps_join &join, const fig_partials_range &range) {
     const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
     const int32_t STRIDE = PACKS * FIG_BLOCK_WARP;
 #pragma unroll 1
-    for (int32_t first = from; first < end; first += STRIDE) {
+    for (int32_t first = range.first; first < range.end; first += STRIDE) {
         fig_partials_packs<PACKS> packs;
-        fig_partials_begin<form, PACKS>(p, place, first, FIG_BLOCK_WARP, end, 1, &packs);
+        fig_partials_begin<form, PACKS>(p, place, first, FIG_BLOCK_WARP, range.end, 1, &packs);
         fig_partials_join<form, PACKS, 4>(p, pieces, &packs);
 #pragma unroll
         for (int32_t j = 0; j < PACKS; j++) {
             const int32_t i = first + role.lane + j * FIG_BLOCK_WARP, n = i / OF_VECTOR;
-            if (i >= end) continue;
-            fig_warps_packs(join, role.share)[n * OF_VECTOR + fig_warps_join_at(n, i % OF_VECTOR)] =
+            if (i >= range.end) continue;
+            fig_warps_packs(join,
+                            role.share)[n * OF_VECTOR + (i % OF_VECTOR ^ fig_warps_join_turn(n))] =
                 packs.joined[j];
             if (i % OF_VECTOR == 0) fig_warps_sums<form>(join, role.share)[n] = packs.sum[j];
         }
     }
 }
 
-/* Which of a place's packs, [first, end), go where from the join: to a partial or, where that is
- * below 0, to out. */
+/* Packs of a place that go from the join to a partial or, where that is below 0, to out. */
 typedef struct fig_warps_left {
-    int32_t first, end, partial;
+    fig_partials_range packs;
+    int32_t partial;
 } fig_warps_left;
 
-/* One part of a segment's merge. */
+/* A merge of more pieces than one trip brings, unless each tile is one: their order must not change
+ * then. Each share joins every so many, and then they meet as at a piece's end. */
 template <class form>
-static __device__ __forceinline__ fig_warps_left
-fig_warps_merge_part(const fig_attention_params &p, const fig_warps_role &role,
-                     const fig_partials_place &place, const fig_partials_segment &segment,
-                     const fig_warps_join &join, int32_t part) {
-    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t vectors = fig_partials_part_vectors(place.count), first = part * vectors;
-    const fig_warps_left left = {first * OF_VECTOR,
-                                 fig_size_min(first + vectors, place.count) * OF_VECTOR, -1};
+static __device__ __forceinline__ void
+fig_warps_merge_by_shares(const fig_attention_params &p, const fig_warps_role &role,
+                          const fig_partials_place &place, const fig_partials_segment &segment,
+                          const fig_warps_join &join, const fig_partials_range &range) {
     const fig_partials_segment pieces = fig_partials_every(segment, role.share, form::SHARES);
-    fig_warps_meet<form>(role);
-    if (left.end - left.first <= FIG_BLOCK_WARP) {
-        fig_warps_join_pieces<form, 1>(p, role, place, pieces, join, left.first, left.end);
+    fig_warps_meet<form>(role); /* The join of the piece before has been read. */
+    if (range.end - range.first <= FIG_BLOCK_WARP) {
+        fig_warps_join_pieces<form, 1>(p, role, place, pieces, join, range);
     } else {
-        fig_warps_join_pieces<form, 2>(p, role, place, pieces, join, left.first, left.end);
+        fig_warps_join_pieces<form, 2>(p, role, place, pieces, join, range);
     }
-    return left;
 }
 
 /* ---- The join's end */
 
+/* Goes where `left` says; what of that does not depend on the sums is known before the shares meet.
+ */
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
                  const fig_partials_place &place, const fig_warps_join &join,
                  const fig_warps_left &left) {
     const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
+    const int32_t end = left.packs.end;
+    int32_t i = left.packs.first + role.share * FIG_BLOCK_WARP + role.lane;
+    fig_partials_way way = {0, 0, 0, 0};
+    if (left.partial < 0) way = fig_partials_way_of(p, place, min(i, end - 1) / OF_VECTOR);
     fig_warps_meet<form>(role);
 #pragma unroll 1
-    for (int32_t i = left.first + role.share * FIG_BLOCK_WARP + role.lane; i < left.end;
-         i += form::SHARES * FIG_BLOCK_WARP) {
+    while (i < end) {
         const int32_t n = i / OF_VECTOR, pack = i % OF_VECTOR;
         const fig_warps_joined of = fig_warps_join_pack<form>(join, n, pack);
+        i += form::SHARES * FIG_BLOCK_WARP;
         if (left.partial < 0) {
-            const fig_partials_way way = fig_partials_way_of(p, place, n);
             fig_partials_write_out<form>(p, way, pack, of.values, fig_partials_end_of(way, of.sum));
+            if (i < end) way = fig_partials_way_of(p, place, i / OF_VECTOR);
         } else {
             fig_partials_leave<form>(p, fig_partials_at(place, left.partial) + n, pack, of.values,
                                      of.sum);
@@ -222,20 +227,23 @@ static __device__ __forceinline__ uint32_t fig_warps_is_last(const fig_attention
     return ring.state->is_last;
 }
 
+/* Its part of a merge; what is left of it for the join's end. */
 template <class form>
-static __device__ __forceinline__ fig_warps_left
-fig_warps_merge(const fig_attention_params &p, const fig_warps_role &role,
-                const fig_partials_place &place, const fig_ring &ring, const fig_ring_note &note,
-                const fig_warps_join &join) {
-    const fig_warps_left none = {0, 0, -1};
-    if ((p.flags & FIG_ATTENTION_APART) != 0 && !fig_warps_is_last(p, ring, note)) return none;
+static __device__ __forceinline__ fig_warps_left fig_warps_merge(
+    const fig_attention_params &p, const fig_warps_role &role, const fig_partials_place &place,
+    const fig_ring &ring, const fig_ring_note &note, const fig_warps_join &join) {
+    fig_warps_left left = {{0, 0}, -1};
+    if ((p.flags & FIG_ATTENTION_APART) != 0 && !fig_warps_is_last(p, ring, note)) return left;
     const fig_partials_segment segment = fig_partials_segment_of(p, note, role.vectors);
-    if constexpr (form::CAN_SHARE) {
-        if (note.token >= 0)
-            return fig_warps_merge_part<form>(p, role, place, segment, join, note.token);
+    const fig_partials_range range = fig_partials_part<form>(place.count, note.token, note.length);
+    if (form::CAN_SHARE && !p.split.fixed && segment.pieces > form::SHARES) {
+        left.packs = range;
+        if (range.first < range.end)
+            fig_warps_merge_by_shares<form>(p, role, place, segment, join, range);
+    } else {
+        fig_partials_merge<form>(p, place, segment, range);
     }
-    fig_partials_merge<form>(p, place, segment);
-    return none;
+    return left;
 }
 
 static __device__ __forceinline__ fig_ring_note fig_warps_read(const fig_ring &ring) {
@@ -277,7 +285,7 @@ fig_warps_see_piece(const fig_attention_params &p, const fig_warps_role &role,
         fig_ring_next(&way->ring);
     } while ((note.flags & FIG_RING_LAST) == 0);
     fig_warps_leave_share<form>(role, seen, way->join);
-    const fig_warps_left left = {0, role.count * form::PARTIAL_DIMS / FIG_PARTIALS_PACK,
+    const fig_warps_left left = {{0, role.count * form::PARTIAL_DIMS / FIG_PARTIALS_PACK},
                                  note.partial};
     return left;
 }
@@ -303,7 +311,8 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
         } else {
             left = fig_warps_see_piece<form>(p, role, place, &way);
         }
-        if (left.end > 0) fig_warps_finish<form>(p, role, place, way.join, left);
+        if (left.packs.first < left.packs.end)
+            fig_warps_finish<form>(p, role, place, way.join, left);
         note = fig_warps_read(way.ring);
     }
 }

@@ -227,98 +227,139 @@ static __device__ __forceinline__ void fig_feed_prefetch_maps(const fig_attentio
     asm volatile("prefetch.tensormap [%0];" ::"l"(&p.v_map) : "memory");
 }
 
-/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. */
-static __device__ __forceinline__ fig_feed_place fig_feed_block_at(const fig_feed_piece &of,
-                                                                   int32_t token) {
-    fig_feed_place nowhere = {-1, 0};
-    return token < of.tokens.end ? fig_feed_place_of(of, token) : nowhere;
+/* Asks L2 for what a box will read, as fig_block_prefetch does. */
+static __device__ __forceinline__ void fig_feed_prefetch_box(const void *map, int32_t token,
+                                                             int32_t head, int32_t page) {
+    asm volatile(
+        "cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %1, %3, %4}];" ::"l"(map), "r"(0),
+        "r"(token), "r"(head), "r"(page)
+        : "memory");
 }
 
+/* Where 16 tokens lie: their page, as a coordinate of K's map and of V's, and the first of it. */
+typedef struct fig_feed_block {
+    int32_t k_page, v_page, token;
+} fig_feed_block;
+
 /* A page number outside the cache reads as page 0. */
-static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int32_t token,
-                                                         const fig_feed_piece &of, int64_t pages) {
-    if (token >= of.tokens.end) return -1;
+static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int64_t pages) {
     return page < 0 || page >= pages ? 0 : page;
 }
 
-/* A lane's block of a strip, by the page number that K and V know. */
-typedef struct fig_feed_box_place {
-    int32_t token, head, k_page, v_page;
-    uint32_t offset; /* within a side */
-} fig_feed_box_place;
-
-static __device__ __forceinline__ void fig_feed_send(const fig_attention_params &p,
-                                                     const fig_ring &ring,
-                                                     const fig_feed_box_place &box, int32_t is_mine,
-                                                     uint64_t policy) {
-    if (!is_mine) return;
-    fig_feed_box(fig_ring_side(ring, FIG_RING_K) + box.offset, &p.k_map, box.token, box.head,
-                 box.k_page, fig_ring_full(ring, FIG_RING_K), policy);
-    fig_feed_box(fig_ring_side(ring, FIG_RING_V) + box.offset, &p.v_map, box.token, box.head,
-                 box.v_page, fig_ring_full(ring, FIG_RING_V), policy);
+/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. */
+static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_attention_params &p,
+                                                                   const fig_feed_piece &of,
+                                                                   int32_t token) {
+    fig_feed_block block = {-1, -1, 0};
+    if (token >= of.tokens.end) return block;
+    const fig_feed_place place = fig_feed_place_of(of, token);
+    block.k_page = fig_feed_known(place.page, p.k_pages);
+    block.v_page = fig_feed_known(place.page, p.v_pages);
+    block.token = place.token;
+    return block;
 }
 
-/* Asks L2 for what they will read, as fig_block_prefetch does. */
-static __device__ __forceinline__ void fig_feed_prefetch_box(const fig_attention_params &p,
-                                                             const fig_feed_box_place &box) {
-    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %1, %3, %4}];" ::"l"(
-                     &p.k_map),
-                 "r"(0), "r"(box.token), "r"(box.head), "r"(box.k_page)
-                 : "memory");
-    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %1, %3, %4}];" ::"l"(
-                     &p.v_map),
-                 "r"(0), "r"(box.token), "r"(box.head), "r"(box.v_page)
-                 : "memory");
+/* 1 for one lane of the warp, which the compiler knows to be alone. */
+static __device__ __forceinline__ int32_t fig_feed_is_alone(void) {
+    uint32_t is_alone;
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(is_alone));
+    return (int32_t)is_alone;
 }
 
-template <class form>
+/* A strip's blocks, all known to each lane. */
+template <int32_t BLOCKS> struct fig_feed_blocks {
+    fig_feed_block of[BLOCKS];
+    int32_t kv_head;
+};
+
+/* Those of one side from `first` to `end`, by one lane: boxes side by side would each be elected
+ * for themselves. */
+template <int32_t BLOCKS>
 static __device__ __forceinline__ void
-fig_feed_bulk_piece(const fig_attention_params &p, const fig_feed_piece &of, fig_ring *ring,
-                    int32_t *has_waited) {
+fig_feed_boxes(const fig_attention_params &p, const fig_ring &ring, int32_t side,
+               const fig_feed_blocks<BLOCKS> &blocks, int32_t first, int32_t end, uint64_t policy) {
+    const uint32_t block_bytes = ring.side_bytes / BLOCKS;
+    if (!fig_feed_is_alone()) return;
+#pragma unroll
+    for (int32_t i = 0; i < BLOCKS; i++) {
+        const fig_feed_block &block = blocks.of[i];
+        if (i < first || i >= end) continue;
+        fig_feed_box(fig_ring_side(ring, side) + (uint32_t)i * block_bytes,
+                     side == FIG_RING_K ? &p.k_map : &p.v_map, block.token, blocks.kv_head,
+                     side == FIG_RING_K ? block.k_page : block.v_page, fig_ring_full(ring, side),
+                     policy);
+    }
+}
+
+/* Blocks from `first` on hold tokens that the step itself appends: L2 is asked for them, and they
+ * are sent behind the wait. */
+template <int32_t BLOCKS>
+static __device__ __forceinline__ void
+fig_feed_boxes_behind_wait(const fig_attention_params &p, const fig_ring &ring,
+                           const fig_feed_blocks<BLOCKS> &blocks, int32_t first, uint64_t policy,
+                           int32_t *has_waited) {
+    if (fig_feed_is_alone()) {
+#pragma unroll
+        for (int32_t i = 0; i < BLOCKS; i++) {
+            const fig_feed_block &block = blocks.of[i];
+            if (i < first) continue;
+            fig_feed_prefetch_box(&p.k_map, block.token, blocks.kv_head, block.k_page);
+            fig_feed_prefetch_box(&p.v_map, block.token, blocks.kv_head, block.v_page);
+        }
+    }
+    __syncwarp();
+    fig_feed_wait(has_waited);
+    fig_feed_boxes(p, ring, FIG_RING_K, blocks, first, BLOCKS, policy);
+    fig_feed_boxes(p, ring, FIG_RING_V, blocks, first, BLOCKS, policy);
+}
+
+/* The lane's block, and 32 further on; the first bytes are on their way before what lies ahead and
+ * where the piece goes are looked for. */
+template <class form>
+static __device__ __forceinline__ void fig_feed_bulk_piece(const fig_attention_params &p,
+                                                           const fig_feed_piece &of, fig_ring *ring,
+                                                           int32_t *has_waited) {
     const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS;
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t mine = (int32_t)threadIdx.x % FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t window = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t origin = of.tokens.first & -FIG_RING_TOKENS;
     const int32_t first_new = of.length - p.split.row_tokens;
-    const uint32_t block_bytes = ring->side_bytes / BLOCKS;
     const uint64_t policy = fig_feed_once();
-    fig_feed_place here = fig_feed_block_at(of, origin + lane * FIG_RING_TOKENS), ahead = here;
+    fig_feed_block here = fig_feed_block_at(p, of, origin + mine), ahead = here;
     int32_t token = origin, partial = -1, from = 0; /* from: the lane that has the strip's first */
     do {
-        const int32_t page = __shfl_sync(0xffffffffu, here.page, from + lane);
-        const int32_t mine = token + lane * FIG_RING_TOKENS, is_mine = lane < BLOCKS;
-        const fig_feed_box_place box = {__shfl_sync(0xffffffffu, here.token, from + lane),
-                                        of.kv_head, fig_feed_known(page, mine, of, p.k_pages),
-                                        fig_feed_known(page, mine, of, p.v_pages),
-                                        (uint32_t)lane * block_bytes};
-        /* Tokens that the step itself appends are sent behind the wait; L2 is asked for them. */
-        const int32_t is_new = !*has_waited && mine + FIG_RING_TOKENS > first_new;
+        fig_feed_blocks<BLOCKS> blocks;
+        blocks.kv_head = of.kv_head;
+#pragma unroll
+        for (int32_t i = 0; i < BLOCKS; i++)
+            blocks.of[i] = {__shfl_sync(0xffffffffu, here.k_page, from + i),
+                            __shfl_sync(0xffffffffu, here.v_page, from + i),
+                            __shfl_sync(0xffffffffu, here.token, from + i)};
+        const int32_t is_late = !*has_waited && token + form::STRIP > first_new;
+        const int32_t old = is_late ? max(first_new - token, 0) / FIG_RING_TOKENS : BLOCKS;
         fig_ring_wait_empty(*ring, FIG_RING_K);
+        fig_feed_boxes(p, *ring, FIG_RING_K, blocks, 0, old, policy);
         fig_ring_wait_empty(*ring, FIG_RING_V);
-        fig_feed_send(p, *ring, box, is_mine && !is_new, policy);
+        fig_feed_boxes(p, *ring, FIG_RING_V, blocks, 0, old, policy);
         __syncwarp();
         if (token == origin) partial = fig_feed_partial(p, of);
-        if (lane == 0) {
+        if (threadIdx.x % FIG_BLOCK_WARP == 0) {
             fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_K), ring->side_bytes);
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_V), ring->side_bytes);
         }
-        if (!*has_waited && token + form::STRIP > first_new) {
-            if (is_mine && is_new) fig_feed_prefetch_box(p, box);
-            __syncwarp();
-            fig_feed_wait(has_waited);
-            fig_feed_send(p, *ring, box, is_mine && is_new, policy);
-        }
         __syncwarp();
-        if (token == origin)
-            ahead = fig_feed_block_at(of, origin + window + lane * FIG_RING_TOKENS);
+        if (is_late) fig_feed_boxes_behind_wait(p, *ring, blocks, old, policy, has_waited);
+        __syncwarp();
+        if (token == origin) ahead = fig_feed_block_at(p, of, origin + window + mine);
         fig_ring_next(ring);
         token += form::STRIP;
         from += BLOCKS;
         if (from == FIG_BLOCK_WARP) {
             from = 0;
             here = ahead;
-            ahead = fig_feed_block_at(of, token + window + lane * FIG_RING_TOKENS);
+            ahead = fig_feed_block_at(p, of, token + window + mine);
         }
     } while (token < of.tokens.end);
 }
@@ -381,9 +422,9 @@ fig_feed_copy_tokens(const uint8_t *place, const fig_strip_side &side, int32_t t
 }
 
 template <class form>
-static __device__ __forceinline__ void
-fig_feed_copy_piece(const fig_attention_params &p, const fig_feed_piece &of, int32_t is_v,
-                    fig_ring *ring, int32_t *has_waited) {
+static __device__ __forceinline__ void fig_feed_copy_piece(const fig_attention_params &p,
+                                                           const fig_feed_piece &of, int32_t is_v,
+                                                           fig_ring *ring, int32_t *has_waited) {
     const int32_t STRETCH = form::STRIP < FIG_BLOCK_WARP ? form::STRIP : FIG_BLOCK_WARP;
     const int32_t bytes = form::VALUE_BYTES;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
@@ -436,11 +477,13 @@ static __device__ __forceinline__ void fig_feed_say(const fig_ring_note &note, i
     fig_ring_next(ring);
 }
 
-static __device__ __forceinline__ fig_ring_note
-fig_feed_merge_note(const fig_attention_params &p, const fig_split_piece &piece, int32_t part) {
+static __device__ __forceinline__ fig_ring_note fig_feed_merge_note(const fig_attention_params &p,
+                                                                    const fig_split_piece &piece,
+                                                                    int32_t part, int32_t parts) {
     fig_ring_note note = {FIG_RING_MERGE, piece.row, piece.group, part};
     note.first = piece.first;
     note.end = piece.last;
+    note.length = parts;
     note.partial = fig_split_partial(&p.split, &piece, piece.first);
     return note;
 }
@@ -480,30 +523,28 @@ static __device__ __forceinline__ void fig_feed_strips(const fig_attention_param
         if (p.flags & FIG_ATTENTION_APART) {
             const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
             if (piece.first != piece.last)
-                fig_feed_say<form>(fig_feed_merge_note(p, piece, -1), is_second, ring);
+                fig_feed_say<form>(fig_feed_merge_note(p, piece, 0, 1), is_second, ring);
         }
         fig_split_pass(&p.split, &line, &start);
     }
 }
 
-/* Which part of a cut segment's merge is the worker's: the owners of the last pieces each do one,
- * where that is worth it; else -1, all, for the last piece's. FIG_PARTIALS_PARTS: none. */
+/* Into how many parts a cut segment's merge is shared, among the owners of its last pieces. A worker
+ * has one part at most, that of its first piece: so the owner of the segment's first piece has one
+ * only where its stretch begins there too. */
 template <class form>
-static __device__ __forceinline__ int32_t fig_feed_part(const fig_attention_params &p,
-                                                        const fig_split_piece &piece,
-                                                        const fig_ring &ring) {
-    const int32_t behind = piece.last - piece.number, pieces = piece.last - piece.first + 1;
-    if (form::CAN_SHARE && ring.readers == form::SHARES && !p.split.fixed &&
-        pieces > FIG_PARTIALS_PARTS) {
-        const int32_t vectors = fig_form_divide(p.q_heads, p.kv_heads) * p.split.row_tokens;
-        return behind * fig_partials_part_vectors(vectors) < vectors ? behind : FIG_PARTIALS_PARTS;
-    }
-    return behind == 0 ? -1 : FIG_PARTIALS_PARTS;
+static __device__ __forceinline__ int32_t fig_feed_parts(const fig_attention_params &p,
+                                                         const fig_split_line &line,
+                                                         const fig_split_piece &piece,
+                                                         int32_t segment) {
+    const int32_t pieces = piece.last - piece.first + 1;
+    if (!form::CAN_SHARE || p.split.fixed) return 1;
+    if (pieces > FIG_PARTIALS_PARTS) return FIG_PARTIALS_PARTS;
+    return fig_split_begin(&line, piece.first) == segment ? pieces : 1;
 }
 
 /* The merges that are the worker's. But for fixed splits they are of its first piece's segment
- * alone: a later one begins in the worker's stretch, and where it ends there too it is whole; where
- * not, more than FIG_PARTIALS_PARTS pieces must follow the first before that merge is shared. */
+ * alone: a later one begins in the worker's stretch, and where it ends there too it is whole. */
 template <class form>
 static __device__ __forceinline__ void fig_feed_merges(const fig_attention_params &p,
                                                        const fig_feed_plan &plan, int32_t is_second,
@@ -511,31 +552,21 @@ static __device__ __forceinline__ void fig_feed_merges(const fig_attention_param
     fig_split_start start = plan.start;
     const fig_split_line line = fig_feed_line(p, plan);
     while (start.count > 0) {
-        const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
+        const fig_feed_row row = fig_feed_row_of(p, plan, start.row);
+        const int32_t row_tiles = row.next_prefix - row.prefix;
+        const fig_split_piece piece = fig_split_piece_of_worker(
+            &p.split, &line, (int32_t)blockIdx.x, row.prefix, row_tiles, &start);
         if (piece.first != piece.last) {
-            const int32_t part = fig_feed_part<form>(p, piece, *ring);
-            if (part < FIG_PARTIALS_PARTS)
-                fig_feed_say<form>(fig_feed_merge_note(p, piece, part), is_second, ring);
+            const int32_t segment = row.prefix * p.split.groups + start.group * row_tiles;
+            const int32_t parts = fig_feed_parts<form>(p, line, piece, segment);
+            const int32_t part = piece.last - piece.number;
+            if (part < parts)
+                fig_feed_say<form>(fig_feed_merge_note(p, piece, part, parts), is_second, ring);
         }
         if (!p.split.fixed) return;
         fig_split_pass(&p.split, &line, &start);
     }
 }
-
-#ifdef SPEC
-static __device__ __forceinline__ int32_t fig_feed_ask_pages(const fig_attention_params &p) {
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const int32_t rows = min(p.split.row_limit, FIG_BLOCK_WARP);
-    const int32_t chunk = fig_form_divide(lane, rows), sequence = lane - chunk * rows;
-    int32_t x = 0;
-    if (p.page_table != NULL && chunk * 8 < p.table_stride) {
-        const int32_t *at = p.page_table + sequence * p.table_stride + chunk * 8;
-        if (SPEC == 1) fig_block_prefetch(at);
-        else x = *at;
-    }
-    return x;
-}
-#endif
 
 /* The first warp behind those that read: the ring, K and, in bulk, V; the second V. plan: known
  * where it may be read early. */
@@ -543,9 +574,6 @@ template <class form>
 static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring ring,
                                        fig_feed_plan plan, int32_t is_second) {
     int32_t has_waited = 0;
-#ifdef SPEC
-    const int32_t x = fig_feed_ask_pages(p);
-#endif
     if (is_second) {
         fig_ring_meet(FIG_RING_MADE, (int32_t)blockDim.x);
     } else {
@@ -564,9 +592,6 @@ static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring r
         plan = fig_feed_read_plan(p);
     }
     fig_feed_strips<form>(p, plan, is_second, &ring, &has_waited);
-#ifdef SPEC
-    if (x == INT32_MIN) __nanosleep(1);
-#endif
     fig_feed_wait(&has_waited);
     if ((p.flags & FIG_ATTENTION_APART) == 0) fig_feed_merges<form>(p, plan, is_second, &ring);
     const fig_ring_note end = {FIG_RING_END};

@@ -36,10 +36,10 @@ enum {
 typedef struct fig_ring_note {
     int32_t flags;
     int32_t row, group;
-    int32_t token;      /* first of the strip; of a merge which part of it is the block's, or -1 */
+    int32_t token;      /* first of the strip; of a merge which part of it is the block's */
     int32_t first, end; /* tokens of the piece; of a merge the numbers of its pieces, the last one
                            too */
-    int32_t length;     /* of the row */
+    int32_t length;     /* of the row; of a merge its parts */
     int32_t partial;    /* of the piece, or of the first of a merge; -1: it is whole */
 } fig_ring_note;
 static_assert(sizeof(fig_ring_note) == 32, "read by two loads");

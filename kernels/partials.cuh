@@ -46,6 +46,7 @@ typedef struct fig_partials_place {
     int32_t index;        /* of the first, among the group's vectors */
     int32_t vectors;      /* of a group */
     int32_t share, barrier;
+    float v_scale;
 } fig_partials_place;
 
 static __device__ __forceinline__ float fig_partials_power(float x) {
@@ -109,20 +110,23 @@ static __device__ __forceinline__ int64_t fig_partials_at(const fig_partials_pla
     return (int64_t)partial * place.vectors + place.index;
 }
 
-/* The first dimension of a pack, and how far apart its four are: 8 bits' codes of a fragment lie
+/* The first dimension of a pack, and how far from it its i-th is: 8 bits' codes of a fragment lie
  * side by side, those of 16 bits 8 apart. */
-template <class form>
-static __device__ __forceinline__ int32_t fig_partials_dim(int32_t pack, int32_t i) {
-    const int32_t tile = 2 * (pack / 8) + i / 2, lane = pack % 8;
-    return 16 * tile + (form::VALUE_BYTES == 1 ? 2 * lane + i % 2 : lane + 8 * (i % 2));
+template <class form> static __device__ __forceinline__ int32_t fig_partials_dim(int32_t pack) {
+    const int32_t lane = pack % 8;
+    return pack / 8 * 32 + (form::VALUE_BYTES == 1 ? 2 * lane : lane);
 }
 
-static __device__ __forceinline__ void fig_partials_write_number(void *out, int32_t dtype,
-                                                                 int64_t offset, float x) {
+template <class form> static __device__ constexpr int32_t fig_partials_apart(int32_t i) {
+    return i / 2 * 16 + (form::VALUE_BYTES == 1 ? 1 : 8) * (i % 2);
+}
+
+static __device__ __forceinline__ void fig_partials_write_number(uint16_t *to, int32_t dtype,
+                                                                 float x) {
     if (dtype == FIG_BF16) {
-        ((__nv_bfloat16 *)out)[offset] = __float2bfloat16_rn(x);
+        *(__nv_bfloat16 *)to = __float2bfloat16_rn(x);
     } else {
-        ((__half *)out)[offset] = __float2half_rn(x);
+        *(__half *)to = __float2half_rn(x);
     }
 }
 
@@ -140,7 +144,7 @@ fig_partials_way_of(const fig_attention_params &p, const fig_partials_place &pla
     way.out = vector.row * p.out_strides.row + vector.q_head * p.out_strides.head;
     way.lse = vector.row * p.lse_stride + vector.q_head;
     way.sink = p.sinks == NULL ? -INFINITY : p.sinks[vector.q_head] * FIG_NUMERIC_LOG2_E;
-    way.scale = fig_cache_scale(p.v_scale, p.v_scales, place.kv_head);
+    way.scale = place.v_scale;
     return way;
 }
 
@@ -164,11 +168,13 @@ fig_partials_write_out(const fig_attention_params &p, const fig_partials_way &wa
                        float4 values, fig_pieces_end end) {
     const float x[] = {values.x, values.y, values.z, values.w};
     const int32_t dtype = form::VALUE_BYTES == 1 ? p.dtype : form::KV_DTYPE;
+    const int32_t first = fig_partials_dim<form>(pack);
+    uint16_t *to = (uint16_t *)p.out + way.out + first;
 #pragma unroll
     for (int32_t i = 0; i < FIG_PARTIALS_PACK; i++) {
-        const int32_t dim = fig_partials_dim<form>(pack, i);
-        if (form::PARTIAL_DIMS == form::HEAD_DIM || dim < form::HEAD_DIM)
-            fig_partials_write_number(p.out, dtype, way.out + dim, x[i] * end.scale);
+        const int32_t apart = fig_partials_apart<form>(i);
+        if (form::PARTIAL_DIMS == form::HEAD_DIM || first + apart < form::HEAD_DIM)
+            fig_partials_write_number(to + apart, dtype, x[i] * end.scale);
     }
     if (pack == 0 && p.lse != NULL) p.lse[way.lse] = end.lse;
 }
@@ -200,8 +206,8 @@ static __device__ __forceinline__ int32_t fig_partials_of(const fig_partials_seg
 }
 
 /* Of a note to merge. */
-static __device__ __forceinline__ fig_partials_segment fig_partials_segment_of(
-    const fig_attention_params &p, const fig_ring_note &note, int32_t vectors) {
+static __device__ __forceinline__ fig_partials_segment
+fig_partials_segment_of(const fig_attention_params &p, const fig_ring_note &note, int32_t vectors) {
     fig_partials_segment segment;
     segment.first_partial = note.partial;
     segment.next_partial = p.split.fixed ? note.first : note.first - 1;
@@ -222,9 +228,20 @@ fig_partials_every(const fig_partials_segment &segment, int32_t from, int32_t st
     return every;
 }
 
-/* Vectors of a place that one part of a merge has; a part is whole vectors, as its sums are. */
-static __device__ __forceinline__ int32_t fig_partials_part_vectors(int32_t vectors) {
-    return (vectors + FIG_PARTIALS_PARTS - 1) / FIG_PARTIALS_PARTS;
+/* Of a place's packs those that one part of a merge has, in whole vectors, as sums are. */
+typedef struct fig_partials_range {
+    int32_t first, end;
+} fig_partials_range;
+
+template <class form>
+static __device__ __forceinline__ fig_partials_range fig_partials_part(int32_t vectors,
+                                                                       int32_t part,
+                                                                       int32_t parts) {
+    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
+    const int32_t of_part = fig_form_divide(vectors + parts - 1, parts);
+    const fig_partials_range range = {fig_size_min(part * of_part, vectors) * OF_VECTOR,
+                                      fig_size_min(part * of_part + of_part, vectors) * OF_VECTOR};
+    return range;
 }
 
 /* A lane's packs of a merge, and what they have become so far. */
@@ -249,8 +266,8 @@ fig_partials_begin(const fig_attention_params &p, const fig_partials_place &plac
 #pragma unroll
     for (int32_t j = 0; j < PACKS; j++) {
         const int32_t mine = first + lane + j * stride, pack = min(mine, end - 1);
-        packs->values[j] = p.partials + (int64_t)place.index * form::PARTIAL_DIMS +
-                           pack * FIG_PARTIALS_PACK;
+        packs->values[j] =
+            p.partials + (int64_t)place.index * form::PARTIAL_DIMS + pack * FIG_PARTIALS_PACK;
         packs->sums[j] = p.sums + (place.index + pack / OF_VECTOR) * 2;
         packs->is_mine[j] = mine < end;
         packs->clears_sum[j] = is_alone && mine < end && pack % OF_VECTOR == 0;
@@ -370,9 +387,9 @@ fig_partials_find_greatest(const fig_partials_segment &segment, fig_partials_pac
  * tile is a piece, their greatest logit is found first, so that which come together decides no
  * bit. */
 template <class form, int32_t PACKS, int32_t PIECES>
-static __device__ __forceinline__ void
-fig_partials_join(const fig_attention_params &p, const fig_partials_segment &segment,
-                  fig_partials_packs<PACKS> *packs) {
+static __device__ __forceinline__ void fig_partials_join(const fig_attention_params &p,
+                                                         const fig_partials_segment &segment,
+                                                         fig_partials_packs<PACKS> *packs) {
     fig_partials_loaded<PACKS, PIECES> loaded;
     if (p.split.fixed && segment.pieces > PIECES) fig_partials_find_greatest(segment, packs);
 #pragma unroll 1
@@ -386,8 +403,10 @@ fig_partials_join(const fig_attention_params &p, const fig_partials_segment &seg
 template <class form>
 static __device__ __forceinline__ void
 fig_partials_clear_sums(const fig_attention_params &p, const fig_partials_place &place,
-                        const fig_partials_segment &segment) {
+                        const fig_partials_segment &segment, const fig_partials_range &range) {
+    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t first = range.first / OF_VECTOR, end = range.end / OF_VECTOR;
     if (form::SHARES > 1) {
         fig_ring_meet(place.barrier, form::SHARES * FIG_BLOCK_WARP);
     } else {
@@ -398,24 +417,28 @@ fig_partials_clear_sums(const fig_attention_params &p, const fig_partials_place 
     for (int32_t i = lane; i < segment.pieces * FIG_FORM_VECTORS; i += FIG_BLOCK_WARP) {
         const int32_t n = i % FIG_FORM_VECTORS;
         const int32_t partial = fig_partials_of(segment, i / FIG_FORM_VECTORS);
-        if (n < place.count)
+        if (n >= first && n < end)
             fig_partials_store(p.sums + 2 * (fig_partials_at(place, partial) + n),
                                make_uint2(0, 0));
     }
 }
 
-/* All pieces of a segment, for the warp's vectors and its share of their dimensions. */
+/* All pieces of a segment, for packs of the warp's vectors and its share of these. */
 template <class form>
-static __device__ __forceinline__ void fig_partials_merge(const fig_attention_params &p,
-                                                          const fig_partials_place &place,
-                                                          const fig_partials_segment &segment) {
+static __device__ __forceinline__ void
+fig_partials_merge(const fig_attention_params &p, const fig_partials_place &place,
+                   const fig_partials_segment &segment, const fig_partials_range &range) {
     const int32_t PACKS = form::MERGE_PACKS, OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const int32_t count = place.count * OF_VECTOR, stride = form::SHARES * FIG_BLOCK_WARP;
+    const int32_t stride = form::SHARES * FIG_BLOCK_WARP;
 #pragma unroll 1
-    for (int32_t first = place.share * FIG_BLOCK_WARP; first < count; first += PACKS * stride) {
+    for (int32_t first = range.first + place.share * FIG_BLOCK_WARP; first < range.end;
+         first += PACKS * stride) {
         fig_partials_packs<PACKS> packs;
-        fig_partials_begin<form, PACKS>(p, place, first, stride, count, 0, &packs);
+        fig_partials_way way;
+        fig_partials_begin<form, PACKS>(p, place, first, stride, range.end, 0, &packs);
+        if (PACKS == 1)
+            way = fig_partials_way_of(p, place, min(first + lane, range.end - 1) / OF_VECTOR);
         if (segment.pieces <= 2) {
             fig_partials_join<form, PACKS, 2>(p, segment, &packs);
         } else {
@@ -424,13 +447,13 @@ static __device__ __forceinline__ void fig_partials_merge(const fig_attention_pa
 #pragma unroll
         for (int32_t j = 0; j < PACKS; j++) {
             const int32_t pack = first + lane + j * stride;
-            if (pack >= count) continue;
-            const fig_partials_way way = fig_partials_way_of(p, place, pack / OF_VECTOR);
+            if (pack >= range.end) continue;
+            if (PACKS > 1) way = fig_partials_way_of(p, place, pack / OF_VECTOR);
             const fig_pieces_end end = fig_partials_end_of(way, packs.sum[j]);
             fig_partials_write_out<form>(p, way, pack % OF_VECTOR, packs.joined[j], end);
         }
     }
-    fig_partials_clear_sums<form>(p, place, segment);
+    fig_partials_clear_sums<form>(p, place, segment, range);
 }
 
 #endif
