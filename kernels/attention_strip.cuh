@@ -43,8 +43,7 @@ template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK> struct fi
     static constexpr int32_t LOADS = (TILES + TILES_OF_LOAD - 1) / TILES_OF_LOAD;
     static constexpr int32_t PARTIAL_DIMS = fig_form_partial_dims(DIMS);
     static constexpr int32_t PACKS = PARTIAL_DIMS / 32; /* that a lane has of a vector */
-    static constexpr int32_t MERGE_PACKS = SHARE_COUNT == 1 ? 4 : SHARE_COUNT == 2 ? 2 : 1;
-    static constexpr int32_t MERGE_PIECES = SHARE_COUNT == 1 ? 2 : 4;       /* in one round trip */
+    static constexpr int32_t OF_VECTOR = PARTIAL_DIMS / FIG_PARTIALS_PACK;  /* packs */
     static constexpr int32_t CAN_SHARE = SHARE_COUNT == FIG_PARTIALS_PARTS; /* merges */
     static_assert(DIMS % 16 == 0 && DIMS <= 256, "head_dim");
 };
@@ -539,7 +538,7 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
             logits[s][i] *= seen->scale[i % 2];
-        if (p.alibi != NULL || p.soft_cap > 0)
+        if (__builtin_expect(p.alibi != NULL || p.soft_cap > 0, 0))
             fig_warps_cap<form>(p, note, place, role, *seen, mine, logits[s]);
         if (note.flags & FIG_RING_EDGE)
             fig_warps_hide_unseen<form>(p, note, *seen, mine, logits[s]);
@@ -560,7 +559,7 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
     fig_ring_wait_full(ring, FIG_RING_V);
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++) {
-        if (note.flags & FIG_RING_EDGE) {
+        if (__builtin_expect(note.flags & FIG_RING_EDGE, 0)) {
             fig_warps_add_seen<form>(p, note, role, v + (uint32_t)s * apart,
                                      token + s * FIG_RING_TOKENS, weights[s], seen);
         } else {

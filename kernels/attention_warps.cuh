@@ -71,7 +71,6 @@ template <class form>
 static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_role &role,
                                                              const fig_warps_seen<form> &seen,
                                                              const fig_warps_join &join) {
-    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
     float weights[2] = {seen.weights[0], seen.weights[1]};
 #pragma unroll
     for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2) {
@@ -81,7 +80,7 @@ static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_rol
 #pragma unroll
     for (int32_t i = 0; i < 2; i++) {
         const int32_t n = 2 * role.column + i;
-        float4 *packs = fig_warps_packs(join, role.share) + n * OF_VECTOR;
+        float4 *packs = fig_warps_packs(join, role.share) + n * form::OF_VECTOR;
         packs += role.row ^ fig_warps_join_turn(n);
         if (n >= role.count) continue;
 #pragma unroll
@@ -101,8 +100,7 @@ typedef struct fig_warps_joined {
 template <class form>
 static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig_warps_join &join,
                                                                        int32_t n, int32_t pack) {
-    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t at = n * OF_VECTOR + (pack ^ fig_warps_join_turn(n));
+    const int32_t at = n * form::OF_VECTOR + (pack ^ fig_warps_join_turn(n));
     fig_warps_joined of = {make_float4(0, 0, 0, 0), {FIG_PARTIALS_NONE, 0}};
     fig_partials_sum sums[form::SHARES];
     float4 values[form::SHARES];
@@ -124,79 +122,31 @@ static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig
     return of;
 }
 
-/* ---- A shared merge */
-
-/* Leaves in the join what the share makes of every so many pieces, for packs of the place's
- * vectors. PACKS: of a lane at once. */
-template <class form, int32_t PACKS>
-static __device__ __forceinline__ void
-fig_warps_join_pieces(const fig_attention_params &p, const fig_warps_role &role,
-                      const fig_partials_place &place, const fig_partials_segment &pieces,
-                      const fig_warps_join &join, const fig_partials_range &range) {
-    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t STRIDE = PACKS * FIG_BLOCK_WARP;
-#pragma unroll 1
-    for (int32_t first = range.first; first < range.end; first += STRIDE) {
-        fig_partials_packs<PACKS> packs;
-        fig_partials_begin<form, PACKS>(p, place, first, FIG_BLOCK_WARP, range.end, 1, &packs);
-        fig_partials_join<form, PACKS, 4>(p, pieces, &packs);
-#pragma unroll
-        for (int32_t j = 0; j < PACKS; j++) {
-            const int32_t i = first + role.lane + j * FIG_BLOCK_WARP, n = i / OF_VECTOR;
-            if (i >= range.end) continue;
-            fig_warps_packs(join,
-                            role.share)[n * OF_VECTOR + (i % OF_VECTOR ^ fig_warps_join_turn(n))] =
-                packs.joined[j];
-            if (i % OF_VECTOR == 0) fig_warps_sums<form>(join, role.share)[n] = packs.sum[j];
-        }
-    }
-}
-
-/* Packs of a place that go from the join to a partial or, where that is below 0, to out. */
+/* Vectors of a place that go from the join to a partial or, where that is below 0, to out. */
 typedef struct fig_warps_left {
-    fig_partials_range packs;
+    fig_partials_range range;
     int32_t partial;
 } fig_warps_left;
 
-/* A merge of more pieces than one trip brings, unless each tile is one: their order must not change
- * then. Each share joins every so many, and then they meet as at a piece's end. */
-template <class form>
-static __device__ __forceinline__ void
-fig_warps_merge_by_shares(const fig_attention_params &p, const fig_warps_role &role,
-                          const fig_partials_place &place, const fig_partials_segment &segment,
-                          const fig_warps_join &join, const fig_partials_range &range) {
-    const fig_partials_segment pieces = fig_partials_every(segment, role.share, form::SHARES);
-    fig_warps_meet<form>(role); /* The join of the piece before has been read. */
-    if (range.end - range.first <= FIG_BLOCK_WARP) {
-        fig_warps_join_pieces<form, 1>(p, role, place, pieces, join, range);
-    } else {
-        fig_warps_join_pieces<form, 2>(p, role, place, pieces, join, range);
-    }
-}
-
-/* ---- The join's end */
-
-/* Goes where `left` says; what of that does not depend on the sums is known before the shares meet.
- */
+/* Where they go is known, as far as it does not depend on the sums, before the shares meet. */
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
                  const fig_partials_place &place, const fig_warps_join &join,
                  const fig_warps_left &left) {
-    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t end = left.packs.end;
-    int32_t i = left.packs.first + role.share * FIG_BLOCK_WARP + role.lane;
+    const int32_t end = left.range.end * form::OF_VECTOR;
+    int32_t i = left.range.first * form::OF_VECTOR + role.share * FIG_BLOCK_WARP + role.lane;
     fig_partials_way way = {0, 0, 0, 0};
-    if (left.partial < 0) way = fig_partials_way_of(p, place, min(i, end - 1) / OF_VECTOR);
+    if (left.partial < 0) way = fig_partials_way_of(p, place, min(i, end - 1) / form::OF_VECTOR);
     fig_warps_meet<form>(role);
 #pragma unroll 1
     while (i < end) {
-        const int32_t n = i / OF_VECTOR, pack = i % OF_VECTOR;
+        const int32_t n = i / form::OF_VECTOR, pack = i % form::OF_VECTOR;
         const fig_warps_joined of = fig_warps_join_pack<form>(join, n, pack);
         i += form::SHARES * FIG_BLOCK_WARP;
         if (left.partial < 0) {
             fig_partials_write_out<form>(p, way, pack, of.values, fig_partials_end_of(way, of.sum));
-            if (i < end) way = fig_partials_way_of(p, place, i / OF_VECTOR);
+            if (i < end) way = fig_partials_way_of(p, place, i / form::OF_VECTOR);
         } else {
             fig_partials_leave<form>(p, fig_partials_at(place, left.partial) + n, pack, of.values,
                                      of.sum);
@@ -205,7 +155,7 @@ fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
     __syncwarp();
 }
 
-/* ---- A worker */
+/* ---- A merge */
 
 enum { FIG_WARPS_BARRIER = 15 }; /* of all warps that empty the ring; the shares' are 1 to 8 */
 
@@ -227,7 +177,33 @@ static __device__ __forceinline__ uint32_t fig_warps_is_last(const fig_attention
     return ring.state->is_last;
 }
 
-/* Its part of a merge; what is left of it for the join's end. */
+/* A vector's pieces: to out, or where other warps have some of them to the join. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_merge_vector(const fig_attention_params &p, const fig_warps_role &role,
+                       const fig_partials_place &place, const fig_partials_segment &pieces,
+                       const fig_warps_join &join, int32_t n, int32_t is_alone) {
+    const fig_partials_way way = fig_partials_way_of(p, place, n);
+#pragma unroll 1
+    for (int32_t first = 0; first < form::OF_VECTOR; first += FIG_BLOCK_WARP) {
+        const int32_t pack = first + role.lane;
+        fig_partials_pack of = fig_partials_pack_of<form>(p, place, n, pack);
+        fig_partials_join<form>(p, pieces, &of);
+        if (pack >= form::OF_VECTOR) continue;
+        if (is_alone) {
+            const fig_pieces_end end = fig_partials_end_of(way, of.sum);
+            fig_partials_write_out<form>(p, way, pack, of.joined, end);
+            continue;
+        }
+        fig_warps_packs(join, role.share)[n * form::OF_VECTOR + (pack ^ fig_warps_join_turn(n))] =
+            of.joined;
+        if (pack == 0) fig_warps_sums<form>(join, role.share)[n] = of.sum;
+    }
+}
+
+/* The block's part of a merge. A warp has whole vectors, so that it alone reads their sums. Where
+ * there are but one or two and more pieces than one trip brings, warps share each one's pieces and
+ * meet as at a piece's end; but not where each tile is a piece, whose order must not change. */
 template <class form>
 static __device__ __forceinline__ fig_warps_left fig_warps_merge(
     const fig_attention_params &p, const fig_warps_role &role, const fig_partials_place &place,
@@ -235,16 +211,30 @@ static __device__ __forceinline__ fig_warps_left fig_warps_merge(
     fig_warps_left left = {{0, 0}, -1};
     if ((p.flags & FIG_ATTENTION_APART) != 0 && !fig_warps_is_last(p, ring, note)) return left;
     const fig_partials_segment segment = fig_partials_segment_of(p, note, role.vectors);
-    const fig_partials_range range = fig_partials_part<form>(place.count, note.token, note.length);
-    if (form::CAN_SHARE && !p.split.fixed && segment.pieces > form::SHARES) {
-        left.packs = range;
-        if (range.first < range.end)
-            fig_warps_merge_by_shares<form>(p, role, place, segment, join, range);
-    } else {
-        fig_partials_merge<form>(p, place, segment, range);
+    const fig_partials_range range = fig_partials_part(place.count, note.token, note.length);
+    const int32_t vectors = range.end - range.first;
+    int32_t spread = form::SHARES; /* warps that begin with a vector each */
+    if (form::CAN_SHARE && !p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
+        spread = vectors <= 1 ? 1 : vectors == 2 ? 2 : form::SHARES;
+    const int32_t is_alone = spread == form::SHARES,
+                  of_vector = is_alone ? 1 : form::SHARES / spread;
+    const int32_t mine = is_alone ? role.share : role.share % spread;
+    const fig_partials_segment pieces =
+        fig_partials_every(segment, is_alone ? 0 : role.share / spread, of_vector);
+    if (!is_alone) {
+        fig_warps_meet<form>(role); /* The join of the piece before has been read. */
+        left.range = range;
+    }
+#pragma unroll 1
+    for (int32_t n = is_alone ? mine : 0; n < vectors; n += is_alone ? form::SHARES : 1) {
+        fig_partials_segment own = pieces;
+        if (!is_alone && n != mine) own.pieces = 0;
+        fig_warps_merge_vector<form>(p, role, place, own, join, range.first + n, is_alone);
     }
     return left;
 }
+
+/* ---- A worker */
 
 static __device__ __forceinline__ fig_ring_note fig_warps_read(const fig_ring &ring) {
     fig_ring_wait_full(ring, FIG_RING_K);
@@ -285,8 +275,7 @@ fig_warps_see_piece(const fig_attention_params &p, const fig_warps_role &role,
         fig_ring_next(&way->ring);
     } while ((note.flags & FIG_RING_LAST) == 0);
     fig_warps_leave_share<form>(role, seen, way->join);
-    const fig_warps_left left = {{0, role.count * form::PARTIAL_DIMS / FIG_PARTIALS_PACK},
-                                 note.partial};
+    const fig_warps_left left = {{0, role.count}, note.partial};
     return left;
 }
 
@@ -311,7 +300,7 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
         } else {
             left = fig_warps_see_piece<form>(p, role, place, &way);
         }
-        if (left.packs.first < left.packs.end)
+        if (left.range.first < left.range.end)
             fig_warps_finish<form>(p, role, place, way.join, left);
         note = fig_warps_read(way.ring);
     }

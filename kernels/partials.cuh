@@ -25,6 +25,7 @@
 enum {
     FIG_PARTIALS_PACK = 4,              /* floats that come and go at once */
     FIG_PARTIALS_PARTS = 4,             /* blocks that share a merge */
+    FIG_PARTIALS_TRIP = 4,              /* pieces that come in one round trip */
     FIG_PARTIALS_LOOKS_LIMIT = 1 << 22, /* seconds */
 };
 
@@ -224,94 +225,77 @@ fig_partials_every(const fig_partials_segment &segment, int32_t from, int32_t st
     every.first_partial = fig_partials_of(segment, from);
     every.next_partial = segment.next_partial + from * segment.step;
     every.step = segment.step * step;
-    every.pieces = (segment.pieces - from + step - 1) / step;
+    every.pieces = fig_form_divide(segment.pieces - from + step - 1, step);
     return every;
 }
 
-/* Of a place's packs those that one part of a merge has, in whole vectors, as sums are. */
+/* Of a place's vectors those that one part of a merge has. */
 typedef struct fig_partials_range {
     int32_t first, end;
 } fig_partials_range;
 
-template <class form>
 static __device__ __forceinline__ fig_partials_range fig_partials_part(int32_t vectors,
                                                                        int32_t part,
                                                                        int32_t parts) {
-    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
     const int32_t of_part = fig_form_divide(vectors + parts - 1, parts);
-    const fig_partials_range range = {fig_size_min(part * of_part, vectors) * OF_VECTOR,
-                                      fig_size_min(part * of_part + of_part, vectors) * OF_VECTOR};
+    const fig_partials_range range = {fig_size_min(part * of_part, vectors),
+                                      fig_size_min(part * of_part + of_part, vectors)};
     return range;
 }
 
-/* A lane's packs of a merge, and what they have become so far. */
-template <int32_t PACKS> struct fig_partials_packs {
-    const float *values[PACKS]; /* in partial 0 */
-    const float *sums[PACKS];
-    int32_t is_mine[PACKS];    /* no other lane has it */
-    int32_t clears_sum[PACKS]; /* by this lane, once it has been read: no other warp reads it */
-    float4 joined[PACKS];
-    fig_partials_sum sum[PACKS];
-};
+/* A lane's pack of a vector, and what it has become so far. No other warp reads the vector's sums;
+ * clears_sums: they are not read again either. */
+typedef struct fig_partials_pack {
+    float *values, *sums; /* in partial 0 */
+    int32_t clears_sums;
+    float4 joined;
+    fig_partials_sum sum;
+} fig_partials_pack;
 
-/* A lane's packs, of those of a place's vectors that begin at `first`; its next are `stride`
- * further. Behind the last it has the last again. is_alone: no other warp reads these pieces. */
-template <class form, int32_t PACKS>
-static __device__ __forceinline__ void
-fig_partials_begin(const fig_attention_params &p, const fig_partials_place &place, int32_t first,
-                   int32_t stride, int32_t end, int32_t is_alone,
-                   fig_partials_packs<PACKS> *packs) {
-    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-#pragma unroll
-    for (int32_t j = 0; j < PACKS; j++) {
-        const int32_t mine = first + lane + j * stride, pack = min(mine, end - 1);
-        packs->values[j] =
-            p.partials + (int64_t)place.index * form::PARTIAL_DIMS + pack * FIG_PARTIALS_PACK;
-        packs->sums[j] = p.sums + (place.index + pack / OF_VECTOR) * 2;
-        packs->is_mine[j] = mine < end;
-        packs->clears_sum[j] = is_alone && mine < end && pack % OF_VECTOR == 0;
-        packs->joined[j] = make_float4(0, 0, 0, 0);
-        packs->sum[j] = {FIG_PARTIALS_NONE, 0};
-    }
+template <class form>
+static __device__ __forceinline__ fig_partials_pack fig_partials_pack_of(
+    const fig_attention_params &p, const fig_partials_place &place, int32_t n, int32_t pack) {
+    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK, vector = place.index + n;
+    fig_partials_pack of;
+    of.values = p.partials + (int64_t)vector * form::PARTIAL_DIMS +
+                fig_size_min(pack, OF_VECTOR - 1) * FIG_PARTIALS_PACK;
+    of.sums = p.sums + vector * 2;
+    of.clears_sums = pack / FIG_BLOCK_WARP == (OF_VECTOR - 1) / FIG_BLOCK_WARP;
+    of.joined = make_float4(0, 0, 0, 0);
+    of.sum = {FIG_PARTIALS_NONE, 0};
+    return of;
 }
 
-template <int32_t PACKS, int32_t PIECES> struct fig_partials_loaded {
-    uint4 values[PIECES][PACKS];
-    uint2 sums[PIECES][PACKS];
-};
+typedef struct fig_partials_loaded {
+    uint4 values[FIG_PARTIALS_TRIP];
+    uint2 sums[FIG_PARTIALS_TRIP];
+} fig_partials_loaded;
 
-/* PIECES pieces from `first` on, in one round trip: no load is conditional, as a predicate would
- * have the compiler wait between them. Beyond the last piece it comes once more. */
-template <class form, int32_t PACKS, int32_t PIECES>
+/* A trip's pieces from `first` on: no load is conditional, as a predicate would have the compiler
+ * wait between them. Beyond the last piece it comes once more. */
+template <class form>
 static __device__ __forceinline__ void
-fig_partials_await(const fig_partials_segment &segment, const fig_partials_packs<PACKS> &packs,
-                   int32_t first, fig_partials_loaded<PACKS, PIECES> *loaded) {
+fig_partials_await(const fig_partials_segment &segment, const fig_partials_pack &pack,
+                   int32_t first, fig_partials_loaded *loaded) {
     uint32_t least;
+#pragma unroll 1
     for (int32_t looks = 0;; looks++) {
 #pragma unroll
-        for (int32_t i = 0; i < PIECES; i++) {
+        for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++) {
             const int32_t piece = min(first + i, segment.pieces - 1);
             const int32_t partial = i == 0 ? fig_partials_of(segment, piece)
                                            : segment.next_partial + piece * segment.step;
             const int64_t vector = (int64_t)partial * segment.vectors;
-#pragma unroll
-            for (int32_t j = 0; j < PACKS; j++) {
-                fig_partials_load(&loaded->values[i][j],
-                                  packs.values[j] + vector * form::PARTIAL_DIMS);
-                fig_partials_load(&loaded->sums[i][j], packs.sums[j] + vector * 2);
-            }
+            fig_partials_load(&loaded->values[i], pack.values + vector * form::PARTIAL_DIMS);
+            fig_partials_load(&loaded->sums[i], pack.sums + vector * 2);
         }
         least = ~0u;
 #pragma unroll
-        for (int32_t i = 0; i < PIECES; i++) {
-#pragma unroll
-            for (int32_t j = 0; j < PACKS; j++) {
-                const uint4 words = loaded->values[i][j];
-                const uint2 sums = loaded->sums[i][j];
-                least = min(least, min(min(words.x, words.y), min(words.z, words.w)));
-                least = min(least, min(sums.x, sums.y));
-            }
+        for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++) {
+            const uint4 words = loaded->values[i];
+            const uint2 sums = loaded->sums[i];
+            least = min(least, min(min(words.x, words.y), min(words.z, words.w)));
+            least = min(least, min(sums.x, sums.y));
         }
         if (!__any_sync(0xffffffffu, least == 0)) return;
         if (looks == FIG_PARTIALS_LOOKS_LIMIT) __trap();
@@ -320,140 +304,72 @@ fig_partials_await(const fig_partials_segment &segment, const fig_partials_packs
 
 /* Adds them in their order and puts zeros in their place; nothing shrinks whose greatest logit was
  * the greatest already. */
-template <class form, int32_t PACKS, int32_t PIECES>
-static __device__ __forceinline__ void
-fig_partials_add(const fig_partials_segment &segment,
-                 const fig_partials_loaded<PACKS, PIECES> &loaded, int32_t first,
-                 fig_partials_packs<PACKS> *packs) {
+template <class form>
+static __device__ __forceinline__ void fig_partials_add(const fig_partials_segment &segment,
+                                                        const fig_partials_loaded &loaded,
+                                                        int32_t first, fig_partials_pack *pack) {
+    float4 joined = pack->joined;
+    fig_partials_sum sum = pack->sum;
+    float greatest = sum.greatest;
 #pragma unroll
-    for (int32_t j = 0; j < PACKS; j++) {
-        float4 joined = packs->joined[j];
-        fig_partials_sum sum = packs->sum[j];
-        float greatest = sum.greatest;
+    for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++)
+        greatest = fmaxf(greatest, __uint_as_float(loaded.sums[i].x));
+    const float shrink = fig_partials_power(sum.greatest - greatest);
+    sum.greatest = greatest;
+    sum.weights *= shrink;
+    joined.x *= shrink;
+    joined.y *= shrink;
+    joined.z *= shrink;
+    joined.w *= shrink;
 #pragma unroll
-        for (int32_t i = 0; i < PIECES; i++)
-            greatest = fmaxf(greatest, __uint_as_float(loaded.sums[i][j].x));
-        const float shrink = fig_partials_power(sum.greatest - greatest);
-        sum.greatest = greatest;
-        sum.weights *= shrink;
-        joined.x *= shrink;
-        joined.y *= shrink;
-        joined.z *= shrink;
-        joined.w *= shrink;
-#pragma unroll
-        for (int32_t i = 0; i < PIECES; i++) {
-            if (first + i >= segment.pieces) break;
-            const uint4 words = loaded.values[i][j];
-            const uint2 own = loaded.sums[i][j];
-            const float weight = fig_partials_power(__uint_as_float(own.x) - greatest);
-            sum.weights = fmaf(__uint_as_float(own.y), weight, sum.weights);
-            joined.x = fmaf(__uint_as_float(words.x), weight, joined.x);
-            joined.y = fmaf(__uint_as_float(words.y), weight, joined.y);
-            joined.z = fmaf(__uint_as_float(words.z), weight, joined.z);
-            joined.w = fmaf(__uint_as_float(words.w), weight, joined.w);
-            const int64_t vector = (int64_t)fig_partials_of(segment, first + i) * segment.vectors;
-            if (packs->is_mine[j])
-                fig_partials_store((float *)packs->values[j] + vector * form::PARTIAL_DIMS,
-                                   make_uint4(0, 0, 0, 0));
-            if (packs->clears_sum[j])
-                fig_partials_store((float *)packs->sums[j] + vector * 2, make_uint2(0, 0));
-        }
-        packs->joined[j] = joined;
-        packs->sum[j] = sum;
+    for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++) {
+        if (first + i >= segment.pieces) break;
+        const uint4 words = loaded.values[i];
+        const uint2 own = loaded.sums[i];
+        const float weight = fig_partials_power(__uint_as_float(own.x) - greatest);
+        sum.weights = fmaf(__uint_as_float(own.y), weight, sum.weights);
+        joined.x = fmaf(__uint_as_float(words.x), weight, joined.x);
+        joined.y = fmaf(__uint_as_float(words.y), weight, joined.y);
+        joined.z = fmaf(__uint_as_float(words.z), weight, joined.z);
+        joined.w = fmaf(__uint_as_float(words.w), weight, joined.w);
+        const int64_t vector = (int64_t)fig_partials_of(segment, first + i) * segment.vectors;
+        fig_partials_store(pack->values + vector * form::PARTIAL_DIMS, make_uint4(0, 0, 0, 0));
+        if (pack->clears_sums) fig_partials_store(pack->sums + vector * 2, make_uint2(0, 0));
     }
+    pack->joined = joined;
+    pack->sum = sum;
 }
 
-/* The greatest logit of all pieces, of packs of the lane; waits until each has come. */
-template <int32_t PACKS>
+/* The greatest logit of all pieces; waits until each has come. */
 static __device__ __forceinline__ void
-fig_partials_find_greatest(const fig_partials_segment &segment, fig_partials_packs<PACKS> *packs) {
+fig_partials_find_greatest(const fig_partials_segment &segment, fig_partials_pack *pack) {
 #pragma unroll 1
     for (int32_t piece = 0; piece < segment.pieces; piece++) {
         const int64_t vector = (int64_t)fig_partials_of(segment, piece) * segment.vectors;
-#pragma unroll
-        for (int32_t j = 0; j < PACKS; j++) {
-            uint2 words;
-            int32_t looks = 0;
-            do
-                fig_partials_load(&words, packs->sums[j] + vector * 2);
-            while (words.x == 0 && ++looks < FIG_PARTIALS_LOOKS_LIMIT);
-            packs->sum[j].greatest = fmaxf(packs->sum[j].greatest, __uint_as_float(words.x));
-        }
+        uint2 words;
+        int32_t looks = 0;
+        do
+            fig_partials_load(&words, pack->sums + vector * 2);
+        while (words.x == 0 && ++looks < FIG_PARTIALS_LOOKS_LIMIT);
+        pack->sum.greatest = fmaxf(pack->sum.greatest, __uint_as_float(words.x));
     }
     __syncwarp();
 }
 
-/* All pieces of the segment, for the lane's packs. Where more come than one trip brings and each
- * tile is a piece, their greatest logit is found first, so that which come together decides no
- * bit. */
-template <class form, int32_t PACKS, int32_t PIECES>
+/* All pieces of the segment. Where more come than one trip brings and each tile is a piece, their
+ * greatest logit is found first, so that which come together decides no bit. */
+template <class form>
 static __device__ __forceinline__ void fig_partials_join(const fig_attention_params &p,
                                                          const fig_partials_segment &segment,
-                                                         fig_partials_packs<PACKS> *packs) {
-    fig_partials_loaded<PACKS, PIECES> loaded;
-    if (p.split.fixed && segment.pieces > PIECES) fig_partials_find_greatest(segment, packs);
+                                                         fig_partials_pack *pack) {
+    fig_partials_loaded loaded;
+    if (p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
+        fig_partials_find_greatest(segment, pack);
 #pragma unroll 1
-    for (int32_t first = 0; first < segment.pieces; first += PIECES) {
-        fig_partials_await<form, PACKS, PIECES>(segment, *packs, first, &loaded);
-        fig_partials_add<form, PACKS, PIECES>(segment, loaded, first, packs);
+    for (int32_t first = 0; first < segment.pieces; first += FIG_PARTIALS_TRIP) {
+        fig_partials_await<form>(segment, *pack, first, &loaded);
+        fig_partials_add<form>(segment, loaded, first, pack);
     }
-}
-
-/* The sums are every share's to read, so they are put back when all have. */
-template <class form>
-static __device__ __forceinline__ void
-fig_partials_clear_sums(const fig_attention_params &p, const fig_partials_place &place,
-                        const fig_partials_segment &segment, const fig_partials_range &range) {
-    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const int32_t first = range.first / OF_VECTOR, end = range.end / OF_VECTOR;
-    if (form::SHARES > 1) {
-        fig_ring_meet(place.barrier, form::SHARES * FIG_BLOCK_WARP);
-    } else {
-        __syncwarp();
-    }
-    if (place.share != 0) return;
-#pragma unroll 1
-    for (int32_t i = lane; i < segment.pieces * FIG_FORM_VECTORS; i += FIG_BLOCK_WARP) {
-        const int32_t n = i % FIG_FORM_VECTORS;
-        const int32_t partial = fig_partials_of(segment, i / FIG_FORM_VECTORS);
-        if (n >= first && n < end)
-            fig_partials_store(p.sums + 2 * (fig_partials_at(place, partial) + n),
-                               make_uint2(0, 0));
-    }
-}
-
-/* All pieces of a segment, for packs of the warp's vectors and its share of these. */
-template <class form>
-static __device__ __forceinline__ void
-fig_partials_merge(const fig_attention_params &p, const fig_partials_place &place,
-                   const fig_partials_segment &segment, const fig_partials_range &range) {
-    const int32_t PACKS = form::MERGE_PACKS, OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const int32_t stride = form::SHARES * FIG_BLOCK_WARP;
-#pragma unroll 1
-    for (int32_t first = range.first + place.share * FIG_BLOCK_WARP; first < range.end;
-         first += PACKS * stride) {
-        fig_partials_packs<PACKS> packs;
-        fig_partials_way way;
-        fig_partials_begin<form, PACKS>(p, place, first, stride, range.end, 0, &packs);
-        if (PACKS == 1)
-            way = fig_partials_way_of(p, place, min(first + lane, range.end - 1) / OF_VECTOR);
-        if (segment.pieces <= 2) {
-            fig_partials_join<form, PACKS, 2>(p, segment, &packs);
-        } else {
-            fig_partials_join<form, PACKS, form::MERGE_PIECES>(p, segment, &packs);
-        }
-#pragma unroll
-        for (int32_t j = 0; j < PACKS; j++) {
-            const int32_t pack = first + lane + j * stride;
-            if (pack >= range.end) continue;
-            if (PACKS > 1) way = fig_partials_way_of(p, place, pack / OF_VECTOR);
-            const fig_pieces_end end = fig_partials_end_of(way, packs.sum[j]);
-            fig_partials_write_out<form>(p, way, pack % OF_VECTOR, packs.joined[j], end);
-        }
-    }
-    fig_partials_clear_sums<form>(p, place, segment, range);
 }
 
 #endif

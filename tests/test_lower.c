@@ -56,7 +56,7 @@ static void ground_finish(ground *g) {
 
 /* ---- Shape ----------------------------------------------------------------------------------- */
 
-/* 2 kv heads; variant 0 reads one of them in tiles of 64, variant 1 both in tiles of 16. */
+/* 2 kv heads; variant 0 reads one in tiles of 16 KB, variant 1 both, 8 KB; a GPU's worker 64 KB. */
 static void workers_are_the_machines_or_the_tiles(void **state) {
     (void)state;
     static const struct {
@@ -65,9 +65,9 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
         int32_t variant, groups, tile_tokens, workers, tile_limit;
     } cases[] = {
         {"host", {1, 1}, 0, 2, 64, 2, 2},     {"host", {1, 1}, 1, 1, 16, 1, 1},
-        {"host", {1, 200}, 0, 2, 64, 8, 8},   {"h200", {1, 200}, 0, 2, 64, 8, 8},
-        {"h200", {1, 200}, 1, 1, 16, 13, 13}, {"h200", {6, 200}, 0, 2, 64, 48, 48},
-        {"h200", {6, 200}, 1, 1, 16, 78, 78}, {"a100", {6, 200}, 0, 2, 64, 48, 48},
+        {"host", {1, 200}, 0, 2, 64, 8, 8},   {"h200", {1, 200}, 0, 2, 64, 2, 8},
+        {"h200", {1, 200}, 1, 1, 16, 2, 13},  {"h200", {6, 200}, 0, 2, 64, 12, 48},
+        {"h200", {6, 200}, 1, 1, 16, 10, 78}, {"a100", {6, 200}, 0, 2, 64, 12, 48},
         {"host", {6, 200}, 1, 1, 16, 8, 78},
     };
     const fig_spec spec = fig_sample_spec();
