@@ -1,8 +1,8 @@
 /* kv_piece.cuh: the worker's way along the split, piece by piece, for those who fill the ring.
  *
  * Owns what the plan says of a worker and of its rows, where a piece's tokens lie, and what the
- * notes of its strips and of its merge say. Leaves the bytes to kv_feed.cuh. Invariant: all
- * functions are called by whole warps. */
+ * notes of its strips and of its merge say. Leaves the bytes to kv_feed.cuh and kv_copy.cuh.
+ * Invariant: all functions are called by whole warps. */
 #ifndef FIG_KERNELS_KV_PIECE_CUH
 #define FIG_KERNELS_KV_PIECE_CUH
 
@@ -117,6 +117,14 @@ static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_att
     fig_feed_ranges(p, of.length, &any, &of.seen_by_all);
     of.tokens = fig_strip_overlap(tiles, any);
     return of;
+}
+
+/* Until what the launches before have written is there, once; those behind may begin then. */
+static __device__ __forceinline__ void fig_feed_wait(int32_t *has_waited) {
+    if (*has_waited) return;
+    fig_block_wait();
+    fig_block_trigger();
+    *has_waited = 1;
 }
 
 /* Where a token lies, and a token before the piece's first where that does. */

@@ -30,8 +30,13 @@ static const char *wide_refuses(const void *params, const fig_traits *traits) {
 
 static void wide_shape(const void *params, fig_launch_shape *shape) {
     const fig_gated_params *p = params;
-    *shape = (fig_launch_shape){
-        .grid = {(uint32_t)p->rows.row_limit, 1, 1}, .block = {64, 1, 1}, .shared_bytes = 2048};
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->rows.row_limit, 1, 1}, .block = {64, 1, 1}};
+}
+
+/* As much as a block of the machine has. */
+static uint32_t wide_shared(const void *params, const fig_traits *traits) {
+    (void)params;
+    return (uint32_t)traits->shared_bytes;
 }
 
 /* An entry for each distance between rows. */
@@ -44,8 +49,11 @@ static void wide_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
 const fig_family *__real_fig_table_families(fig_op op, uint32_t *count);
 const fig_family *__wrap_fig_table_families(fig_op op, uint32_t *count);
 const fig_family *__wrap_fig_table_families(fig_op op, uint32_t *count) {
-    static fig_family families[2] = {
-        {.name = "wide", .refuses = wide_refuses, .shape = wide_shape, .entry = wide_entry}};
+    static fig_family families[2] = {{.name = "wide",
+                                      .refuses = wide_refuses,
+                                      .shape = wide_shape,
+                                      .shared = wide_shared,
+                                      .entry = wide_entry}};
     const fig_family *real = __real_fig_table_families(op, count);
     if (op != FIG_OP_GATED) return real;
     assert_int_equal(*count, 1);
@@ -59,7 +67,8 @@ const fig_family *__wrap_fig_table_families(fig_op op, uint32_t *count) {
 static fig_family_choice choose(uintptr_t in, int64_t in_stride, int32_t capability) {
     const fig_gated_params params = {
         .in = (const void *)in, .in_stride = in_stride, .rows = {.row_limit = ROWS}, .width = 8};
-    const fig_traits traits = {.size = sizeof traits, .compute_capability = capability};
+    const fig_traits traits = {
+        .size = sizeof traits, .compute_capability = capability, .shared_bytes = 2048};
     fig_family_choice choice;
     memset(&choice, 0xa5, sizeof choice);
     fig_families_choose(FIG_OP_GATED, &params, &traits, &choice);

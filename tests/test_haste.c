@@ -16,16 +16,15 @@ static uint32_t taken_of(fig_program *program, int n, uint32_t mask) {
     const fig_program_view *view = fig_program_view_of(program);
     fig_bucket_shape shape = {.caps = {4, 100}};
     fig_workspace workspace;
-    fig_lower_order order;
+    fig_lower_common common;
     fig_lowered lowered;
     uint32_t flags = UINT32_MAX;
     assert_int_equal(fig_lower_shape(view, &target, 0, &shape), FIG_OK);
     assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
-    assert_int_equal(fig_lower_order_init(&order, view), FIG_OK);
-    for (uint32_t i = 0; i < fig_lower_launch_count(view); i++)
-        order.haste[i] &= mask;
-    const fig_lower_source source = {view, &order, &workspace};
-    assert_int_equal(fig_lower_bucket(&source, &shape, &lowered), FIG_OK);
+    assert_int_equal(fig_lower_common_init(&common, view, &workspace), FIG_OK);
+    for (uint32_t i = 0; i < common.launch_count; i++)
+        common.haste[i] &= mask;
+    assert_int_equal(fig_lower_bucket(&common, &shape, &lowered), FIG_OK);
     for (uint32_t i = 0; i < lowered.launch_count; i++) {
         const fig_launch *launch = &lowered.launches[i];
         if (launch->op != FIG_OP_ATTENTION || n-- > 0) continue;
@@ -34,14 +33,14 @@ static uint32_t taken_of(fig_program *program, int n, uint32_t mask) {
         break;
     }
     fig_lower_finish(&lowered);
-    fig_lower_order_finish(&order);
+    fig_lower_common_finish(&common);
     fig_workspace_finish(&workspace);
     return flags;
 }
 
-/* FIG_ATTENTION_* of the program's n-th attention. */
+/* FIG_ATTENTION_EARLY, or 0, of the program's n-th attention. */
 static uint32_t haste_of(fig_program *program, int n) {
-    return taken_of(program, n, UINT32_MAX);
+    return taken_of(program, n, UINT32_MAX) & FIG_ATTENTION_EARLY;
 }
 
 static void finish(fig_program *program) {
@@ -84,6 +83,21 @@ static void behind_what_makes_the_plan_it_waits(void **state) {
     fig_sample_attention(program, "a", &heads);
     finish(program);
     assert_int_equal(haste_of(program, 0), 0);
+    fig_program_destroy(program);
+}
+
+/* Which says that a page may have any number of tokens. */
+static void without_a_table_a_cache_is_dense(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_spec();
+    const fig_sample_heads heads = {4, 2, 64};
+    fig_program *program = fig_sample_program(&spec);
+    fig_sample_attention(program, "a", &heads);
+    finish(program);
+    assert_int_equal(taken_of(program, 0, UINT32_MAX), FIG_ATTENTION_DENSE);
+    fig_program_destroy(program);
+    program = fig_sample_step(&spec);
+    assert_int_equal(taken_of(program, 0, UINT32_MAX), FIG_ATTENTION_EARLY);
     fig_program_destroy(program);
 }
 
@@ -156,6 +170,7 @@ int main(void) {
         cmocka_unit_test(behind_the_append_of_a_step_attention_may_begin_early),
         cmocka_unit_test(behind_the_fetch_it_waits),
         cmocka_unit_test(behind_what_makes_the_plan_it_waits),
+        cmocka_unit_test(without_a_table_a_cache_is_dense),
         cmocka_unit_test(a_cache_that_a_call_writes_is_waited_for),
         cmocka_unit_test(more_new_tokens_than_it_has_queries_are_waited_for),
         cmocka_unit_test(it_is_found_once_for_all_buckets),
