@@ -144,7 +144,7 @@ format: ## lay out every source as .clang-format says
 	    engine engine/* tools tools/* tests tests/*))
 install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
-	install -m 644 include/figraph.h include/figraph_unstable.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
 	install -m 644 $(OUT)/libfigraph.a $(DESTDIR)$(LIBDIR)/libfigraph.a
 	install -m 755 $(OUT)/libfigraph.so $(DESTDIR)$(LIBDIR)/libfigraph.so.$(VERSION)
 	ln -sf libfigraph.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfigraph.so.0
@@ -154,7 +154,7 @@ install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PRE
 	install -m 755 $(OUT)/figraph $(DESTDIR)$(PREFIX)/bin/figraph
 uninstall: ## take away what install put there
 	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph \
-	    $(PREFIX)/include/figraph.h $(PREFIX)/include/figraph_unstable.h \
+	    $(patsubst %,$(PREFIX)/%,$(wildcard include/*.h)) \
 	    $(LIBDIR)/pkgconfig/figraph.pc $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
 clean: ## remove build/
 	rm -rf build

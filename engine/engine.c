@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/choice.h"
 #include "include/figraph_unstable.h"
 #include "planner/size.h"
 #include "planner/status.h"
@@ -37,17 +38,12 @@ static fig_status check_options(fig_engine_options *options) {
     return FIG_OK;
 }
 
-/* AUTO becomes the host only where there is no driver or no GPU, and the caller named neither a GPU
- * nor a stream. A GPU that cannot be used is an error and not another device: the caller may have
- * bound memory of it, which the host would read as its own. */
 static fig_status choose_device(fig_engine *engine, const fig_engine_options *options) {
-    const fig_device device = options->device;
-    if (device != FIG_DEVICE_AUTO && device != FIG_DEVICE_HOST && device != FIG_DEVICE_CUDA)
-        return fig_fail(FIG_INVALID, "engine: device is %d, which no fig_device is", (int)device);
-    const int named = options->ordinal != 0 || options->stream != NULL;
-    const int takes_host = device == FIG_DEVICE_HOST ||
-                           (device == FIG_DEVICE_AUTO && !named && fig_device_cuda.is_absent());
-    engine->api = takes_host ? &fig_device_host : &fig_device_cuda;
+    const fig_choice_wish wish = {"engine", options->device,
+                                  options->ordinal != 0 || options->stream != NULL};
+    fig_device device;
+    FIG_TRY(fig_choice_of_device(&wish, &device));
+    engine->api = device == FIG_DEVICE_HOST ? &fig_device_host : &fig_device_cuda;
     return engine->api->open(&engine->dev, options);
 }
 
@@ -265,9 +261,10 @@ fig_status fig_engine_settle(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->staged != engine->launched)
         return fig_fail(FIG_ORDER,
-                        "prepare: %" PRId64 " staged steps wait for their launch, with what was "
-                        "bound before",
-                        engine->staged - engine->launched);
+                        "prepare: %" PRId64 " step%s to launch first, staged with what was bound "
+                        "before",
+                        engine->staged - engine->launched,
+                        FIG_PLURAL(engine->staged - engine->launched));
     const fig_status status = fig_execs_settle(&engine->execs);
     fig_stats_set(&engine->counters.prepares, engine->execs.settles);
     fig_engine_count_owned(engine);
@@ -415,16 +412,17 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
     engine->told_torn += torn;
     if (torn > 0)
         return fig_fail(FIG_DRIVER,
-                        "%" PRIu64 " plans arrived damaged, and %" PRIu64 " steps ran no rows for "
-                        "it; what those plans carried for page tables goes with the next",
-                        torn, missed);
+                        "%" PRIu64 " plan%s arrived damaged, and %" PRIu64 " step%s ran no rows "
+                        "for it; what was carried for page tables goes with the next plan",
+                        torn, FIG_PLURAL(torn), missed, FIG_PLURAL(missed));
     if (fig_program_reads_lengths(engine->program))
         return fig_fail(fig_engine_miss_status(engine),
-                        "%" PRIu64 " steps ran no rows: their lengths on the device are more than "
-                        "their bucket holds, or nothing was staged for them",
-                        missed);
+                        "%" PRIu64 " step%s ran no rows: lengths on the device are more than the "
+                        "bucket holds, or nothing was staged",
+                        missed, FIG_PLURAL(missed));
     return fig_fail(fig_engine_miss_status(engine),
-                    "%" PRIu64 " replays found no plan staged and ran no rows", missed);
+                    "%" PRIu64 " replay%s found no plan staged and ran no rows", missed,
+                    FIG_PLURAL(missed));
 }
 
 fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {

@@ -102,7 +102,8 @@ const char *fig_attention_family_bulk_refuses(const void *params, const fig_trai
     if (refusal != NULL) return refusal;
     if (fig_form_token_bytes(value_bytes_of(p), p->head_dim) % 128 != 0)
         return "tokens of whole 128 bytes";
-    if (p->page_size % FIG_FORM_TOKENS != 0) return "pages of whole 16 tokens";
+    if (p->page_size % FIG_FORM_TOKENS != 0 && (p->flags & FIG_ATTENTION_DENSE) == 0)
+        return "pages of whole 16 tokens";
     return refuses_places(p);
 }
 

@@ -130,8 +130,8 @@ static fig_status refuse(const fig_bucket_shape *buckets, int32_t count, const f
                         row_limit);
     return fig_fail(FIG_TOO_LARGE,
                     "step: %s %" PRId64 " tokens, the largest bucket of %" PRId32
-                    " rows takes %" PRId64,
-                    tokens_phrase(step), tokens, rows, token_limit);
+                    " row%s takes %" PRId64,
+                    tokens_phrase(step), tokens, rows, FIG_PLURAL(rows), token_limit);
 }
 
 static int holds(const fig_bucket_shape *bucket, const fig_plan_step *step, int64_t tokens) {

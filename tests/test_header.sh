@@ -8,11 +8,13 @@ set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Both headers, twice, by every compiler that there is and in every language that is promised.
+# All headers, twice, by every compiler that there is and in every language that is promised.
 cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
+#include <figraph_runner.h>
 #include <figraph_unstable.h>
 #include <figraph.h>
+#include <figraph_runner.h>
 #include <figraph_unstable.h>
 int size_of_options(void);
 int size_of_options(void) {

@@ -459,8 +459,8 @@ static void what_is_staged_is_not_measured_over(void **state) {
     const fig_step step = fig_gate_step(2);
     assert_int_equal(fig_gate_stage(&g, 3), FIG_OK);
     assert_int_equal(measure(g.engine, &step, 1, &measured), FIG_ORDER);
-    assert_string_equal(fig_message(), "measure: 1 staged steps wait for their launch, the engine "
-                                       "must be idle");
+    assert_string_equal(fig_message(),
+                        "measure: the engine must be idle, and has 1 staged step to launch");
     assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
     fig_gate_wait(&g);
     assert_int_equal(g.last.rows, 3);

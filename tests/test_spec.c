@@ -129,6 +129,23 @@ static void the_shape_is_checked_field_by_field(void **state) {
     expect_changes(changes, sizeof changes / sizeof changes[0]);
 }
 
+/* What works row by row needs no heads, nor what is counted by them. */
+static void a_spec_without_heads_is_its_dtype(void **state) {
+    (void)state;
+    const fig_spec bare = {.size = sizeof bare, .dtype = FIG_F16};
+    fig_spec resolved, again;
+    assert_int_equal(fig_spec_resolve(&bare, &resolved), FIG_OK);
+    assert_int_equal(resolved.batch_limit, 1);
+    assert_int_equal(resolved.kv_limit, 1);
+    assert_true(resolved.sm_scale == 0);
+    assert_int_equal(fig_spec_resolve(&resolved, &again), FIG_OK);
+    assert_memory_equal(&again, &resolved, sizeof again);
+    fig_spec half = bare;
+    half.head_dim = 64;
+    assert_int_equal(fig_spec_resolve(&half, &resolved), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: q_heads is 0, limits 1 to 256");
+}
+
 static void the_limits_are_checked_field_by_field(void **state) {
     (void)state;
     static const spec_change changes[] = {
@@ -453,6 +470,7 @@ static void a_dense_sequence_is_one_page(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_shape_is_checked_field_by_field),
+        cmocka_unit_test(a_spec_without_heads_is_its_dtype),
         cmocka_unit_test(the_limits_are_checked_field_by_field),
         cmocka_unit_test(the_rope_is_checked_field_by_field),
         cmocka_unit_test(without_a_llama3_factor_its_fields_are_zero),

@@ -40,18 +40,18 @@ static void emit_sound(const char *path, const fig_graphs_info *info) {
 }
 
 static void print_sound(const char *path, const fig_graphs_info *info) {
-    char nodes[FIG_REPORT_NUMBER], tensors[FIG_REPORT_NUMBER], note[128];
+    char buckets[FIG_REPORT_COUNT], nodes[FIG_REPORT_COUNT], tensors[FIG_REPORT_COUNT], note[160];
     fig_report_name(path);
     printf(": sound\n");
-    printf("  holds     %d buckets for %s, %s nodes over %s tensors\n", info->bucket_count,
-           info->traits->name, fig_report_number(nodes, info->node_count),
-           fig_report_number(tensors, info->tensor_count));
+    printf("  holds     %s for %s, %s over %s\n",
+           fig_report_count(buckets, info->bucket_count, "bucket"), info->traits->name,
+           fig_report_count(nodes, info->node_count, "node"),
+           fig_report_count(tensors, info->tensor_count, "tensor"));
     printf("  content   %s\n", info->content_id);
     if (info->relowered_count == 0) return;
     snprintf(note, sizeof note,
-             "%d of %d buckets were lowered again: this library lowers them otherwise than the "
-             "file's maker did",
-             info->relowered_count, info->bucket_count);
+             "%d of %s lowered again: this library lowers them otherwise than the file's maker did",
+             info->relowered_count, buckets);
     fig_columns_words(printf("  note      "), NOTE_COLUMN, note);
 }
 
