@@ -13,7 +13,7 @@
 #include "tools/figraph/bench_chain.h"
 
 enum { GROUP_LIMIT = 16, VARIANTS = 16, FEW_ROWS = 2 };
-static const double BYTES_LIMIT = 6e8; /* of a cell: what is larger says no more of a rate */
+static const double BYTES_LIMIT = 1.2e9; /* of a cell: what is larger says no more of a rate */
 
 int fig_tune_measure_flatten(fig_tune_class *of) {
     of->q_heads *= of->row_tokens;
