@@ -291,8 +291,8 @@ static fig_status host_stream_wait(fig_dev *dev, fig_dev_stream *stream, int64_t
     uint32_t pending = stream->pending;
     pthread_mutex_unlock(&stream->mutex);
     if (pending == 0) return FIG_OK;
-    return fig_fail(FIG_TIMEOUT, "still running after %" PRId64 " us: %u steps to end", timeout_us,
-                    pending);
+    return fig_fail(FIG_TIMEOUT, "still running after %" PRId64 " us: %u step%s to end", timeout_us,
+                    pending, FIG_PLURAL(pending));
 }
 
 static fig_status host_stream_query(fig_dev *dev, fig_dev_stream *stream, int64_t *pending,
