@@ -55,6 +55,9 @@ static void the_machine_and_the_places_of_tokens_choose(void **state) {
     expect(&p, 0, "scalar", "fig_kernel_attention");
     p.page_size = 5;
     expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_128");
+    p.flags = FIG_ATTENTION_DENSE; /* a sequence in one page ends where it ends */
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
+    p.flags = 0;
     p.v_cache_strides.token = 1028;
     expect(&p, 90, "scalar", "fig_kernel_attention");
     p = common();
