@@ -105,11 +105,18 @@ static fig_status check_size(const fig_graphs *graphs, const fig_run_size *size)
     return FIG_OK;
 }
 
+/* The graphs', on that machine. */
+static fig_lower_target target_of(const fig_graphs *graphs, const fig_traits *traits) {
+    fig_lower_target target = graphs->target;
+    target.traits = *traits;
+    return target;
+}
+
 fig_status fig_run_shape_of_variant(const fig_graphs *graphs, const fig_traits *traits,
                                     const fig_run_size *size, int32_t variant,
                                     fig_run_shape *shape) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
-    const fig_lower_target target = {*traits, graphs->target.deterministic};
+    const fig_lower_target target = target_of(graphs, traits);
     memset(shape, 0, sizeof *shape);
     FIG_TRY(check_size(graphs, size));
     if (graphs->common.classes.count == 0) {
@@ -134,9 +141,8 @@ static int64_t cost_of(const fig_run_shape *shape, const fig_run_size *size) {
 static fig_status make_best(const fig_graphs *graphs, const fig_traits *traits,
                             const fig_run_size *size, fig_run_shape *best) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
-    const fig_lower_target target = {*traits, graphs->target.deterministic};
-    int32_t count;
-    fig_traits_variants(traits, &count);
+    const fig_lower_target target = target_of(graphs, traits);
+    const int32_t count = fig_traits_variant_count(traits);
     FIG_TRY(fig_run_shape_of_variant(graphs, traits, size, 0, best));
     for (int32_t variant = 1; variant < count && graphs->common.classes.count > 0; variant++) {
         fig_run_shape other;

@@ -37,12 +37,6 @@ template <class form> static __device__ constexpr int32_t fig_copy_full_count(vo
     return form::FILLERS * FIG_BLOCK_WARP + 1;
 }
 
-static __device__ __forceinline__ uint64_t fig_copy_once(void) {
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
 static __device__ __forceinline__ void fig_copy_chunk(uint32_t to, const uint8_t *from,
                                                       uint64_t policy) {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
@@ -116,7 +110,7 @@ fig_copy_strips(const fig_attention_params &p, const fig_split_line &line, const
     const fig_strip_side sides[2] = {
         fig_strip_side_of(p.k_cache, p.k_cache_strides, p.k_pages, of.kv_head, BYTES),
         fig_strip_side_of(p.v_cache, p.v_cache_strides, p.v_pages, of.kv_head, BYTES)};
-    const uint64_t policy = fig_copy_once();
+    const uint64_t policy = fig_feed_once();
     fig_feed_place ahead = fig_copy_place(of, of.tokens.first + of_lane);
     const uint8_t *rows[2];
     fig_copy_work work;

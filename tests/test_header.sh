@@ -12,9 +12,11 @@ trap 'rm -rf "$scratch"' EXIT
 cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
 #include <figraph_runner.h>
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <figraph.h>
 #include <figraph_runner.h>
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 int size_of_options(void);
 int size_of_options(void) {
@@ -33,6 +35,7 @@ done
 # C++ fills options, which is run, since it is there that sizes are set.
 cat > "$scratch/public.cc" << 'END'
 #include <figraph.h>
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <cstdlib>
 #include <cstring>

@@ -55,8 +55,7 @@ static fig_status load_kernels(fig_runner *runner) {
     const fig_plan_params planner = {.rows = 1};
     const int varies =
         runner->graphs->common.classes.count > 0 && !runner->graphs->target.deterministic;
-    int32_t count;
-    fig_traits_variants(&runner->traits, &count);
+    const int32_t count = fig_traits_variant_count(&runner->traits);
     FIG_TRY(load_families(runner, FIG_OP_PLAN, (const uint8_t *)&planner));
     for (int32_t variant = 0; variant < (varies ? count : 1); variant++) {
         fig_run_shape shape;
