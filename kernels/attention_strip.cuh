@@ -82,13 +82,8 @@ static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_att
     role.lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     role.row = role.lane / 4;
     role.column = role.lane % 4;
-    role.shares = form::SHARES;
-    if (form::SHARES == 0) {
-        const int32_t sets =
-            p.heads_per_worker * ((vectors + FIG_FORM_VECTORS - 1) / FIG_FORM_VECTORS);
-        const int32_t readers = (int32_t)blockDim.x / FIG_BLOCK_WARP - form::FILLERS;
-        role.shares = fig_form_divide(readers, sets);
-    }
+    role.shares = form::SHARES > 0 ? form::SHARES
+                                   : fig_form_shares(fig_form_sets(p.heads_per_worker, vectors));
     role.number = form::SHARES > 0 ? warp / role.shares : fig_form_divide(warp, role.shares);
     role.share = warp - role.number * role.shares;
     const int32_t turn = fig_form_divide(role.number, p.heads_per_worker);

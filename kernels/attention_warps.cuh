@@ -211,11 +211,13 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
     for (;;) {
         if (is_piece) fig_warps_see_piece<form>(p, role, row, group, &ring, join);
         const fig_ring_note note = fig_warps_read(ring);
-        if (note.flags & FIG_RING_END) return;
         row = note.row;
         group = note.group;
-        is_piece = (note.flags & FIG_RING_MERGE) == 0;
+        is_piece = (note.flags & (FIG_RING_MERGE | FIG_RING_END)) == 0;
         if (is_piece) continue;
+        /* Nobody is to fill V's side again before all have filled it. */
+        fig_ring_wait_full(ring, FIG_RING_V);
+        if (note.flags & FIG_RING_END) return;
         fig_warps_merge<form>(p, role, ring, note);
         fig_ring_release(ring, FIG_RING_K);
         fig_ring_release(ring, FIG_RING_V);

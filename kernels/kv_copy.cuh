@@ -19,7 +19,9 @@ template <class form, int32_t SHARES> struct fig_copy_part {
     static constexpr int32_t STRIPS = FIG_BLOCK_WARP / TOKENS; /* looked up at once */
     static constexpr int32_t CHUNKS = TOKENS * form::CHUNKS;
     static constexpr int32_t COPIES = (CHUNKS + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
-    static constexpr int32_t BATCH = COPIES < 8 ? COPIES : 8; /* of a lane, side by side */
+    static constexpr int32_t BATCH = COPIES > 8 ? COPIES / 2 : COPIES; /* of a lane, side by side */
+    static constexpr int32_t IS_WHOLE = CHUNKS % FIG_BLOCK_WARP == 0;  /* in the last of a lane */
+    static_assert(COPIES % BATCH == 0 && BATCH <= 8, "no copy is made twice");
 };
 
 /* The part of one side of a strip. */
@@ -33,12 +35,6 @@ typedef struct fig_copy_work {
 
 template <class form> static __device__ constexpr int32_t fig_copy_full_count(void) {
     return form::FILLERS * FIG_BLOCK_WARP + 1;
-}
-
-static __device__ __forceinline__ uint64_t fig_copy_once(void) {
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
 }
 
 static __device__ __forceinline__ void fig_copy_chunk(uint32_t to, const uint8_t *from,
@@ -68,8 +64,8 @@ fig_copy_row(const fig_strip_side &side, fig_feed_place place, int32_t value_byt
     return side.base + offset * value_bytes;
 }
 
-/* Addresses first and the copies behind them, none under a condition: else each would wait for the
- * registers of the one before. Lanes that are too many copy the last chunk once more. */
+/* Addresses first and the copies behind them, none under a condition but where lanes are too many:
+ * else each would wait for the registers of the one before. */
 template <class form, int32_t SHARES>
 static __device__ __forceinline__ void fig_copy_tokens(const fig_copy_work &work, uint64_t policy) {
     typedef fig_copy_part<form, SHARES> part;
@@ -80,10 +76,10 @@ static __device__ __forceinline__ void fig_copy_tokens(const fig_copy_work &work
         uint32_t to[part::BATCH];
 #pragma unroll
         for (int32_t i = 0; i < part::BATCH; i++) {
-            const int32_t number = min(first + lane + i * FIG_BLOCK_WARP, part::CHUNKS - 1);
+            const int32_t number = first + lane + i * FIG_BLOCK_WARP;
             const int32_t token = number / form::CHUNKS, chunk = number % form::CHUNKS;
-            const uint64_t row =
-                __shfl_sync(0xffffffffu, (uint64_t)work.row, work.first_lane + token);
+            const int32_t from_lane = work.first_lane + token;
+            const uint64_t row = __shfl_sync(0xffffffffu, (uint64_t)work.row, from_lane);
             from[i] = (const uint8_t *)row + chunk * FIG_RING_CHUNK;
             to[i] = work.to + (uint32_t)token * work.pitch + (uint32_t)(chunk * FIG_RING_CHUNK);
         }
@@ -93,7 +89,8 @@ static __device__ __forceinline__ void fig_copy_tokens(const fig_copy_work &work
         for (int32_t head = 0; head < work.heads; head++) {
 #pragma unroll
             for (int32_t i = 0; i < part::BATCH; i++)
-                fig_copy_chunk(to[i] + head_to, from[i] + head_from, policy);
+                if (part::IS_WHOLE || first + lane + i * FIG_BLOCK_WARP < part::CHUNKS)
+                    fig_copy_chunk(to[i] + head_to, from[i] + head_from, policy);
             head_from += work.head_bytes;
             head_to += form::ROW_BYTES;
         }
@@ -113,7 +110,7 @@ fig_copy_strips(const fig_attention_params &p, const fig_split_line &line, const
     const fig_strip_side sides[2] = {
         fig_strip_side_of(p.k_cache, p.k_cache_strides, p.k_pages, of.kv_head, BYTES),
         fig_strip_side_of(p.v_cache, p.v_cache_strides, p.v_pages, of.kv_head, BYTES)};
-    const uint64_t policy = fig_copy_once();
+    const uint64_t policy = fig_feed_once();
     fig_feed_place ahead = fig_copy_place(of, of.tokens.first + of_lane);
     const uint8_t *rows[2];
     fig_copy_work work;

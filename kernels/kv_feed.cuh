@@ -16,12 +16,6 @@
 /* ---- By the bulk copy engine */
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-static __device__ __forceinline__ uint64_t fig_feed_once(void) {
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
 static __device__ __forceinline__ void fig_feed_box(uint32_t to, const void *map, int32_t token,
                                                     int32_t head, int32_t page, uint32_t barrier,
                                                     uint64_t policy) {
