@@ -60,7 +60,8 @@ IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
 # Of figraph what tests use, and what has a test of its own.
 SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,truth*.c serve_[bpt]*.c \
-    arguments.c bench_table.c columns.c emit.c report.c synthetic.c text.c))
+    arguments.c bench_table.c columns.c emit.c lengths.c report.c synthetic.c text.c \
+    tune_[ft]*.c))
 GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
@@ -143,7 +144,7 @@ format: ## lay out every source as .clang-format says
 	    engine engine/* tools tools/* tests tests/*))
 install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
-	install -m 644 include/figraph.h include/figraph_unstable.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
 	install -m 644 $(OUT)/libfigraph.a $(DESTDIR)$(LIBDIR)/libfigraph.a
 	install -m 755 $(OUT)/libfigraph.so $(DESTDIR)$(LIBDIR)/libfigraph.so.$(VERSION)
 	ln -sf libfigraph.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfigraph.so.0
@@ -153,7 +154,7 @@ install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PRE
 	install -m 755 $(OUT)/figraph $(DESTDIR)$(PREFIX)/bin/figraph
 uninstall: ## take away what install put there
 	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph \
-	    $(PREFIX)/include/figraph.h $(PREFIX)/include/figraph_unstable.h \
+	    $(patsubst %,$(PREFIX)/%,$(wildcard include/*.h)) \
 	    $(LIBDIR)/pkgconfig/figraph.pc $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
 clean: ## remove build/
 	rm -rf build

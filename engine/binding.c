@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "engine/overlap.h"
-#include "planner/size.h"
 #include "planner/status.h"
 
 /* ---- What nodes do to tensors -------------------------------------------------------------- */
@@ -66,134 +65,14 @@ static void list_calls(fig_binding_table *table) {
 
 /* ---- Places -------------------------------------------------------------------------------- */
 
-/* dims[0] as any step may reach it; of pages, one page's. */
-static int64_t least_extent(const fig_program_view *program, const fig_tensor_record *record) {
-    int64_t count = record->symbol == FIG_SYMBOL_PAGES ? 1 : program->spec.batch_limit;
-    return fig_program_extent(record, count);
-}
-
-/* Without gaps, in the order that the tensor's layout gives its dims. */
-static void default_strides(const fig_tensor_record *record, int64_t strides[4]) {
-    const int heads_first = record->layout == FIG_HND;
-    const int order[4] = {0, heads_first ? 2 : 1, heads_first ? 1 : 2, 3};
-    int64_t stride = 1;
-    for (int i = 3; i >= 0; i--) {
-        strides[order[i]] = stride;
-        if (i > 0) stride *= record->dims[order[i]];
-    }
-}
-
-/* Elements from the first to behind the last, dims[0] taken as `extent`. FIG_INVALID where two
- * indices may meet: from the smallest stride up, each must step over all that those below it
- * reach. */
-static fig_status measure_span(const fig_tensor_record *record, const char *name, int64_t extent,
-                               const int64_t strides[4], size_t *span) {
-    int order[4], count = 0;
-    for (int i = 0; i < record->rank; i++) {
-        int place = count;
-        if ((i == 0 ? extent : record->dims[i]) == 1) continue;
-        for (; place > 0 && strides[order[place - 1]] > strides[i]; place--)
-            order[place] = order[place - 1];
-        order[place] = i;
-        count++;
-    }
-    *span = 1;
-    for (int i = 0; i < count; i++) {
-        int64_t dim = order[i] == 0 ? extent : record->dims[order[i]];
-        size_t stride = (size_t)strides[order[i]], reach;
-        if (stride < *span)
-            return fig_fail(FIG_INVALID,
-                            "tensor %s: strides[%d] is %zu, it must step over %zu elements", name,
-                            order[i], stride, *span);
-        if (fig_size_multiply(&reach, stride, (size_t)dim - 1) || fig_size_add(span, *span, reach))
-            return fig_fail(FIG_INVALID, "tensor %s: strides[%d] is %zu, more than memory holds",
-                            name, order[i], stride);
-    }
-    return FIG_OK;
-}
-
-static fig_status read_strides(const fig_tensor_record *record, const char *name,
-                               const int64_t given[4], fig_bound_place *place) {
-    int any = 0;
-    default_strides(record, place->strides);
-    for (int i = 0; i < record->rank; i++)
-        any |= given[i] != 0;
-    if (!any) return FIG_OK;
-    for (int i = 0; i < record->rank; i++) {
-        if (given[i] < 1)
-            return fig_fail(FIG_INVALID,
-                            "tensor %s: strides[%d] is %" PRId64 ", it must be positive", name, i,
-                            given[i]);
-        place->strides[i] = given[i];
-    }
-    if (place->strides[record->rank - 1] == 1) return FIG_OK;
-    return fig_fail(FIG_INVALID, "tensor %s: strides[%d] is %" PRId64 ", the last must be 1", name,
-                    record->rank - 1, place->strides[record->rank - 1]);
-}
-
-/* Of the dims inside a page: what those reach that step less than a page does, and the least step
- * of the others, which pages must not pass. */
-typedef struct page_room {
-    size_t below, above; /* elements; above: SIZE_MAX where pages step furthest */
-} page_room;
-
-static page_room room_of(const fig_tensor_record *record, const int64_t strides[4]) {
-    page_room room = {1, SIZE_MAX};
-    for (int i = 1; i < record->rank; i++) {
-        size_t stride = (size_t)strides[i];
-        if (record->dims[i] == 1) continue;
-        if (strides[i] < strides[0]) {
-            room.below += stride * ((size_t)record->dims[i] - 1);
-        } else if (stride < room.above) {
-            room.above = stride;
-        }
-    }
-    return room;
-}
-
-/* As many whole pages as the bytes hold, and as lie between the steps of a dim that steps further
- * than a page, as heads do in [heads][pages][page_size][head_dim]. `span` is one page's. */
-static fig_status count_pages(const fig_tensor_record *record, const char *name, size_t span,
-                              int64_t least, fig_bound_place *place) {
-    size_t elements = place->bytes / fig_program_dtype_bytes(record->dtype);
-    size_t stride = (size_t)place->strides[0], one = (size_t)fig_program_extent(record, 1);
-    const page_room room = room_of(record, place->strides);
-    if (stride < room.below)
-        return fig_fail(FIG_INVALID, "tensor %s: strides[0] is %zu, it must step over %zu elements",
-                        name, stride, room.below);
-    size_t extent = elements < span ? 0 : (elements - span) / stride + one;
-    if (room.above != SIZE_MAX && extent > (room.above - room.below) / stride + 1)
-        extent = (room.above - room.below) / stride + 1;
-    place->extent = (int64_t)(extent - extent % one);
-    if (place->extent / (int64_t)one >= least) return FIG_OK;
-    return fig_fail(FIG_INVALID,
-                    "tensor %s: bytes is %zu, which holds %" PRId64 " of %" PRId64 " pages", name,
-                    place->bytes, place->extent / (int64_t)one, least);
-}
-
-/* Fills strides, extent, span and, where it is 0 and may be, bytes. */
 static fig_status measure_place(const fig_binding_table *table, uint32_t tensor,
                                 const fig_binding *binding, fig_bound_place *place) {
-    const fig_tensor_record *record = &table->program->tensors[tensor - 1];
-    const char *name = fig_program_tensor_name(table->program, tensor);
-    size_t item = fig_program_dtype_bytes(record->dtype), needed;
-    *place = (fig_bound_place){.address = binding->address, .bytes = binding->bytes};
-    FIG_TRY(read_strides(record, name, binding->strides, place));
-    place->extent = least_extent(table->program, record);
-    FIG_TRY(measure_span(record, name, place->extent, place->strides, &place->span));
-    if (record->symbol == FIG_SYMBOL_PAGES) {
-        FIG_TRY(
-            count_pages(record, name, place->span, table->tensors[tensor - 1].pages_least, place));
-        if (place->extent == 0) return FIG_OK;
-        return measure_span(record, name, place->extent, place->strides, &place->span);
-    }
-    if (fig_size_multiply(&needed, place->span, item))
-        return fig_fail(FIG_INVALID, "tensor %s: %zu elements, more than memory holds", name,
-                        place->span);
-    if (place->address == NULL && place->bytes == 0) place->bytes = needed;
-    if (place->bytes >= needed) return FIG_OK;
-    return fig_fail(FIG_INVALID, "tensor %s: bytes is %zu, it must be %zu or more", name,
-                    place->bytes, needed);
+    const fig_places_wish wish = {.record = &table->program->tensors[tensor - 1],
+                                  .name = fig_program_tensor_name(table->program, tensor),
+                                  .binding = binding,
+                                  .rows = table->program->spec.batch_limit,
+                                  .pages_least = table->tensors[tensor - 1].pages_least};
+    return fig_places_measure(&wish, place);
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */
@@ -205,8 +84,8 @@ static void place_temps(fig_binding_table *table, uint8_t *workspace) {
             continue;
         fig_bound_place *place = &table->tensors[i].place;
         place->address = workspace + table->graphs->workspace.temps[i];
-        place->extent = least_extent(table->program, record);
-        default_strides(record, place->strides);
+        place->extent = fig_places_extent(record, table->program->spec.batch_limit);
+        fig_places_default_strides(record, place->strides);
     }
 }
 
@@ -384,15 +263,8 @@ static uint32_t list_ranges(const fig_binding_table *table) {
 }
 
 static fig_overlap_array array_of(const fig_binding_table *table, uint32_t tensor) {
-    const fig_tensor_record *record = &table->program->tensors[tensor - 1];
-    const fig_bound_place *place = &table->tensors[tensor - 1].place;
-    fig_overlap_array array = {.address = (uintptr_t)place->address,
-                               .item_bytes = fig_program_dtype_bytes(record->dtype),
-                               .rank = record->rank};
-    memcpy(array.dims, record->dims, sizeof array.dims);
-    memcpy(array.strides, place->strides, sizeof array.strides);
-    array.dims[0] = place->extent;
-    return array;
+    return fig_places_array(&table->program->tensors[tensor - 1],
+                            &table->tensors[tensor - 1].place);
 }
 
 /* 1: they share a byte, and one of the two is written. */

@@ -8,18 +8,10 @@
 #define FIG_ENGINE_BINDING_H
 
 #include "engine/device.h"
+#include "engine/places.h"
 #include "graphs/graphs.h"
 
 enum { FIG_BINDING_ALIGNMENT = 16 };
-
-/* Where a tensor lies. */
-typedef struct fig_bound_place {
-    uint8_t *address; /* NULL: nowhere yet */
-    size_t bytes;
-    int64_t strides[4]; /* in elements */
-    int64_t extent;     /* along dims[0]: of all rows, or of whole pages */
-    size_t span;        /* elements from the first to behind the last */
-} fig_bound_place;
 
 typedef struct fig_bound {
     fig_bound_place place;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/choice.h"
 #include "include/figraph_unstable.h"
 #include "planner/size.h"
 #include "planner/status.h"
@@ -37,17 +38,12 @@ static fig_status check_options(fig_engine_options *options) {
     return FIG_OK;
 }
 
-/* AUTO becomes the host only where there is no driver or no GPU, and the caller named neither a GPU
- * nor a stream. A GPU that cannot be used is an error and not another device: the caller may have
- * bound memory of it, which the host would read as its own. */
 static fig_status choose_device(fig_engine *engine, const fig_engine_options *options) {
-    const fig_device device = options->device;
-    if (device != FIG_DEVICE_AUTO && device != FIG_DEVICE_HOST && device != FIG_DEVICE_CUDA)
-        return fig_fail(FIG_INVALID, "engine: device is %d, which no fig_device is", (int)device);
-    const int named = options->ordinal != 0 || options->stream != NULL;
-    const int takes_host = device == FIG_DEVICE_HOST ||
-                           (device == FIG_DEVICE_AUTO && !named && fig_device_cuda.is_absent());
-    engine->api = takes_host ? &fig_device_host : &fig_device_cuda;
+    const fig_choice_wish wish = {"engine", options->device,
+                                  options->ordinal != 0 || options->stream != NULL};
+    fig_device device;
+    FIG_TRY(fig_choice_of_device(&wish, &device));
+    engine->api = device == FIG_DEVICE_HOST ? &fig_device_host : &fig_device_cuda;
     return engine->api->open(&engine->dev, options);
 }
 

@@ -165,6 +165,7 @@ static fig_status contents_init(contents *c, const fig_codec_parts *parts) {
     put(c, FIG_SECTION_KERN, c->kernels, list_kernels(view, &parts->maker, c->kernels));
     put(c, FIG_SECTION_DIGS, parts->made_digests, parts->bucket_count);
     put(c, FIG_SECTION_SEGM, view->segments, view->segment_count);
+    put(c, FIG_SECTION_VARI, parts->target.tuning.records, parts->target.tuning.count);
     return FIG_OK;
 }
 
@@ -260,8 +261,7 @@ static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
 /* Caps and order are for fig_graphs_assemble() to check; a variant of a later library is not. */
 static fig_status check_bucket(const fig_file_bucket *bucket, uint32_t i, const fig_traits *traits,
                                uint32_t maker) {
-    int32_t count;
-    fig_traits_variants(traits, &count);
+    const int32_t count = fig_traits_variant_count(traits);
     if (bucket->variant < (uint32_t)count) return FIG_OK;
     fig_fail(FIG_STALE,
              "section BUCK: bucket %" PRIu32 ": variant is %" PRIu32 ", this library has %" PRId32,
@@ -288,6 +288,19 @@ static fig_status read_buckets(const fig_sections *sections, fig_codec_parts *pa
         parts->buckets[i].variant = (int32_t)buckets[i].variant;
     }
     return FIG_OK;
+}
+
+/* Records of machines and libraries that are not ours are sound too, and kept. */
+static fig_status read_tuning(const fig_sections *sections, fig_tuning *tuning) {
+    const fig_tuning theirs = {.count = sections->item_count[FIG_SECTION_VARI]};
+    if (theirs.count == 0) return FIG_OK;
+    tuning->records = malloc(theirs.count * sizeof *tuning->records);
+    if (tuning->records == NULL)
+        return fig_fail(FIG_NOMEM, "section VARI: %" PRIu32 " records", theirs.count);
+    tuning->count = theirs.count;
+    memcpy(tuning->records, sections->raw[FIG_SECTION_VARI],
+           tuning->count * sizeof *tuning->records);
+    return within("section VARI: ", fig_tuning_check(tuning));
 }
 
 /* Before all else: an operation that this library lacks, or has otherwise, is age and no damage. */
@@ -380,6 +393,7 @@ static fig_status read_parts(const fig_sections *sections, fig_codec_parts *part
     FIG_TRY(read_machine(sections, &parts->target));
     FIG_TRY(read_spec(sections, &spec));
     FIG_TRY(read_buckets(sections, parts));
+    FIG_TRY(read_tuning(sections, &parts->target.tuning));
     FIG_TRY(read_program(sections, &spec, parts));
     return read_kernels(sections, parts);
 }
@@ -400,5 +414,6 @@ void fig_codec_finish(fig_codec_parts *parts) {
     fig_program_destroy(parts->program);
     free(parts->buckets);
     free(parts->made_digests);
+    fig_tuning_finish(&parts->target.tuning);
     memset(parts, 0, sizeof *parts);
 }

@@ -7,6 +7,7 @@
 
 #include "graphs/program.h"
 #include "planner/spec.h"
+#include "planner/status.h"
 
 /* "q.7". */
 typedef struct layer_name {
@@ -114,6 +115,10 @@ static void record_attention(fig_program *program, int32_t layer, fig_tensor tab
 void fig_program_decode_step(fig_program *program) {
     if (!fig_program_recording(program)) return;
     const fig_spec *spec = &fig_program_view_of(program)->spec;
+    if (spec->q_heads == 0) {
+        fig_program_refuse(program, fig_fail(FIG_INVALID, "decode_step: the spec has no heads"));
+        return;
+    }
     const fig_tensor table = page_table(program, "page_table");
     const fig_tensor window_table =
         has_both_classes(spec) ? page_table(program, "page_table.window") : table;

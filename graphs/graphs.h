@@ -41,6 +41,13 @@ uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs);
 /* Of the device, for one exec; estimated. */
 uint64_t fig_memory_exec_bytes(const fig_graphs *graphs);
 
+/* What lowering chooses by, beside its options. */
+typedef struct fig_graphs_choice {
+    int32_t variant;          /* of every bucket; -1: those that are worth having */
+    const fig_tuning *tuning; /* NULL: none */
+} fig_graphs_choice;
+fig_status fig_graphs_make(fig_graphs **graphs, const fig_program *program,
+                           const fig_lower_options *options, const fig_graphs_choice *choice);
 /* Makes graphs of their parts, which it takes over, also where it fails: they are zeros then.
  * Buckets are sorted, without repeats. made_digests: NULL where the graphs are being made here. */
 fig_status fig_graphs_assemble(fig_graphs **graphs, fig_codec_parts *parts);

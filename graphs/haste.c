@@ -33,7 +33,7 @@ static void find_writes(const fig_program_view *view, int64_t *written) {
 
 /* Early is attention of whose table nothing is written in the step, and of whose caches no more
  * than the newest tokens, which are its own rows'. */
-static uint32_t haste_of(const fig_program_view *view, const fig_launch *launch,
+static uint32_t flags_of(const fig_program_view *view, const fig_launch *launch,
                          const int64_t *written) {
     if (launch->op != FIG_OP_ATTENTION) return 0;
     const uint32_t *operands = view->operands + view->nodes[launch->node].operand;
@@ -41,14 +41,16 @@ static uint32_t haste_of(const fig_program_view *view, const fig_launch *launch,
     const int old = written[operands[FIG_ATTENTION_TABLE]] == 0 &&
                     written[operands[FIG_ATTENTION_K_CACHE]] <= tokens &&
                     written[operands[FIG_ATTENTION_V_CACHE]] <= tokens;
-    return old ? FIG_ATTENTION_EARLY : 0;
+    const int dense = operands[FIG_ATTENTION_TABLE] == 0;
+    return (old ? FIG_ATTENTION_EARLY : 0u) | (dense ? FIG_ATTENTION_DENSE : 0u);
 }
 
 /* Behind what makes the plan nothing is early. */
 static void wait_for_plan(fig_lower_common *common) {
     for (uint32_t i = 0; i < common->edge_count; i++) {
         const uint32_t op = common->launches[common->edges[i].from].op;
-        if (op == FIG_OP_FETCH || op == FIG_OP_PLAN) common->haste[common->edges[i].to] = 0;
+        if (op == FIG_OP_FETCH || op == FIG_OP_PLAN)
+            common->haste[common->edges[i].to] &= ~(uint32_t)FIG_ATTENTION_EARLY;
     }
 }
 
@@ -63,7 +65,7 @@ fig_status fig_haste_find(fig_lower_common *common) {
     }
     find_writes(view, written);
     for (uint32_t i = 0; i < common->launch_count; i++)
-        common->haste[i] = haste_of(view, &common->launches[i], written);
+        common->haste[i] = flags_of(view, &common->launches[i], written);
     wait_for_plan(common);
     free(written);
     return FIG_OK;

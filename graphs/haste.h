@@ -1,8 +1,8 @@
 /* haste.h: what a launch may do before the launches before it have ended.
  *
  * Owns the law of programmatic edges as far as it can be told from the graph: before its wait a
- * launch may read what was written two or more edges up, never one. Invariant: 0 is always right.
- */
+ * launch may read what was written two or more edges up, never one. Beside it stands what a launch
+ * may rely on of its cache. Invariant: 0 is always right. */
 #ifndef FIG_GRAPHS_HASTE_H
 #define FIG_GRAPHS_HASTE_H
 

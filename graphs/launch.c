@@ -137,7 +137,8 @@ static void put_stages(filling *f, const fig_field *field) {
 static void put_common(filling *f, const fig_field *field) {
     switch ((fig_field_kind)field->kind) {
     case FIG_FIELD_ZERO:
-    case FIG_FIELD_TENSOR_MAP: return;
+    case FIG_FIELD_TENSOR_MAP:
+    case FIG_FIELD_RUN: return;
     case FIG_FIELD_HASTE:
     case FIG_FIELD_ROWS:
     case FIG_FIELD_PLAN_SHAPE:
@@ -148,7 +149,8 @@ static void put_common(filling *f, const fig_field *field) {
     case FIG_FIELD_ADDRESS: put_tensor_reloc(f, field, FIG_RELOC_ADDRESS); return;
     case FIG_FIELD_STRIDE: put_tensor_reloc(f, field, FIG_RELOC_STRIDE); return;
     case FIG_FIELD_EXTENT: put_tensor_reloc(f, field, FIG_RELOC_EXTENT); return;
-    case FIG_FIELD_DIM: put_dim(f, field); return;
+    case FIG_FIELD_DIM:
+    case FIG_FIELD_PAGE_TOKENS: put_dim(f, field); return;
     case FIG_FIELD_DTYPE: put_dtype(f, field); return;
     case FIG_FIELD_ATTRIBUTE: put_attribute(f, field); return;
     case FIG_FIELD_MULTIPLE: put_multiple(f, field); return;

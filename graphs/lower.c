@@ -12,7 +12,9 @@
 
 #include "graphs/hash.h"
 #include "graphs/haste.h"
+#include "kernels/form.h"
 #include "planner/bounds.h"
+#include "planner/offer.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
@@ -36,41 +38,42 @@ static fig_status check_caps(const fig_spec *spec, const fig_lower_target *targe
     return FIG_OK;
 }
 
-/* What a machine's candidate is for a class. */
-static fig_variant resolve(const fig_variant *candidate, const fig_split_class *split_class,
-                           const fig_lower_target *target) {
-    fig_variant variant = *candidate;
-    variant.heads = fig_split_classes_heads(split_class, candidate->heads);
+/* Kernels on tensor cores read whole strips, and have so many warps at most: no more heads than
+ * those serve, and tiles of whole strips. Where tokens are short a strip has more of them. */
+static void fit_kernels(const fig_split_class *own, const fig_traits *traits,
+                        fig_variant *variant) {
+    const int32_t vectors = own->q_heads / own->kv_heads * own->row_tokens;
+    const int32_t heads = fig_form_heads(vectors);
+    if (traits->compute_capability < FIG_FORM_CAPABILITY || own->value_bytes > 2) return;
+    if (variant->heads > heads) variant->heads = fig_split_classes_heads(own, heads);
+    variant->tile_tokens *= fig_form_steps(own->value_bytes, own->head_dim);
+    const int32_t strip =
+        fig_form_strip(own->value_bytes, own->head_dim, fig_form_sets(variant->heads, vectors),
+                       traits->compute_capability == FIG_FORM_CAPABILITY_OF_BULK);
+    if (variant->tile_tokens < strip) variant->tile_tokens = strip;
+}
+
+/* What a machine's candidate is for the class of that index. */
+static fig_variant resolve(const fig_split_classes *classes, int32_t index,
+                           const fig_lower_target *target, int32_t number) {
+    const fig_split_class *own = &classes->of[index];
+    fig_variant variant = fig_traits_variant(&target->traits, number, own->value_bytes);
+    variant.heads = fig_split_classes_heads(own, variant.heads);
+    fit_kernels(own, &target->traits, &variant);
     if (target->deterministic) variant.tile_tokens = FIG_FIXED_TILE_TOKENS;
+    const fig_tuned *tuned = fig_tuning_find(&target->tuning, &target->traits, index, number);
+    if (tuned != NULL && fig_tuning_fits(tuned, &variant)) variant = tuned->variant;
     return variant;
 }
 
-/* Those of the machine's row that the bucket names. */
 static fig_status take_variants(const fig_split_classes *classes, const fig_lower_target *target,
                                 fig_bucket_shape *shape) {
-    int32_t count;
-    const fig_variant *candidates = fig_traits_variants(&target->traits, &count);
+    const int32_t count = fig_traits_variant_count(&target->traits);
     if (shape->variant < 0 || shape->variant >= count)
         return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %" PRId32,
                         shape->variant, count - 1);
     for (int32_t i = 0; i < classes->count; i++)
-        shape->variants[i] = resolve(&candidates[shape->variant], &classes->of[i], target);
-    return FIG_OK;
-}
-
-/* Those that were given must be what resolving could have made. */
-static fig_status check_variants(const fig_split_classes *classes, const fig_lower_target *target,
-                                 const fig_bucket_shape *shape) {
-    for (int32_t i = 0; i < classes->count; i++) {
-        const fig_variant *given = &shape->variants[i];
-        FIG_TRY(fig_traits_check_variant(given));
-        const fig_variant resolved = resolve(given, &classes->of[i], target);
-        if (memcmp(&resolved, given, sizeof resolved) != 0)
-            return fig_fail(FIG_INVALID,
-                            "bucket: variant %s reads %" PRId32 " of %" PRId32
-                            " kv heads and tiles of %" PRId32 " tokens",
-                            given->name, given->heads, classes->of[i].kv_heads, given->tile_tokens);
-    }
+        shape->variants[i] = resolve(classes, i, target, shape->variant);
     return FIG_OK;
 }
 
@@ -122,8 +125,8 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
     return FIG_OK;
 }
 
-fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_target *target,
-                              uint32_t exec, const fig_variant *variants, fig_bucket_shape *shape) {
+fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
+                           uint32_t exec, fig_bucket_shape *shape) {
     fig_split_classes classes;
     const fig_bucket_shape given = *shape;
     memset(shape, 0, sizeof *shape);
@@ -132,20 +135,11 @@ fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_targ
     shape->plan.exec = exec;
     FIG_TRY(check_caps(&view->spec, target, shape));
     FIG_TRY(fig_split_classes_find(view, &classes));
-    if (variants == NULL) {
-        FIG_TRY(take_variants(&classes, target, shape));
-    } else {
-        for (int32_t i = 0; i < classes.count; i++)
-            shape->variants[i] = variants[i];
-        FIG_TRY(check_variants(&classes, target, shape));
-    }
+    FIG_TRY(take_variants(&classes, target, shape));
     return shape_classes(view, target, &classes, shape);
 }
 
-fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
-                           uint32_t exec, fig_bucket_shape *shape) {
-    return fig_lower_shape_of(view, target, exec, NULL, shape);
-}
+/* ---- Variants that a bucket offers ----------------------------------------------------------- */
 
 static int reads_alike(const fig_variant *a, const fig_variant *b) {
     return a->heads == b->heads && a->tile_tokens == b->tile_tokens &&
@@ -155,21 +149,38 @@ static int reads_alike(const fig_variant *a, const fig_variant *b) {
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant) {
     fig_split_classes classes;
-    int32_t count;
-    const fig_variant *candidates = fig_traits_variants(&target->traits, &count);
-    assert(variant >= 0 && variant < count);
+    assert(variant >= 0 && variant < fig_traits_variant_count(&target->traits));
     if (target->deterministic) return variant == 0;
     if (fig_split_classes_find(view, &classes) != FIG_OK) return 1;
     for (int32_t smaller = 0; smaller < variant; smaller++) {
         int alike = 1;
         for (int32_t i = 0; i < classes.count; i++) {
-            const fig_variant own = resolve(&candidates[variant], &classes.of[i], target);
-            const fig_variant other = resolve(&candidates[smaller], &classes.of[i], target);
+            const fig_variant own = resolve(&classes, i, target, variant);
+            const fig_variant other = resolve(&classes, i, target, smaller);
             alike &= reads_alike(&own, &other);
         }
         if (alike) return 0;
     }
     return 1;
+}
+
+fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target *target,
+                           const fig_bucket *buckets, int32_t index, uint32_t *offered) {
+    fig_bucket_shape candidates[FIG_VARIANT_LIMIT];
+    int32_t numbers[FIG_VARIANT_LIMIT], count = 0;
+    *offered = 0;
+    for (int32_t n = 0; n < fig_traits_variant_count(&target->traits); n++) {
+        if (!fig_lower_variant_serves(view, target, n)) continue;
+        candidates[count].caps = buckets[index];
+        candidates[count].variant = numbers[count] = n;
+        FIG_TRY(fig_lower_shape(view, target, 0, &candidates[count]));
+        count++;
+    }
+    const fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
+    const uint32_t chosen = fig_offer_choose(candidates, count, &range);
+    for (int32_t i = 0; i < count; i++)
+        *offered |= (chosen >> i & 1) << numbers[i];
+    return FIG_OK;
 }
 
 /* ---- What buckets have in common ------------------------------------------------------------- */

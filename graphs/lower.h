@@ -8,6 +8,7 @@
 #define FIG_GRAPHS_LOWER_H
 
 #include "graphs/launch.h"
+#include "graphs/tuning.h"
 
 /* What the buckets of a program have in common: all but what params hold of a bucket. */
 typedef struct fig_lower_common {
@@ -38,18 +39,19 @@ typedef struct fig_lowered {
 typedef struct fig_lower_target {
     fig_traits traits;
     int32_t deterministic; /* 1: splits are fixed, see planner/split.h; variant 0 alone */
+    fig_tuning tuning;     /* whose costs count where they are of this machine */
 } fig_lower_target;
 
-/* Fills all of a bucket whose caps and variant are given; what that variant is says the row of that
- * number of the machine. FIG_TOO_LARGE: its line would have more tiles than an int32 counts. */
+/* Fills all of a bucket whose caps and variant are given; what that variant is says the machine's
+ * candidate of that number. FIG_TOO_LARGE: its line would have more tiles than an int32 counts. */
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
                            uint32_t exec, fig_bucket_shape *shape);
-/* The same with records in place of that row, as tuning finds them: [classes of the program]. */
-fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_target *target,
-                              uint32_t exec, const fig_variant *variants, fig_bucket_shape *shape);
 /* 1: the variant is worth a bucket: it reads what no smaller-numbered one does of this program. */
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant);
+/* The variants that a bucket of a normal list offers: bit n for number n; see planner/offer.h. */
+fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target *target,
+                           const fig_bucket *buckets, int32_t index, uint32_t *offered);
 
 /* Of every bucket of the program, the fetch included. */
 uint32_t fig_lower_launch_count(const fig_program_view *view);

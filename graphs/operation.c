@@ -20,7 +20,7 @@ enum { ANY = FIG_OPERAND_ANY, HEAD_DIM_LIMIT = 256 };
 
 /* A kernel's blocks run in any order, so what one writes no other may read: only those that read
  * just what they are about to write may work in place. */
-static int may_share(uint16_t op, uint32_t a, uint32_t b) {
+int fig_operation_may_share(uint32_t op, uint32_t a, uint32_t b) {
     switch (op) {
     case FIG_OP_ROPE:
         return (a == FIG_ROPE_Q && b == FIG_ROPE_Q_OUT) || (a == FIG_ROPE_K && b == FIG_ROPE_K_OUT);
@@ -36,7 +36,7 @@ static fig_status check_aliases(const fig_operand_node *o) {
         for (uint32_t a = 0; a < b; a++) {
             const uint32_t access = o->operands[a].access | o->operands[b].access;
             if (fig_operand_id(o, a) != id || !(access & FIG_ACCESS_WRITE)) continue;
-            if (may_share(o->node->op, a, b)) continue;
+            if (fig_operation_may_share(o->node->op, a, b)) continue;
             return fig_operand_refuse(
                 o, FIG_INVALID, "%s and %s are both %s, one of them is written",
                 o->operands[a].name, o->operands[b].name, fig_program_tensor_name(o->view, id));
@@ -197,9 +197,8 @@ static fig_status check_gated(const fig_operand_node *o) {
     fig_gated_attributes attributes;
     FIG_TRY(fig_operand_check_form(o, FIG_GATED_OUT, &rows));
     const fig_tensor_record *out = fig_operand_tensor(o, FIG_GATED_OUT);
-    if (out->dims[1] % 8 != 0 || out->dims[1] > FIG_WIDTH_LIMIT)
-        return fig_operand_refuse(o, FIG_INVALID,
-                                  "out has width %" PRId64 ", it must be a multiple of 8, limit %d",
+    if (out->dims[1] > FIG_WIDTH_LIMIT)
+        return fig_operand_refuse(o, FIG_INVALID, "out has width %" PRId64 ", limit %d",
                                   out->dims[1], FIG_WIDTH_LIMIT);
     const fig_operand_form twice = {2, {FIG_DIM_BATCH, 2 * out->dims[1]}, out->dims[0]};
     FIG_TRY(fig_operand_check_activation(o, FIG_GATED_OUT));
@@ -255,6 +254,13 @@ static const fig_tensor_record *rope_tensor(const fig_operand_node *o, uint32_t 
     return operand == NO_OPERAND ? NULL : fig_operand_tensor(o, operand);
 }
 
+static fig_status check_integers(const fig_operand_node *o, uint32_t operand) {
+    const uint8_t dtype = fig_operand_tensor(o, operand)->dtype;
+    if (dtype == FIG_I32 || dtype == FIG_I64) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "%s has dtype %d, it must be FIG_I32 or FIG_I64",
+                              fig_operand_name(o, operand), dtype);
+}
+
 /* One of three: a position for each row, packed segments, or the step's. */
 static fig_status check_positions(const fig_operand_node *o, const rope_operands *rope,
                                   int64_t multiple) {
@@ -264,10 +270,7 @@ static fig_status check_positions(const fig_operand_node *o, const rope_operands
     const fig_tensor_record *indptr = rope_tensor(o, rope->indptr);
     const fig_tensor_record *offsets = rope_tensor(o, rope->offsets);
     FIG_TRY(fig_operand_check_form(o, rope->positions, &rows));
-    if (positions != NULL && positions->dtype != FIG_I32 && positions->dtype != FIG_I64)
-        return fig_operand_refuse(o, FIG_INVALID,
-                                  "positions has dtype %d, it must be FIG_I32 or FIG_I64",
-                                  positions->dtype);
+    if (positions != NULL) FIG_TRY(check_integers(o, rope->positions));
     if ((indptr == NULL) != (offsets == NULL))
         return fig_operand_refuse(o, FIG_INVALID, "%s is there, but not %s",
                                   indptr != NULL ? "indptr" : "offsets",
@@ -275,12 +278,13 @@ static fig_status check_positions(const fig_operand_node *o, const rope_operands
     if (offsets == NULL) return positions != NULL ? FIG_OK : check_row_tokens(o, rope->q);
     if (positions != NULL)
         return fig_operand_refuse(o, FIG_INVALID, "positions and indptr are both there");
-    FIG_TRY(check_like(o, rope->offsets, &any, FIG_I32));
+    FIG_TRY(check_integers(o, rope->offsets));
+    FIG_TRY(check_like(o, rope->offsets, &any, offsets->dtype));
     if (offsets->dims[0] > FIG_SEQUENCE_LIMIT)
         return fig_operand_refuse(o, FIG_INVALID, "offsets has %" PRId64 " segments, limit %d",
                                   offsets->dims[0], FIG_SEQUENCE_LIMIT);
     const fig_operand_form ends = {1, {offsets->dims[0] + 1}, ANY};
-    return check_like(o, rope->indptr, &ends, FIG_I32);
+    return check_like(o, rope->indptr, &ends, offsets->dtype);
 }
 
 /* A row for each position that the step may give; positions that the caller gives are its own. */

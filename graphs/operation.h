@@ -9,5 +9,8 @@
 
 /* The node's operands, dtypes, dims and attributes; its sentence begins "node <n> (<op>): ". */
 fig_status fig_operation_check(const fig_program_view *view, uint32_t node);
+/* 1: operands a < b of a node of that operation may be one tensor, though one of them is
+ * written. */
+int fig_operation_may_share(uint32_t op, uint32_t a, uint32_t b);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "graphs/hash.h"
 #include "graphs/program.h"
+#include "graphs/tuning.h"
 #include "planner/bucket.h"
 #include "planner/size.h"
 #include "planner/status.h"
@@ -34,6 +35,7 @@ const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_KERN] = {"KERN", sizeof(fig_file_kernel), 1, FIG_FILE_KERNEL_LIMIT, .derived = 1},
     [FIG_SECTION_DIGS] = {"DIGS", sizeof(uint64_t), 1, FIG_BUCKET_LIMIT, .derived = 1},
     [FIG_SECTION_SEGM] = {"SEGM", sizeof(fig_segment), 1, FIG_SEGMENT_LIMIT, .optional = 1},
+    [FIG_SECTION_VARI] = {"VARI", sizeof(fig_tuned), 1, FIG_TUNING_LIMIT, .optional = 1},
 };
 
 /* ---- What both directions share */

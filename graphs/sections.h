@@ -84,6 +84,7 @@ typedef enum fig_section {
     FIG_SECTION_KERN, /* fig_file_kernel; derived by the maker */
     FIG_SECTION_DIGS, /* u64 digests of the launches that the maker lowered; derived */
     FIG_SECTION_SEGM, /* fig_segment; optional */
+    FIG_SECTION_VARI, /* fig_tuned; optional */
     FIG_SECTION_COUNT
 } fig_section;
 

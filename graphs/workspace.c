@@ -44,25 +44,31 @@ static fig_bounds_class bounds_of(const fig_split_class *split_class, int32_t in
     return most;
 }
 
-static fig_status place_all(fig_workspace *workspace, const fig_program_view *view,
-                            const fig_bucket_shape *buckets, uint32_t bucket_count) {
-    fig_split_classes classes;
+fig_status fig_workspace_place_classes(fig_workspace *workspace, const fig_split_classes *classes,
+                                       const fig_bucket_shape *buckets, uint32_t bucket_count) {
     fig_bounds_class bounds[FIG_CLASS_LIMIT];
     uint64_t *end = &workspace->bytes;
-    FIG_TRY(fig_split_classes_find(view, &classes));
-    for (int32_t i = 0; i < classes.count; i++) {
-        bounds[i] = bounds_of(&classes.of[i], i, buckets, bucket_count);
+    for (int32_t i = 0; i < classes->count; i++) {
+        bounds[i] = bounds_of(&classes->of[i], i, buckets, bucket_count);
         FIG_TRY(place(end, bounds[i].counters_bytes, &workspace->counters[i]));
     }
-    for (int32_t i = 0; i < classes.count; i++) {
+    for (int32_t i = 0; i < classes->count; i++) {
         FIG_TRY(place(end, bounds[i].partials_bytes, &workspace->partials[i]));
         FIG_TRY(place(end, bounds[i].sums_bytes, &workspace->sums[i]));
     }
+    return FIG_OK;
+}
+
+static fig_status place_all(fig_workspace *workspace, const fig_program_view *view,
+                            const fig_bucket_shape *buckets, uint32_t bucket_count) {
+    fig_split_classes classes;
+    FIG_TRY(fig_split_classes_find(view, &classes));
+    FIG_TRY(fig_workspace_place_classes(workspace, &classes, buckets, bucket_count));
     for (uint32_t id = 1; id <= view->tensor_count; id++) {
         uint64_t *offset = &workspace->temps[id - 1];
         *offset = UINT64_MAX;
         if (view->tensors[id - 1].role == FIG_ROLE_TEMP)
-            FIG_TRY(place(end, fig_program_tensor_bytes(view, id), offset));
+            FIG_TRY(place(&workspace->bytes, fig_program_tensor_bytes(view, id), offset));
     }
     return FIG_OK;
 }

@@ -24,5 +24,8 @@ typedef struct fig_workspace {
 fig_status fig_workspace_init(fig_workspace *workspace, const fig_program_view *view,
                               const fig_bucket_shape *buckets, uint32_t bucket_count);
 void fig_workspace_finish(fig_workspace *workspace);
+/* Takes the room of the classes alone, behind workspace->bytes; temps are left as they are. */
+fig_status fig_workspace_place_classes(fig_workspace *workspace, const fig_split_classes *classes,
+                                       const fig_bucket_shape *buckets, uint32_t bucket_count);
 
 #endif

@@ -107,14 +107,14 @@ typedef struct fig_spec {
     fig_dtype dtype;    /* of activations: FIG_F32, FIG_F16 or FIG_BF16 */
     fig_dtype kv_dtype; /* of the cache; 0: dtype; fp8 under FIG_F16 and FIG_BF16 */
     int32_t layers;     /* 0: 1 */
-    int32_t q_heads, kv_heads, head_dim;
-    int32_t ffn_width; /* 0: the step has no activation */
+    int32_t q_heads, kv_heads, head_dim; /* all 0: the program works row by row, without a cache */
+    int32_t ffn_width;                   /* 0: the step has no activation */
     fig_activation activation;
     int32_t page_size; /* tokens of a page; 0: dense, kv_limit tokens per sequence */
     fig_kv_layout kv_layout;
     int32_t kv_scales;         /* fp8: 0: one scale per tensor, 1: one per kv head */
-    int32_t batch_limit;       /* most rows of any step */
-    int32_t kv_limit;          /* most tokens of one sequence, this step's included */
+    int32_t batch_limit;       /* most rows of any step; without heads 0: 1 */
+    int32_t kv_limit;          /* most tokens of one sequence, this step's included; likewise */
     int32_t sequence_limit;    /* sequences whose tokens are held at once; 0: batch_limit */
     int32_t row_tokens;        /* query tokens of each row, 1..8; they end its sequence; 0: 1 */
     float soft_cap;            /* of logits; 0: none */
@@ -218,9 +218,9 @@ typedef struct fig_rope_op {
     fig_tensor q, k;            /* [rows][heads][head_dim] */
     fig_tensor q_out, k_out;    /* absent: in place */
     fig_tensor positions;       /* [rows] i32 or i64; absent: those of fig_step */
-    fig_tensor indptr, offsets; /* in place of positions, where rows are packed in segments: i32
-                                   [n + 1] and [n]. Row indptr[i] + j has position offsets[i] + j; a
-                                   row outside every segment is left as it is */
+    fig_tensor indptr, offsets; /* in place of positions, where rows are packed in segments: [n + 1]
+                                   and [n], both i32 or i64. Row indptr[i] + j has position
+                                   offsets[i] + j; one outside every segment is left as it is */
     fig_tensor cos_sin;         /* f32 [positions][rotary_dim]: the cosines of a position, then its
                                    sines. A position outside it reads the nearest one in it.
                                    absent: both are computed */

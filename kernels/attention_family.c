@@ -9,8 +9,6 @@
 
 #include "kernels/form.h"
 
-enum { CAPABILITY_OF_BULK = 90, CAPABILITY_OF_COPY = 80 };
-
 static int32_t value_bytes_of(const fig_attention_params *p) {
     return fig_numeric_bytes(p->kv_dtype);
 }
@@ -19,21 +17,15 @@ static int32_t vectors_of(const fig_attention_params *p) {
     return p->q_heads / p->kv_heads * p->split.row_tokens;
 }
 
-/* Of warps: each has 8 vectors of one kv head. */
 static int32_t sets_of(const fig_attention_params *p) {
-    return p->heads_per_worker * fig_size_ceil_div(vectors_of(p), FIG_FORM_VECTORS);
-}
-
-/* Warps of a set. One set alone has 4, which leaves a shorter end than 8. */
-static int32_t shares_of(int32_t sets, int is_bulk) {
-    return sets <= 2 ? 4 : sets <= 4 && is_bulk ? 2 : 1;
+    return fig_form_sets(p->heads_per_worker, vectors_of(p));
 }
 
 /* Slots, the ring's state, and where shares meet, as far as a block of the machine has room; 0:
  * there is no slot. */
 static uint32_t shared_bytes_of(const fig_attention_params *p, const fig_traits *traits,
                                 int is_bulk) {
-    const int32_t sets = sets_of(p), shares = shares_of(sets, is_bulk);
+    const int32_t sets = sets_of(p), shares = fig_form_shares(sets, is_bulk);
     const int32_t slot =
         2 * fig_form_side_bytes(value_bytes_of(p), p->head_dim, shares, p->heads_per_worker);
     const int32_t vectors = fig_size_min(vectors_of(p), FIG_FORM_VECTORS);
@@ -90,19 +82,20 @@ static const char *refuses_places(const fig_attention_params *p) {
 
 const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    if (traits->compute_capability < CAPABILITY_OF_COPY) return "compute capability 8.0";
+    if (traits->compute_capability < FIG_FORM_CAPABILITY) return "compute capability 8.0";
     const char *refusal = refuses_tensors(p, traits, 0);
     return refusal != NULL ? refusal : refuses_places(p);
 }
 
 const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    if (traits->compute_capability != CAPABILITY_OF_BULK) return "compute capability 9.0";
+    if (traits->compute_capability != FIG_FORM_CAPABILITY_OF_BULK) return "compute capability 9.0";
     const char *refusal = refuses_tensors(p, traits, 1);
     if (refusal != NULL) return refusal;
     if (fig_form_token_bytes(value_bytes_of(p), p->head_dim) % 128 != 0)
         return "tokens of whole 128 bytes";
-    if (p->page_size % FIG_FORM_TOKENS != 0) return "pages of whole 16 tokens";
+    if (p->page_size % FIG_FORM_TOKENS != 0 && (p->flags & FIG_ATTENTION_DENSE) == 0)
+        return "pages of whole 16 tokens";
     return refuses_places(p);
 }
 
@@ -110,7 +103,7 @@ const char *fig_attention_family_bulk_refuses(const void *params, const fig_trai
 
 static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shape *shape) {
     const int32_t sets = sets_of(p), fillers = is_bulk ? 1 : 2;
-    const int32_t warps = sets * shares_of(sets, is_bulk) + fillers;
+    const int32_t warps = sets * fig_form_shares(sets, is_bulk) + fillers;
     *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
                                 .block = {(uint32_t)warps * 32, 1, 1}};
 }
@@ -135,7 +128,7 @@ static void entry_of(const fig_attention_params *p, int is_bulk, char name[FIG_E
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
     snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d_%d", is_bulk ? "bulk" : "copy",
-             dtypes[p->kv_dtype], p->head_dim, shares_of(sets_of(p), is_bulk));
+             dtypes[p->kv_dtype], p->head_dim, fig_form_shares(sets_of(p), is_bulk));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

@@ -38,20 +38,50 @@ static __device__ __forceinline__ void fig_feed_expect(uint32_t barrier, uint32_
         : "memory");
 }
 
-/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. */
-static __device__ __forceinline__ fig_feed_place fig_feed_block_at(const fig_feed_piece &of,
-                                                                   int32_t token) {
-    fig_feed_place nowhere = {-1, 0};
-    return token < of.tokens.end ? fig_feed_place_of(of, token) : nowhere;
-}
+/* Where 16 tokens lie: their page, as a coordinate of K's map and of V's, and the first of it. */
+typedef struct fig_feed_block {
+    int32_t k_page, v_page, token;
+} fig_feed_block;
 
 /* A page number outside the cache reads as page 0. */
-static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int32_t token,
-                                                         const fig_feed_piece &of, int64_t pages) {
-    if (token >= of.tokens.end) return -1;
+static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int64_t pages) {
     return page < 0 || page >= pages ? 0 : page;
 }
 
+/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. */
+static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_attention_params &p,
+                                                                   const fig_feed_piece &of,
+                                                                   int32_t token) {
+    fig_feed_block block = {-1, -1, 0};
+    if (token >= of.tokens.end) return block;
+    const fig_feed_place place = fig_feed_place_of(of, token);
+    block.k_page = fig_feed_known(place.page, p.k_pages);
+    block.v_page = fig_feed_known(place.page, p.v_pages);
+    block.token = place.token;
+    return block;
+}
+
+/* 1 for one lane of the warp, which the compiler knows to be alone. */
+static __device__ __forceinline__ int32_t fig_feed_is_alone(void) {
+    uint32_t is_alone;
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(is_alone));
+    return (int32_t)is_alone;
+}
+
+/* One side of a strip, by one lane: boxes side by side would each be elected for themselves. */
+template <int32_t BLOCKS>
+static __device__ __forceinline__ void
+fig_feed_boxes(const fig_ring &ring, int32_t side, const void *map, int32_t kv_head,
+               const int32_t (&pages)[BLOCKS], const int32_t (&tokens)[BLOCKS], uint64_t policy) {
+    const uint32_t block_bytes = ring.side_bytes / BLOCKS;
+#pragma unroll
+    for (int32_t block = 0; block < BLOCKS; block++)
+        fig_feed_box(fig_ring_side(ring, side) + (uint32_t)block * block_bytes, map, tokens[block],
+                     kv_head, pages[block], fig_ring_full(ring, side), policy);
+}
+
+/* A strip's blocks: 32 are known to a lane each. */
 template <class form>
 static __device__ __forceinline__ void
 fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
@@ -60,10 +90,9 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t window = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t origin = of.tokens.first & -FIG_RING_TOKENS;
-    const uint32_t block_bytes = ring->side_bytes / BLOCKS;
     const uint64_t policy = fig_feed_once();
-    fig_feed_place here = fig_feed_block_at(of, origin + lane * FIG_RING_TOKENS);
-    fig_feed_place ahead = fig_feed_block_at(of, origin + window + lane * FIG_RING_TOKENS);
+    fig_feed_block here = fig_feed_block_at(p, of, origin + lane * FIG_RING_TOKENS);
+    fig_feed_block ahead = fig_feed_block_at(p, of, origin + window + lane * FIG_RING_TOKENS);
     int32_t token = origin, partial = -1;
     do {
         if (!*has_waited && token + form::STRIP > of.length - p.split.row_tokens) {
@@ -71,19 +100,19 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
             *has_waited = 1;
         }
         const int32_t from = (token - origin) / FIG_RING_TOKENS % FIG_BLOCK_WARP;
-        const int32_t page = __shfl_sync(0xffffffffu, here.page, from + lane);
-        const int32_t page_token = __shfl_sync(0xffffffffu, here.token, from + lane);
-        const int32_t mine = token + lane * FIG_RING_TOKENS;
+        int32_t k_pages[BLOCKS], v_pages[BLOCKS], tokens[BLOCKS];
 #pragma unroll
-        for (int32_t side = 0; side < 2; side++) {
-            fig_ring_wait_empty(*ring, side);
-            if (lane < BLOCKS)
-                fig_feed_box(
-                    fig_ring_side(*ring, side) + (uint32_t)lane * block_bytes,
-                    side == FIG_RING_K ? &p.k_map : &p.v_map, page_token, of.kv_head,
-                    fig_feed_known(page, mine, of, side == FIG_RING_K ? p.k_pages : p.v_pages),
-                    fig_ring_full(*ring, side), policy);
+        for (int32_t block = 0; block < BLOCKS; block++) {
+            k_pages[block] = __shfl_sync(0xffffffffu, here.k_page, from + block);
+            v_pages[block] = __shfl_sync(0xffffffffu, here.v_page, from + block);
+            tokens[block] = __shfl_sync(0xffffffffu, here.token, from + block);
         }
+        fig_ring_wait_empty(*ring, FIG_RING_K);
+        if (fig_feed_is_alone())
+            fig_feed_boxes(*ring, FIG_RING_K, &p.k_map, of.kv_head, k_pages, tokens, policy);
+        fig_ring_wait_empty(*ring, FIG_RING_V);
+        if (fig_feed_is_alone())
+            fig_feed_boxes(*ring, FIG_RING_V, &p.v_map, of.kv_head, v_pages, tokens, policy);
         /* The first bytes are on their way before the piece's neighbours are looked for. */
         if (token == origin) partial = fig_feed_partial(p, line, of);
         if (lane == 0) {
@@ -96,7 +125,7 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
         token += form::STRIP;
         if ((token - origin) % window == 0) {
             here = ahead;
-            ahead = fig_feed_block_at(of, token + window + lane * FIG_RING_TOKENS);
+            ahead = fig_feed_block_at(p, of, token + window + lane * FIG_RING_TOKENS);
         }
     } while (token < of.tokens.end);
 }

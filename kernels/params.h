@@ -82,27 +82,33 @@ typedef struct fig_ceiling_params {
 } fig_ceiling_params;
 static_assert(sizeof(fig_ceiling_params) == 24, "ABI");
 
-/* What the device makes a plan of where the host does not know the lengths: the head and sequences
- * are there, fetched; lengths, positions and every class's split are written behind them by the
- * code that the host would have used. A step that breaks a bound of the bucket becomes one of zero
- * rows. */
+/* What the device makes a plan of where the host does not know the lengths: lengths, positions and
+ * every class's split are written by the code that the host would have used. Of an engine's step
+ * head and sequences are there, fetched, and a step that breaks a bound of the bucket becomes one
+ * of zero rows. A run has neither: where `rows` says how many it has, both are written, row r being
+ * sequence r, and no bound can be broken. A run also has scratch put to zeros. */
 typedef struct fig_plan_params {
-    const int32_t *lengths;   /* [rows] */
+    const int32_t *lengths;   /* [rows]; NULL: each is `length` */
     const int32_t *positions; /* [rows]; NULL: length - 1 */
-    uint8_t *plan;
-    fig_fetch_words *words; /* missed counts a step that became one of zero rows */
+    uint8_t *plan;            /* NULL: nothing is planned */
+    fig_fetch_words *words;   /* missed counts a step that became one of zero rows */
+    void *zeros;              /* [zero_pieces] of 16 bytes; NULL: none */
     fig_plan_shape shape;
     int32_t kv_limit;
+    int32_t rows; /* of a run; 0: those of the plan's head */
+    int32_t length;
+    uint32_t zero_pieces, reserved;
 } fig_plan_params;
-static_assert(sizeof(fig_plan_params) == 232, "ABI");
+static_assert(sizeof(fig_plan_params) == 256, "ABI");
 
 /* Of a kernel that works row by row: at most row_limit rows, `multiple` for each of the plan's. */
 typedef struct fig_rows {
     int32_t row_limit, multiple;
 } fig_rows;
 
-/* Those that the step has. */
+/* Those that the step has; without a plan, all. */
 FIG_BOTH int32_t fig_params_rows(const fig_rows *rows, const uint8_t *plan) {
+    if (plan == NULL) return rows->row_limit;
     return ((const fig_plan_head *)plan)->rows * rows->multiple;
 }
 
@@ -151,10 +157,10 @@ static_assert(offsetof(fig_rope_spec, reserved) == sizeof(fig_rope_terms), "the 
 typedef struct fig_rope_params {
     const void *q, *k;
     void *q_out, *k_out;
-    const void *positions;           /* [rows] of positions_dtype; NULL: the plan's, or packed */
-    const int32_t *indptr, *offsets; /* [segments + 1], [segments]; NULL: not packed */
-    const float *cos_sin;            /* [cos_sin_rows][rotary_dim]; NULL: computed */
-    const void *q_norm, *k_norm;     /* [head_dim]; NULL: none */
+    const void *positions;        /* [rows] of positions_dtype; NULL: the plan's, or packed */
+    const void *indptr, *offsets; /* [segments + 1], [segments] of packed_dtype; NULL: not packed */
+    const float *cos_sin;         /* [cos_sin_rows][rotary_dim]; NULL: computed */
+    const void *q_norm, *k_norm;  /* [head_dim]; NULL: none */
     const uint8_t *plan;
     fig_row_strides q_strides, k_strides, q_out_strides, k_out_strides;
     int64_t cos_sin_stride;
@@ -164,8 +170,7 @@ typedef struct fig_rope_params {
     fig_rows rows;
     int32_t segments, cos_sin_rows;
     int32_t q_heads, k_heads, head_dim;
-    int32_t dtype, positions_dtype;
-    uint32_t reserved;
+    int32_t dtype, positions_dtype, packed_dtype; /* the last two: FIG_I32 or FIG_I64 */
 } fig_rope_params;
 static_assert(sizeof(fig_rope_params) == 240, "ABI");
 
@@ -226,8 +231,9 @@ static_assert(sizeof(fig_decode_attention_params) == 336, "ABI");
 
 /* EARLY: the plan, the page table and tokens that the step itself does not append may be read
  * before fig_block_wait, as nothing that writes them is one launch up. APART: no block waits for
- * another of its launch, since it may not be running. */
-enum { FIG_ATTENTION_EARLY = 1, FIG_ATTENTION_APART = 2 };
+ * another of its launch, since it may not be running. DENSE: there is no page table, and a
+ * sequence's one page may have any number of tokens. */
+enum { FIG_ATTENTION_EARLY = 1, FIG_ATTENTION_APART = 2, FIG_ATTENTION_DENSE = 4 };
 
 /* A worker reads heads_per_worker kv heads at a time: group g is heads [g * n, (g + 1) * n). Its
  * q heads are as many times q_heads / kv_heads, and its vectors as many times row_tokens, ordered

@@ -1,10 +1,13 @@
 /* planning.cu: the plan of a step whose lengths lie on the device, made where they lie.
  *
  * lengths, positions, and of every class prefix and starts, by the rules of planner/plan.h and
- * planner/split.h: the bytes that planning.c and the host write. One block. Row r is thread
+ * planner/split.h, and of a run the head and the sequences: the bytes that planning.c and the host
+ * write. One block plans; those behind it put a run's scratch to zeros. Row r is thread
  * r % THREADS's throughout, so a length is read once, and what follows from it needs no barrier
  * before the prefix. Invariant: nothing past the step's rows is written, and nothing of a step
  * past a bound but its lengths and an empty split. */
+#include "kernels/planning.h"
+
 #include "kernels/block.cuh"
 #include "kernels/fetch.cuh"
 
@@ -71,20 +74,21 @@ static __device__ void write_starts(const fig_split_shape *split, const int32_t 
         starts[worker] = fig_split_start_of(split, &line, worker);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    fig_kernel_plan(const __grid_constant__ fig_plan_params p) {
+static __device__ void plan(const fig_plan_params &p) {
     __shared__ double sums[FIG_BLOCK_WARP_LIMIT];
-    fig_block_wait();
-    fig_block_trigger();
     const fig_plan_layout *layout = &p.shape.layout;
     fig_plan_head *head = (fig_plan_head *)p.plan;
     int32_t *lengths = (int32_t *)(p.plan + layout->lengths);
     int32_t *positions = (int32_t *)(p.plan + layout->positions);
-    int32_t rows = head->rows;
+    int32_t *sequences = (int32_t *)(p.plan + layout->sequences);
+    int32_t rows = p.rows > 0 ? p.rows : head->rows;
     if (rows == 0) return;
-    for (int32_t row = (int32_t)threadIdx.x; row < rows; row += THREADS)
-        lengths[row] = fig_plan_length(&p.shape, p.kv_limit, p.lengths[row]);
-    if (!is_within_bounds(&p.shape, head, lengths, sums)) {
+    if (p.rows > 0 && threadIdx.x == 0) *head = fig_planning_head(&p);
+    for (int32_t row = (int32_t)threadIdx.x; row < rows; row += THREADS) {
+        lengths[row] = fig_plan_length(&p.shape, p.kv_limit, fig_planning_length(&p, row));
+        if (p.rows > 0) sequences[row] = row;
+    }
+    if (p.rows == 0 && !is_within_bounds(&p.shape, head, lengths, sums)) {
         rows = 0; /* the barriers of the sum stand between this and the reading of it */
         if (threadIdx.x == 0) head->rows = 0;
         if (threadIdx.x == 0) fig_fetch_miss(p.words);
@@ -96,5 +100,24 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         write_prefix(&p.shape.splits[i], lengths, rows, prefix);
         write_starts(&p.shape.splits[i], prefix, rows,
                      (fig_split_start *)(p.plan + layout->starts[i]));
+    }
+}
+
+static __device__ void clear(const fig_plan_params &p) {
+    const uint32_t first = (blockIdx.x - 1) * FIG_PLANNING_PIECES, left = p.zero_pieces - first;
+    const uint32_t count = min(left, (uint32_t)FIG_PLANNING_PIECES);
+    uint4 *zeros = (uint4 *)p.zeros + first;
+    for (uint32_t i = threadIdx.x; i < count; i += THREADS)
+        zeros[i] = make_uint4(0, 0, 0, 0);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    fig_kernel_plan(const __grid_constant__ fig_plan_params p) {
+    fig_block_wait();
+    fig_block_trigger();
+    if (blockIdx.x > 0) {
+        clear(p);
+    } else if (p.plan != NULL) {
+        plan(p);
     }
 }

@@ -30,6 +30,7 @@
 #define STRIDE(field, operand, dim) FIELD(field, FIG_FIELD_STRIDE, operand, dim, 1)
 #define EXTENT(field, operand) FIELD(field, FIG_FIELD_EXTENT, operand, 0, 1)
 #define DIM(field, operand, dim) FIELD(field, FIG_FIELD_DIM, operand, dim, 1)
+#define PAGE_TOKENS(field, operand) FIELD(field, FIG_FIELD_PAGE_TOKENS, operand, 1, 1)
 #define HALF_DIM(field, operand, dim) FIELD(field, FIG_FIELD_DIM, operand, dim, 2)
 #define DTYPE(field, operand) FIELD(field, FIG_FIELD_DTYPE, operand, 0, 1)
 #define ROWS(field, operand)                                                                       \
@@ -106,8 +107,13 @@ static const fig_field plan_fields[] = {
     ADDRESS(positions, FIG_PLAN_IN_POSITIONS),
     FROM(plan, FIG_FIELD_PLAN),
     FROM(words, FIG_FIELD_RING_WORDS),
+    FROM(zeros, FIG_FIELD_RUN),
     FROM(shape, FIG_FIELD_PLAN_SHAPE),
     FROM(kv_limit, FIG_FIELD_KV_LIMIT),
+    FROM(rows, FIG_FIELD_RUN),
+    FROM(length, FIG_FIELD_RUN),
+    FROM(zero_pieces, FIG_FIELD_RUN),
+    FROM(reserved, FIG_FIELD_ZERO),
 };
 #undef PARAMS
 
@@ -216,7 +222,7 @@ static const fig_field rope_fields[] = {
     DIM(head_dim, FIG_ROPE_Q, 2),
     DTYPE(dtype, FIG_ROPE_Q),
     DTYPE(positions_dtype, FIG_ROPE_POSITIONS),
-    FROM(reserved, FIG_FIELD_ZERO),
+    DTYPE(packed_dtype, FIG_ROPE_INDPTR),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -253,7 +259,7 @@ static const fig_field append_kv_fields[] = {
     SECTION(lengths_offset, FIG_PLAN_LENGTHS),
     SECTION(sequences_offset, FIG_PLAN_SEQUENCES),
     ROWS(rows, FIG_APPEND_K),
-    DIM(page_size, FIG_APPEND_K_CACHE, 1),
+    PAGE_TOKENS(page_size, FIG_APPEND_K_CACHE),
     DIM(kv_heads, FIG_APPEND_K_CACHE, 2),
     DIM(head_dim, FIG_APPEND_K_CACHE, 3),
     DIM(k_scales, FIG_APPEND_K_SCALE, 0),
@@ -316,7 +322,7 @@ static const fig_field attention_fields[] = {
     DIM(kv_heads, FIG_ATTENTION_K_CACHE, 2),
     DIM(head_dim, FIG_ATTENTION_Q, 2),
     FROM(heads_per_worker, FIG_FIELD_HEADS),
-    DIM(page_size, FIG_ATTENTION_K_CACHE, 1),
+    PAGE_TOKENS(page_size, FIG_ATTENTION_K_CACHE),
     DTYPE(dtype, FIG_ATTENTION_Q),
     DTYPE(kv_dtype, FIG_ATTENTION_K_CACHE),
     DIM(k_scales, FIG_ATTENTION_K_SCALE, 0),
@@ -391,7 +397,7 @@ static const fig_field decode_attention_fields[] = {
     SECTION(positions_offset, FIG_PLAN_POSITIONS),
     ROWS(rows, FIG_ATTENTION_Q),
     DIM(cos_sin_rows, FIG_DECODE_ATTENTION_COS_SIN, 0),
-    DIM(page_size, FIG_ATTENTION_K_CACHE, 1),
+    PAGE_TOKENS(page_size, FIG_ATTENTION_K_CACHE),
     DIM(q_heads, FIG_ATTENTION_Q, 1),
     DIM(kv_heads, FIG_ATTENTION_K_CACHE, 2),
     DIM(head_dim, FIG_ATTENTION_Q, 2),

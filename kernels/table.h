@@ -54,7 +54,8 @@ typedef enum fig_field_kind {
     FIG_FIELD_PLAN_SECTION, /* offset in the plan of fig_plan_section `item` */
     FIG_FIELD_SPLIT,        /* the split shape of the node's class */
     FIG_FIELD_HEADS,        /* kv heads that a worker of the node's class reads at once */
-    FIG_FIELD_HASTE,        /* FIG_ATTENTION_*: what the node's place in the graph allows */
+    FIG_FIELD_HASTE,        /* FIG_ATTENTION_*: what the node's place in the graph allows, and what
+                               its cache is */
     FIG_FIELD_STAGES,       /* tiles that a worker of the node's class has room for; 0: any */
     FIG_FIELD_WORKSPACE,    /* address of fig_workspace_section `item` of the node's class */
     FIG_FIELD_RING,         /* address of the plan ring */
@@ -62,8 +63,11 @@ typedef enum fig_field_kind {
     FIG_FIELD_RING_WORDS,   /* address */
     FIG_FIELD_RING_SLOTS,   /* slot count */
     FIG_FIELD_RING_BYTES,   /* bytes of a slot */
-    FIG_FIELD_TENSOR_MAP    /* number `item` of the family that serves; only a GPU's device fills it
+    FIG_FIELD_TENSOR_MAP,   /* number `item` of the family that serves; only a GPU's device fills it
                                in, and where that family has none it stays zero */
+    FIG_FIELD_PAGE_TOKENS,  /* of the operand, a cache: dimension 1; of a run, where the cache is
+                               dense, as many as its bytes hold */
+    FIG_FIELD_RUN           /* a run's to fill in; 0 in an engine's launch */
 } fig_field_kind;
 
 typedef enum fig_plan_section {

@@ -69,7 +69,13 @@ static fig_status check_dtypes(const fig_spec *spec) {
     return FIG_OK;
 }
 
+/* Programs that work row by row need none. */
+static int has_heads(const fig_spec *spec) {
+    return spec->q_heads != 0 || spec->kv_heads != 0 || spec->head_dim != 0;
+}
+
 static fig_status check_heads(const fig_spec *spec) {
+    if (!has_heads(spec)) return FIG_OK;
     FIG_TRY(check_range("q_heads", spec->q_heads, 1, FIG_HEAD_LIMIT));
     FIG_TRY(check_range("kv_heads", spec->kv_heads, 1, FIG_HEAD_LIMIT));
     if (spec->q_heads % spec->kv_heads != 0)
@@ -97,11 +103,12 @@ static fig_status check_heads(const fig_spec *spec) {
 static fig_status check_limits(const fig_spec *spec) {
     FIG_TRY(check_range("page_size", spec->page_size, 0, FIG_PAGE_SIZE_LIMIT));
     FIG_TRY(check_range("kv_layout", (int32_t)spec->kv_layout, FIG_NHD, FIG_HND));
-    FIG_TRY(check_range("batch_limit", spec->batch_limit, 1, FIG_BATCH_LIMIT));
-    FIG_TRY(check_range("kv_limit", spec->kv_limit, 1, FIG_KV_LIMIT));
+    FIG_TRY(check_range("batch_limit", spec->batch_limit, has_heads(spec), FIG_BATCH_LIMIT));
+    FIG_TRY(check_range("kv_limit", spec->kv_limit, has_heads(spec), FIG_KV_LIMIT));
     FIG_TRY(check_range("sequence_limit", spec->sequence_limit, 0, FIG_SEQUENCE_LIMIT));
     FIG_TRY(check_range("row_tokens", spec->row_tokens, 0,
-                        fig_size_min(FIG_ROW_TOKENS_LIMIT, spec->kv_limit)));
+                        has_heads(spec) ? fig_size_min(FIG_ROW_TOKENS_LIMIT, spec->kv_limit)
+                                        : FIG_ROW_TOKENS_LIMIT));
     int64_t head_tokens = (int64_t)spec->batch_limit * spec->kv_limit * spec->kv_heads;
     if (head_tokens > head_token_limit)
         return fig_fail(FIG_INVALID,
@@ -228,9 +235,11 @@ fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out) {
     if (resolved.kv_dtype == 0) resolved.kv_dtype = resolved.dtype;
     if (resolved.layers == 0) resolved.layers = 1;
     if (resolved.row_tokens == 0) resolved.row_tokens = 1;
+    if (resolved.batch_limit == 0) resolved.batch_limit = 1;
+    if (resolved.kv_limit == 0) resolved.kv_limit = 1;
     resolve_window_layers(&resolved);
     if (resolved.sequence_limit == 0) resolved.sequence_limit = resolved.batch_limit;
-    if (resolved.sm_scale == 0.0f)
+    if (resolved.sm_scale == 0.0f && resolved.head_dim > 0)
         resolved.sm_scale = (float)(1.0 / sqrt((double)resolved.head_dim));
     *out = resolved;
     return FIG_OK;

@@ -240,8 +240,8 @@ classes() {
         'all(k["partials"] <= k["partial_limit"] for k in j["classes"])'
 }
 classes
-json 'j["bucket"]["variant"] == {"heads": 1, "tile_tokens": 64}' \
-    'j["classes"][0]["tiles"] * 64 == 8 * j["kv_tokens"]' \
+json 'j["bucket"]["variant"] == {"heads": 2, "tile_tokens": 64}' \
+    'j["classes"][0]["tiles"] * 64 * 2 == 8 * j["kv_tokens"]' \
     'sum(j["classes"][0]["worker_rows"]) >= 40'
 least=$(sed -n 's/.*"tiles_least": \([0-9]*\).*/\1/p' "$scratch/out")
 # shellcheck disable=SC2086

@@ -141,6 +141,18 @@ static const fig_tensor_record *record_of(const fig_program *program, const char
     return &fig_program_view_of(program)->tensors[tensor.id - 1];
 }
 
+static void without_heads_there_is_no_standard_step(void **state) {
+    (void)state;
+    fig_program *program;
+    assert_int_equal(
+        fig_program_create(&program, FIG_OPTIONS(fig_spec, .dtype = FIG_F16, .ffn_width = 64)),
+        FIG_OK);
+    fig_program_decode_step(program);
+    assert_int_equal(fig_program_finish(program), FIG_INVALID);
+    assert_string_equal(fig_message(), "decode_step: the spec has no heads");
+    fig_program_destroy(program);
+}
+
 static void the_spec_decides_the_form_of_rows_and_caches(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_breadth_spec();
@@ -254,6 +266,7 @@ int main(void) {
         cmocka_unit_test(a_layer_has_a_segment_for_its_activation_and_one_for_all_from_rope_on),
         cmocka_unit_test(the_steps_segments_end_with_it),
         cmocka_unit_test(without_width_and_pages_there_is_no_activation_and_no_table),
+        cmocka_unit_test(without_heads_there_is_no_standard_step),
         cmocka_unit_test(the_spec_decides_the_form_of_rows_and_caches),
         cmocka_unit_test(one_scale_serves_a_tensor_unless_heads_have_their_own),
         cmocka_unit_test(a_layer_sees_what_the_spec_lets_it),

@@ -38,9 +38,9 @@ static uint32_t taken_of(fig_program *program, int n, uint32_t mask) {
     return flags;
 }
 
-/* FIG_ATTENTION_* of the program's n-th attention. */
+/* FIG_ATTENTION_EARLY, or 0, of the program's n-th attention. */
 static uint32_t haste_of(fig_program *program, int n) {
-    return taken_of(program, n, UINT32_MAX);
+    return taken_of(program, n, UINT32_MAX) & FIG_ATTENTION_EARLY;
 }
 
 static void finish(fig_program *program) {
@@ -83,6 +83,21 @@ static void behind_what_makes_the_plan_it_waits(void **state) {
     fig_sample_attention(program, "a", &heads);
     finish(program);
     assert_int_equal(haste_of(program, 0), 0);
+    fig_program_destroy(program);
+}
+
+/* Which says that a page may have any number of tokens. */
+static void without_a_table_a_cache_is_dense(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_spec();
+    const fig_sample_heads heads = {4, 2, 64};
+    fig_program *program = fig_sample_program(&spec);
+    fig_sample_attention(program, "a", &heads);
+    finish(program);
+    assert_int_equal(taken_of(program, 0, UINT32_MAX), FIG_ATTENTION_DENSE);
+    fig_program_destroy(program);
+    program = fig_sample_step(&spec);
+    assert_int_equal(taken_of(program, 0, UINT32_MAX), FIG_ATTENTION_EARLY);
     fig_program_destroy(program);
 }
 
@@ -155,6 +170,7 @@ int main(void) {
         cmocka_unit_test(behind_the_append_of_a_step_attention_may_begin_early),
         cmocka_unit_test(behind_the_fetch_it_waits),
         cmocka_unit_test(behind_what_makes_the_plan_it_waits),
+        cmocka_unit_test(without_a_table_a_cache_is_dense),
         cmocka_unit_test(a_cache_that_a_call_writes_is_waited_for),
         cmocka_unit_test(more_new_tokens_than_it_has_queries_are_waited_for),
         cmocka_unit_test(it_is_found_once_for_all_buckets),

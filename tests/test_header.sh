@@ -8,11 +8,15 @@ set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Both headers, twice, by every compiler that there is and in every language that is promised.
+# All headers, twice, by every compiler that there is and in every language that is promised.
 cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
+#include <figraph_runner.h>
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <figraph.h>
+#include <figraph_runner.h>
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 int size_of_options(void);
 int size_of_options(void) {
@@ -31,6 +35,7 @@ done
 # C++ fills options, which is run, since it is there that sizes are set.
 cat > "$scratch/public.cc" << 'END'
 #include <figraph.h>
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <cstdlib>
 #include <cstring>

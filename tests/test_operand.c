@@ -44,7 +44,7 @@ static const refusal refusals[] = {
     {GATED(OUT, DIM, 6), FIG_INVALID, "out: dims[0] must be FIG_DIM_BATCH"},
     {GATED(OUT, DIM, FIG_DIM_PAGES), FIG_INVALID, "out: dims[0] must be FIG_DIM_BATCH"},
     {GATED(IN, DIM + 1, 47), FIG_INVALID, "in: dims[1] is 47, it must be 48"},
-    {GATED(OUT, DIM + 1, 20), FIG_INVALID, "width 20, it must be a multiple of 8"},
+    {GATED(OUT, DIM + 1, 20), FIG_INVALID, "in: dims[1] is 48, it must be 40"},
     {GATED(OUT, DIM + 1, (1 << 20) + 8), FIG_INVALID, "limit 1048576"},
 
     {{FIG_OP_GATED, 0, FIG_EDIT_INTEGER, 3}, FIG_INVALID, "activation is 3, limits 0 to 2"},

@@ -155,6 +155,12 @@ static void packed_positions_are_a_pair_and_stand_alone(void **state) {
     memcpy(wrong, edits, sizeof wrong);
     wrong[1].value = FIG_I64;
     FIG_SAMPLE_REFUSES(fig_edit_record(wrong, 6), FIG_INVALID, "indptr has dtype 9, it must be 8");
+    wrong[3].value = FIG_I64;
+    takes(wrong, 6);
+    memcpy(wrong, edits, sizeof wrong);
+    wrong[3].value = FIG_F32;
+    FIG_SAMPLE_REFUSES(fig_edit_record(wrong, 6), FIG_INVALID,
+                       "offsets has dtype 1, it must be FIG_I32 or FIG_I64");
     memcpy(wrong, edits, sizeof wrong);
     wrong[0].value = 65538;
     wrong[2].value = 65537;

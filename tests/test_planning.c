@@ -129,6 +129,29 @@ static void expect_host_s(const planning_case *c, const int32_t *lengths, uint64
     assert_true(c->words->missed == missed && c->words->consumed == 0);
 }
 
+/* A run's own: the sections that its shape has, but for bytes that nobody reads. */
+static void expect_run_s(const planning_case *c) {
+    const fig_plan_layout *layout = &c->shape.layout;
+    fig_plan_shape shape = c->shape;
+    fig_plan_step step = {.rows = c->rows,
+                          .lengths = c->lengths,
+                          .positions = c->with_positions ? c->positions : NULL,
+                          .sequences = c->sequences};
+    uint8_t *expected = fig_twin_plan(&shape, &step);
+    const size_t rows = (size_t)c->rows * sizeof(int32_t);
+    assert_int_equal(((const fig_plan_head *)(void *)c->plan)->rows, c->rows);
+    assert_memory_equal(c->plan + layout->lengths, expected + layout->lengths, rows);
+    assert_memory_equal(c->plan + layout->positions, expected + layout->positions, rows);
+    assert_memory_equal(c->plan + layout->sequences, expected + layout->sequences, rows);
+    for (int32_t i = 0; i < c->shape.class_count; i++) {
+        assert_memory_equal(c->plan + layout->prefix[i], expected + layout->prefix[i],
+                            rows + sizeof(int32_t));
+        assert_memory_equal(c->plan + layout->starts[i], expected + layout->starts[i],
+                            (size_t)c->shape.splits[i].workers * sizeof(fig_split_start));
+    }
+    fig_place_free(expected);
+}
+
 static void a_plan_made_on_the_device_is_the_host_s(void **state) {
     (void)state;
     for (uint64_t n = 0; n < cases(); n++) {
@@ -233,6 +256,49 @@ static void a_launch_without_a_plan_writes_nothing(void **state) {
     }
 }
 
+/* What was fetched for an engine, a run's planner writes too. */
+static void a_run_s_plan_needs_no_fetch(void **state) {
+    (void)state;
+    for (uint64_t n = 0; n < cases(); n++) {
+        planning_case c;
+        open_case(&c, n);
+        const int by_value = draw(&c, 0, 3) == 0, length = draw(&c, 0, c.kv_limit);
+        for (int32_t r = 0; r < c.rows; r++) {
+            c.sequences[r] = r;
+            if (by_value) c.lengths[r] = fig_plan_length(&c.shape, c.kv_limit, length);
+        }
+        memset(c.plan, 0x5a, c.shape.layout.bytes);
+        c.params.rows = c.rows;
+        c.params.words = NULL;
+        if (by_value) c.params.lengths = NULL;
+        c.params.length = length;
+        if (c.rows > 0) {
+            fig_twin_launch(FIG_OP_PLAN, &c.params, NULL);
+            const fig_plan_head *head = (const fig_plan_head *)(void *)c.plan;
+            assert_true(head->tag == 0 && head->sections == 0 && head->advanced == 0);
+            expect_run_s(&c);
+        }
+        close_case(&c);
+    }
+}
+
+/* [a word][zeros][a word], of as many blocks as it takes; without a plan nothing else is done. */
+static void scratch_becomes_zeros_and_nothing_beside_it(void **state) {
+    (void)state;
+    static const uint32_t counts[] = {1, 7, 1023, 1024, 1025, 5000};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        const size_t bytes = 16 * ((size_t)counts[i] + 2);
+        uint8_t *memory = fig_place_allocate(bytes);
+        assert_non_null(memory);
+        const fig_plan_params params = {.zeros = memory + 16, .zero_pieces = counts[i]};
+        fig_random random = fig_random_seed(seed);
+        fig_twin_launch(FIG_OP_PLAN, &params, &random);
+        for (size_t at = 0; at < bytes; at++)
+            assert_int_equal(memory[at], at < 16 || at >= bytes - 16 ? 0xff : 0);
+        fig_place_free(memory);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_made_on_the_device_is_the_host_s),
@@ -240,6 +306,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_line_past_its_bound_makes_the_step_one_of_no_rows),
         cmocka_unit_test(a_line_that_32_bits_cannot_count_is_past_its_bound),
         cmocka_unit_test(a_launch_without_a_plan_writes_nothing),
+        cmocka_unit_test(a_run_s_plan_needs_no_fetch),
+        cmocka_unit_test(scratch_becomes_zeros_and_nothing_beside_it),
     };
     seed = fig_twin_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

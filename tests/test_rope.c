@@ -38,7 +38,7 @@ typedef struct rope_case {
     rope_form form;
     int64_t places[TOKEN_LIMIT]; /* of each token; NOWHERE: it stays as it is */
     fig_twin_array positions, cos_sin;
-    int32_t *indptr, *offsets; /* [SEGMENT_LIMIT + 1], [SEGMENT_LIMIT]; NULL: not packed */
+    fig_twin_array indptr, offsets; /* where tokens are packed */
     rope_side q, k;
     fig_rope_params params;
 } rope_case;
@@ -82,23 +82,26 @@ static void place_by_tensor(rope_case *c, int32_t dtype) {
 
 /* Segments of 0 to 4 tokens from token 0, 1 or 2 on, which may end before the last token or behind
  * it. */
-static void place_by_segment(rope_case *c) {
-    int32_t segments = fig_twin_step_draw(&c->step, 1, SEGMENT_LIMIT);
-    c->indptr = fig_place_allocate(((size_t)segments + 1) * sizeof *c->indptr);
-    c->offsets = fig_place_allocate((size_t)segments * sizeof *c->offsets);
-    assert_true(c->indptr != NULL && c->offsets != NULL);
+static void place_by_segment(rope_case *c, int32_t dtype) {
+    const int32_t segments = fig_twin_step_draw(&c->step, 1, SEGMENT_LIMIT);
+    c->indptr = fig_twin_array_make(dtype, segments + 1);
+    c->offsets = fig_twin_array_make(dtype, segments);
     for (int32_t token = 0; token < TOKEN_LIMIT; token++)
         c->places[token] = NOWHERE;
-    c->indptr[0] = fig_twin_step_draw(&c->step, 0, 2);
+    int32_t begin = fig_twin_step_draw(&c->step, 0, 2);
+    fig_twin_array_set(&c->indptr, 0, begin);
     for (int32_t i = 0; i < segments; i++) {
-        int32_t count = fig_twin_step_draw(&c->step, 0, 4), begin = c->indptr[i];
-        c->indptr[i + 1] = begin + count;
-        c->offsets[i] = fig_twin_step_draw(&c->step, 0, 1 << 20);
+        const int32_t count = fig_twin_step_draw(&c->step, 0, 4);
+        const int32_t offset = fig_twin_step_draw(&c->step, 0, 1 << 20);
+        fig_twin_array_set(&c->indptr, i + 1, begin + count);
+        fig_twin_array_set(&c->offsets, i, offset);
         for (int32_t j = 0; j < count && begin + j < TOKEN_LIMIT; j++)
-            c->places[begin + j] = c->offsets[i] + j;
+            c->places[begin + j] = offset + j;
+        begin += count;
     }
-    c->params.indptr = c->indptr;
-    c->params.offsets = c->offsets;
+    c->params.indptr = c->indptr.data;
+    c->params.offsets = c->offsets.data;
+    c->params.packed_dtype = dtype;
     c->params.segments = segments;
 }
 
@@ -107,7 +110,7 @@ static void place_tokens(rope_case *c) {
     case BY_PLAN: place_by_plan(c); break;
     case BY_I32: place_by_tensor(c, FIG_I32); break;
     case BY_I64: place_by_tensor(c, FIG_I64); break;
-    default: place_by_segment(c); break;
+    default: place_by_segment(c, c->step.number % 8 < 4 ? FIG_I32 : FIG_I64); break;
     }
 }
 
@@ -245,8 +248,8 @@ static void close_case(rope_case *c) {
     if (c->cos_sin.data != NULL) fig_twin_array_check(&c->cos_sin, "cos_sin");
     fig_twin_array_free(&c->cos_sin);
     fig_twin_array_free(&c->positions);
-    fig_place_free(c->indptr);
-    fig_place_free(c->offsets);
+    fig_twin_array_free(&c->indptr);
+    fig_twin_array_free(&c->offsets);
     fig_twin_step_close(&c->step);
 }
 

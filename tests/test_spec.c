@@ -14,15 +14,12 @@
 #include "planner/spec.h"
 #include "planner/traits.h"
 
-enum { VARIANT_COUNT = 2 };
+enum { VARIANT_COUNT = 4 };
 
-/* [VARIANT_COUNT] */
-static const fig_variant *variants_of_h200(void) {
+static fig_variant variant_of_h200(int32_t number) {
     const fig_traits h200 = {.size = sizeof h200, .name = "h200"};
-    int32_t count;
-    const fig_variant *variants = fig_traits_variants(&h200, &count);
-    assert_int_equal(count, VARIANT_COUNT);
-    return variants;
+    assert_int_equal(fig_traits_variant_count(&h200), VARIANT_COUNT);
+    return fig_traits_variant(&h200, number, 2);
 }
 
 static const fig_spec sound = {
@@ -127,6 +124,23 @@ static void the_shape_is_checked_field_by_field(void **state) {
         INTEGER(activation, -1, "spec: activation is -1, limits 0 to 2"),
     };
     expect_changes(changes, sizeof changes / sizeof changes[0]);
+}
+
+/* What works row by row needs no heads, nor what is counted by them. */
+static void a_spec_without_heads_is_its_dtype(void **state) {
+    (void)state;
+    const fig_spec bare = {.size = sizeof bare, .dtype = FIG_F16};
+    fig_spec resolved, again;
+    assert_int_equal(fig_spec_resolve(&bare, &resolved), FIG_OK);
+    assert_int_equal(resolved.batch_limit, 1);
+    assert_int_equal(resolved.kv_limit, 1);
+    assert_true(resolved.sm_scale == 0);
+    assert_int_equal(fig_spec_resolve(&resolved, &again), FIG_OK);
+    assert_memory_equal(&again, &resolved, sizeof again);
+    fig_spec half = bare;
+    half.head_dim = 64;
+    assert_int_equal(fig_spec_resolve(&half, &resolved), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: q_heads is 0, limits 1 to 256");
 }
 
 static void the_limits_are_checked_field_by_field(void **state) {
@@ -421,10 +435,10 @@ static void whatever_passes_has_tiles_that_an_i32_counts(void **state) {
         for (int i = 0; i < VARIANT_COUNT; i++) {
             int64_t tokens = (int64_t)spec.batch_limit * spec.kv_limit;
             const fig_split_shape shape = {.row_limit = spec.batch_limit,
-                                           .tile_tokens = variants_of_h200()[i].tile_tokens,
+                                           .tile_tokens = variant_of_h200(i).tile_tokens,
                                            .row_tokens = 1};
             int64_t tiles = fig_bounds_tiles(&shape, tokens, spec.kv_limit);
-            assert_true(tiles * groups_of(kv_heads, variants_of_h200()[i].heads) <= INT32_MAX);
+            assert_true(tiles * groups_of(kv_heads, variant_of_h200(i).heads) <= INT32_MAX);
         }
     }
     assert_int_equal(refused, FIG_HEAD_LIMIT - 16);
@@ -453,6 +467,7 @@ static void a_dense_sequence_is_one_page(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_shape_is_checked_field_by_field),
+        cmocka_unit_test(a_spec_without_heads_is_its_dtype),
         cmocka_unit_test(the_limits_are_checked_field_by_field),
         cmocka_unit_test(the_rope_is_checked_field_by_field),
         cmocka_unit_test(without_a_llama3_factor_its_fields_are_zero),

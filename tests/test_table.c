@@ -67,7 +67,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
         [FIG_TYPE_ADDRESS] = 8,      [FIG_TYPE_I64] = 8,         [FIG_TYPE_I32] = 4,
         [FIG_TYPE_U32] = 4,          [FIG_TYPE_F32] = 4,         [FIG_TYPE_SPLIT] = 32,
         [FIG_TYPE_PLAN_SHAPE] = 196, [FIG_TYPE_TENSOR_MAP] = 128};
-    /* By kind; 0xff: whatever the attribute is. */
+    /* By kind; 0xff: whatever the field is. */
     static const uint8_t types[] = {[FIG_FIELD_ZERO] = FIG_TYPE_U32,
                                     [FIG_FIELD_ADDRESS] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_STRIDE] = FIG_TYPE_I64,
@@ -91,7 +91,9 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_RING_WORDS] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING_SLOTS] = FIG_TYPE_U32,
                                     [FIG_FIELD_RING_BYTES] = FIG_TYPE_U32,
-                                    [FIG_FIELD_TENSOR_MAP] = FIG_TYPE_TENSOR_MAP};
+                                    [FIG_FIELD_TENSOR_MAP] = FIG_TYPE_TENSOR_MAP,
+                                    [FIG_FIELD_PAGE_TOKENS] = FIG_TYPE_I32,
+                                    [FIG_FIELD_RUN] = 0xff};
     assert_true(field->kind < sizeof types && field->type < sizeof bytes / sizeof bytes[0]);
     uint8_t type = types[field->kind] == 0xff ? field->type : types[field->kind];
     if (type == FIG_TYPE_TENSOR_MAP) assert_int_equal(field->offset % alignof(fig_tensor_map), 0);
@@ -110,6 +112,7 @@ static uint32_t item_limit(const fig_kernel *kernel, const fig_field *field) {
     switch (field->kind) {
     case FIG_FIELD_STRIDE: return 3; /* the last stride is 1 and no field */
     case FIG_FIELD_DIM: return 4;
+    case FIG_FIELD_PAGE_TOKENS: return 2;
     case FIG_FIELD_ATTRIBUTE: return kernel->attribute_bytes;
     case FIG_FIELD_PLAN_SECTION: return FIG_PLAN_STARTS + 1;
     case FIG_FIELD_WORKSPACE: return FIG_WORKSPACE_COUNTERS + 1;
@@ -120,7 +123,8 @@ static uint32_t item_limit(const fig_kernel *kernel, const fig_field *field) {
 
 static void check_indices(const fig_kernel *kernel, const fig_field *field) {
     int of_operand = (field->kind >= FIG_FIELD_ADDRESS && field->kind <= FIG_FIELD_DTYPE) ||
-                     field->kind == FIG_FIELD_ROWS || field->kind == FIG_FIELD_MULTIPLE;
+                     field->kind == FIG_FIELD_ROWS || field->kind == FIG_FIELD_MULTIPLE ||
+                     field->kind == FIG_FIELD_PAGE_TOKENS;
     uint32_t operand_limit = of_operand ? kernel->operand_count : 1;
     if (field->operand >= operand_limit || field->item >= item_limit(kernel, field) ||
         field->divisor < 1)
@@ -211,7 +215,7 @@ static void dimensions_are_those_of_the_documented_shapes(void **state) {
     for (uint8_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         for (int i = 0; i < fig_kernel_table[op].field_count; i++) {
             const fig_field *field = &fig_kernel_table[op].fields[i];
-            if (field->kind != FIG_FIELD_DIM) continue;
+            if (field->kind != FIG_FIELD_DIM && field->kind != FIG_FIELD_PAGE_TOKENS) continue;
             assert_true(next < sizeof dimensions / sizeof dimensions[0]);
             const table_dimension *want = &dimensions[next++];
             assert_int_equal(op, want->op);
@@ -227,9 +231,9 @@ static void dimensions_are_those_of_the_documented_shapes(void **state) {
 /* The kinds whose fields bear one name each, whatever the row. What lowering leaves 0 is reserved
  * or an engine's to fill. */
 static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
-    static const char *const names[][4] = {
+    static const char *const names[][5] = {
         [FIG_FIELD_ZERO] = {"reserved", "tells", "pieces", "blocks"},
-        [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype", "kv_dtype"},
+        [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype", "packed_dtype", "kv_dtype"},
         [FIG_FIELD_ROWS] = {"rows.row_limit"},
         [FIG_FIELD_MULTIPLE] = {"rows.multiple"},
         [FIG_FIELD_KV_LIMIT] = {"kv_limit"},
@@ -244,6 +248,8 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_RING_WORDS] = {"words"},
         [FIG_FIELD_RING_SLOTS] = {"slot_count"},
         [FIG_FIELD_RING_BYTES] = {"slot_bytes"},
+        [FIG_FIELD_PAGE_TOKENS] = {"page_size"},
+        [FIG_FIELD_RUN] = {"zeros", "rows", "length", "zero_pieces"},
     };
     static const char *const sections[] = {"lengths_offset", "positions_offset", "sequences_offset",
                                            "tokens_offset",  "prefix_offset",    "starts_offset"};

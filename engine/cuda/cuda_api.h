@@ -89,6 +89,8 @@ enum {
     FIG_CU_TENSOR_FILL_ZERO = 0,   /* outside of the tensor */
     FIG_CU_EDGE_FULL = 0,          /* as type and as port: the node has ended */
     FIG_CU_EDGE_PROGRAMMATIC = 1,
+    FIG_CU_LAUNCH_PROGRAMMATIC = 6, /* an attribute: the launch before it on the stream may let it
+                                       begin early */
     FIG_CU_LEGACY_STREAM =
         1 /* no per-thread variants of entries, whatever the caller is built as */
 };
@@ -109,6 +111,25 @@ typedef struct fig_cu_kernel_params {
 static_assert(sizeof(fig_cu_kernel_params) == 72, "ABI");
 static_assert(offsetof(fig_cu_kernel_params, params) == 40, "ABI");
 static_assert(offsetof(fig_cu_kernel_params, context) == 64, "ABI");
+
+/* Of a launch on a stream. */
+typedef struct fig_cu_launch_attribute {
+    uint32_t id, padding;
+    union {
+        int32_t allowed; /* of FIG_CU_LAUNCH_PROGRAMMATIC */
+        uint64_t room[8];
+    } value;
+} fig_cu_launch_attribute;
+static_assert(sizeof(fig_cu_launch_attribute) == 72, "ABI");
+
+typedef struct fig_cu_launch {
+    uint32_t grid[3], block[3], shared_bytes;
+    fig_cu_stream stream;
+    fig_cu_launch_attribute *attributes; /* [attribute_count] */
+    uint32_t attribute_count;
+} fig_cu_launch;
+static_assert(sizeof(fig_cu_launch) == 56, "ABI");
+static_assert(offsetof(fig_cu_launch, stream) == 32, "ABI");
 
 typedef struct fig_cu_instantiate_params {
     uint64_t flags;
@@ -181,6 +202,9 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(KernelGetParamInfo, 12040, (fig_cu_kernel, size_t, size_t *, size_t *))                      \
     X(KernelGetAttribute, 12000, (int *, unsigned int, fig_cu_kernel, fig_cu_device))              \
     X(KernelSetAttribute, 12000, (unsigned int, int, fig_cu_kernel, fig_cu_device))                \
+    X(KernelGetFunction, 12000, (fig_cu_function *, fig_cu_kernel))                                \
+    X(FuncLoad, 12040, (fig_cu_function))                                                          \
+    X(LaunchKernelEx, 11060, (const fig_cu_launch *, fig_cu_function, void **, void **))           \
     X(GraphCreate, 10000, (fig_cu_graph *, unsigned int))                                          \
     X(GraphDestroy, 10000, (fig_cu_graph))                                                         \
     X(GraphDestroyNode, 10000, (fig_cu_node))                                                      \

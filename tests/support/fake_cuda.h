@@ -57,6 +57,8 @@ typedef struct fig_fake_cuda {
     unsigned int mode; /* the thread's, of captures */
     int64_t maps, uploads, launched_cold; /* tensor maps made, execs uploaded, and launches of execs
                                                that were not */
+    int64_t stream_launches, early_launches; /* of kernels on streams; those of them that may begin
+                                                before the one before them has ended */
     const char *ran[FIG_OP_KERNEL_COUNT]; /* entry that ran last of the operation */
     fig_image_path path;                  /* of the last image asked for */
     fig_cu_context current;               /* NULL: none */

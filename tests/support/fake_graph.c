@@ -23,6 +23,7 @@ struct CUkern_st {
     fig_op op;
     char name[FIG_ENTRY_BYTES];
     uint32_t dynamic_bytes;
+    int is_loaded; /* to the last byte, so that a launch loads nothing */
     fig_cu_kernel next;
 };
 
@@ -406,6 +407,68 @@ static fig_cu_result graph_launch(fig_cu_exec exec, fig_cu_stream stream) {
     return FIG_CU_SUCCESS;
 }
 
+/* ---- Launches on a stream ------------------------------------------------------------------ */
+
+/* A kernel in the one context that there is. */
+static fig_cu_result kernel_get_function(fig_cu_function *function, fig_cu_kernel kernel) {
+    BEGIN_INSIDE("cuKernelGetFunction");
+    if (fig_fake_cuda_breaks()) return FIG_CU_CAPTURE_INVALIDATED;
+    *function = (fig_cu_function)(void *)kernel;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result func_load(fig_cu_function function) {
+    BEGIN_INSIDE("cuFuncLoad");
+    if (fig_fake_cuda_breaks()) return FIG_CU_CAPTURE_INVALIDATED;
+    ((fig_cu_kernel)(void *)function)->is_loaded = 1;
+    return FIG_CU_SUCCESS;
+}
+
+/* The node comes after the stream's tails, programmatically where that is asked for and they are
+ * kernels. */
+static fig_cu_result capture_launch(fig_cu_stream stream, const struct CUgraphNode_st *launch,
+                                    int is_early) {
+    fig_cu_edge edge = {0};
+    fig_cu_node node = fig_fake_graph_node(stream->capturing);
+    if (node == NULL) return FIG_CU_OUT_OF_MEMORY;
+    node->kernel = launch->kernel;
+    memcpy(node->grid, launch->grid, sizeof node->grid);
+    memcpy(node->params, launch->params, sizeof node->params);
+    for (size_t i = 0; i < stream->tail_count; i++) {
+        const int early = is_early && stream->tails[i]->kernel != NULL;
+        edge.from_port = edge.type = early ? FIG_CU_EDGE_PROGRAMMATIC : FIG_CU_EDGE_FULL;
+        fig_fake_graph_edges(stream->capturing, &stream->tails[i], &node, &edge, 1);
+    }
+    stream->tails[0] = node;
+    stream->tail_count = 1;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result launch_kernel_ex(const fig_cu_launch *config, fig_cu_function function,
+                                      void **params, void **extra) {
+    BEGIN_INSIDE("cuLaunchKernelEx");
+    fig_cu_stream stream = fig_fake_cuda_stream(config->stream);
+    struct CUgraphNode_st launch = {.kernel = (fig_cu_kernel)(void *)function};
+    const fig_cu_launch_attribute *attribute = config->attributes;
+    if (stream->context != &fig_fake_cuda_primary || extra != NULL) return fig_fake_cuda_unsafe();
+    if (!launch.kernel->is_loaded) return fig_fake_cuda_unsafe();
+    if (config->shared_bytes > launch.kernel->dynamic_bytes) return FIG_CU_INVALID_VALUE;
+    for (int i = 0; i < 3; i++)
+        if (config->grid[i] == 0 || config->block[i] == 0) return FIG_CU_INVALID_VALUE;
+    const int is_early = config->attribute_count > 0;
+    if (is_early && (config->attribute_count > 1 || attribute->id != FIG_CU_LAUNCH_PROGRAMMATIC ||
+                     attribute->value.allowed != 1))
+        return fig_fake_cuda_unsafe();
+    memcpy(launch.grid, config->grid, sizeof launch.grid);
+    memcpy(launch.params, params[0], fig_kernel_table[launch.kernel->op].params_bytes);
+    fake.stream_launches++;
+    fake.early_launches += is_early;
+    if (stream->capturing != NULL) return capture_launch(stream, &launch, is_early);
+    run_kernel(&launch);
+    fake.launches++;
+    return FIG_CU_SUCCESS;
+}
+
 /* ---- The table ----------------------------------------------------------------------------- */
 
 void fig_fake_graph_fill(fig_cuda_api *table) {
@@ -417,6 +480,9 @@ void fig_fake_graph_fill(fig_cuda_api *table) {
     table->KernelGetParamInfo = kernel_get_param_info;
     table->KernelGetAttribute = kernel_get_attribute;
     table->KernelSetAttribute = kernel_set_attribute;
+    table->KernelGetFunction = kernel_get_function;
+    table->FuncLoad = func_load;
+    table->LaunchKernelEx = launch_kernel_ex;
     table->GraphCreate = graph_create;
     table->GraphDestroy = graph_destroy;
     table->GraphDestroyNode = graph_destroy_node;

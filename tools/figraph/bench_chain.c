@@ -285,6 +285,7 @@ int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machin
     } else {
         record_layers(chain, x);
     }
+    rig->variant = chain->variant;
     rig->plain_edges = between == FIG_BENCH_SPACER || between == FIG_BENCH_SPACER_ONLY;
     code = fig_bench_rig_open(rig, machine, bucket_of(chain->cell, spec));
     if (code == FIG_EXIT_FINE) code = fill(chain);

@@ -40,6 +40,7 @@ typedef struct fig_bench_chain {
     int32_t layers, copies; /* copies: caches apart from each other, taken in turn */
     int32_t *pages;         /* [pages of the cell]: the page table, row after row */
     fig_step step;
+    int32_t variant;           /* that is lowered, from 1; 0: those worth having */
     int32_t ffn_width;         /* of a step */
     fig_bench_between between; /* once it is open */
 } fig_bench_chain;

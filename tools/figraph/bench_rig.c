@@ -86,7 +86,10 @@ int fig_bench_rig_open(fig_bench_rig *rig, const fig_bench_machine *machine, fig
         .numa_node = -1,
         .test = FIG_OPTIONS(fig_test_options, .plain_edges = rig->plain_edges)};
     fig_status status = fig_program_finish(rig->program);
-    if (status == FIG_OK) status = fig_graphs_lower(&rig->graphs, rig->program, &lower);
+    if (status == FIG_OK)
+        status = rig->variant > 0 ? fig_graphs_lower_variant(&rig->graphs, rig->program, &lower,
+                                                             rig->variant - 1)
+                                  : fig_graphs_lower(&rig->graphs, rig->program, &lower);
     fig_program_destroy(rig->program);
     rig->program = NULL;
     if (status == FIG_OK) status = fig_engine_open(&rig->engine, rig->graphs, &open);

@@ -4,6 +4,7 @@
 #ifndef FIG_TOOLS_BENCH_RIG_H
 #define FIG_TOOLS_BENCH_RIG_H
 
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 
 #include "tools/figraph/bench_table.h"
@@ -35,6 +36,7 @@ typedef struct fig_bench_rig {
     fig_program *program; /* NULL once it is lowered */
     fig_graphs *graphs;
     fig_engine *engine;
+    int32_t variant; /* before open: the one that is lowered, from 1; 0: those worth having */
     int plain_edges; /* before open: no launch begins before those before it have ended */
     int serial;      /* of timing: launches one after another, as recorded */
 } fig_bench_rig;

@@ -1,0 +1,150 @@
+/* cuda_runs.c: one GPU as a device of runs: kernels put on a stream of the caller's.
+ *
+ * begin and end push the GPU's context and pop it; a launch makes its tensor maps, which the driver
+ * computes on the host, and is one call more. Where our own launch comes right before, it may begin
+ * before that one has ended, as the law of programmatic edges has it; the first of a run comes
+ * after all that the caller's stream holds. Invariant: once open, only this thread's copies are
+ * written. */
+#include "engine/runs/run_device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cuda/cuda_maps.h"
+#include "engine/cuda/cuda_resident.h"
+#include "planner/status.h"
+
+/* A kernel that a run may launch. */
+typedef struct loaded_kernel {
+    fig_op op;
+    uint32_t family;
+    char entry[FIG_ENTRY_BYTES];
+    fig_cu_function function;
+} loaded_kernel;
+
+struct fig_run_device {
+    fig_cuda_resident *resident;
+    fig_cuda_gpu gpu;       /* as it was when the runner was opened */
+    loaded_kernel *kernels; /* [kernel_count] */
+    uint32_t kernel_count;
+};
+
+/* ---- Open ------------------------------------------------------------------------------------ */
+
+static void cuda_close(fig_run_device *device) {
+    if (device == NULL) return;
+    free(device->kernels);
+    free(device);
+}
+
+static fig_status cuda_open(fig_run_device **out, const fig_runner_options *options) {
+    fig_test_options test;
+    *out = NULL;
+    FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
+    fig_run_device *device = calloc(1, sizeof *device);
+    if (device == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *device);
+    const fig_status status =
+        fig_cuda_resident_open(&device->resident, options->ordinal, test.plain_kernels);
+    if (status != FIG_OK) {
+        cuda_close(device);
+        return status;
+    }
+    device->gpu = fig_cuda_resident_gpu(device->resident);
+    device->gpu.plain_edges = test.plain_edges;
+    *out = device;
+    return FIG_OK;
+}
+
+static void cuda_read_traits(const fig_run_device *device, fig_traits *traits) {
+    *traits = device->gpu.traits;
+}
+
+static void cuda_read_kernel_traits(const fig_run_device *device, fig_traits *traits) {
+    *traits = device->gpu.traits;
+    traits->compute_capability = fig_images_capability(device->gpu.path);
+}
+
+static const loaded_kernel *find(const fig_run_device *device, fig_op op,
+                                 const fig_family_choice *choice) {
+    for (uint32_t i = 0; i < device->kernel_count; i++) {
+        const loaded_kernel *kernel = &device->kernels[i];
+        if (kernel->op == op && kernel->family == choice->family &&
+            strcmp(kernel->entry, choice->entry) == 0)
+            return kernel;
+    }
+    return NULL;
+}
+
+/* A kernel that is known is taken again: this launch of it may ask for more shared memory. */
+static fig_status cuda_load(fig_run_device *device, fig_op op, const fig_family_choice *choice) {
+    fig_cuda_kernel_wish wish = {op, choice->family, {0}, choice->shape.shared_bytes};
+    loaded_kernel kernel = {.op = op, .family = choice->family};
+    memcpy(wish.entry, choice->entry, sizeof wish.entry);
+    memcpy(kernel.entry, choice->entry, sizeof kernel.entry);
+    FIG_TRY(fig_cuda_resident_take(device->resident, &wish, &kernel.function));
+    if (find(device, op, choice) != NULL) return FIG_OK;
+    loaded_kernel *kernels =
+        realloc(device->kernels, (device->kernel_count + (size_t)1) * sizeof *kernels);
+    if (kernels == NULL) return fig_fail(FIG_NOMEM, "runner: %u kernels", device->kernel_count + 1);
+    device->kernels = kernels;
+    kernels[device->kernel_count++] = kernel;
+    return FIG_OK;
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------ */
+
+/* The error of one call, in a copy of the GPU, since other threads are here as well. */
+static fig_status refuse(const fig_run_device *device, fig_cu_result result, const char *call) {
+    fig_cuda_gpu gpu = device->gpu;
+    return fig_cuda_gpu_refuse(&gpu, result, call);
+}
+
+static fig_status cuda_begin(const fig_run_device *device, void *stream) {
+    const fig_cu_result result = device->gpu.cu->CtxPushCurrent(device->gpu.context);
+    (void)stream;
+    return result == FIG_CU_SUCCESS ? FIG_OK : refuse(device, result, "cuCtxPushCurrent");
+}
+
+/* What a pop reports is some earlier work's error, which the next call will report again. */
+static fig_status cuda_end(const fig_run_device *device, fig_status status) {
+    fig_cu_context popped;
+    device->gpu.cu->CtxPopCurrent(&popped);
+    return status;
+}
+
+static fig_status make_maps(const fig_run_device *device, const fig_run_launch *launch) {
+    fig_cuda_gpu gpu;
+    if (fig_families_of(launch->op, launch->choice->family)->map == NULL) return FIG_OK;
+    gpu = device->gpu;
+    return fig_cuda_maps_fill(&gpu, launch->op, launch->choice->family, launch->params);
+}
+
+static fig_status cuda_launch(const fig_run_device *device, const fig_run_launch *launch) {
+    const fig_launch_shape *shape = &launch->choice->shape;
+    const loaded_kernel *kernel = find(device, launch->op, launch->choice);
+    fig_cu_launch_attribute early = {.id = FIG_CU_LAUNCH_PROGRAMMATIC, .value = {.allowed = 1}};
+    fig_cu_launch config = {
+        .shared_bytes = shape->shared_bytes, .stream = launch->stream, .attributes = &early};
+    void *params[] = {launch->params};
+    assert(kernel != NULL && "open loaded all that a run may need");
+    FIG_TRY(make_maps(device, launch));
+    memcpy(config.grid, shape->grid, sizeof config.grid);
+    memcpy(config.block, shape->block, sizeof config.block);
+    config.attribute_count =
+        launch->follows && device->gpu.path == FIG_IMAGE_HOPPER && !device->gpu.plain_edges;
+    const fig_cu_result result =
+        device->gpu.cu->LaunchKernelEx(&config, kernel->function, params, NULL);
+    return result == FIG_CU_SUCCESS ? FIG_OK : refuse(device, result, "cuLaunchKernelEx");
+}
+
+const fig_run_device_api fig_run_device_cuda = {
+    .kind = FIG_DEVICE_CUDA,
+    .open = cuda_open,
+    .close = cuda_close,
+    .read_traits = cuda_read_traits,
+    .read_kernel_traits = cuda_read_kernel_traits,
+    .load = cuda_load,
+    .begin = cuda_begin,
+    .launch = cuda_launch,
+    .end = cuda_end,
+};

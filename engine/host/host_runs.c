@@ -1,0 +1,63 @@
+/* host_runs.c: this machine as a device of runs: the calling thread runs the twins.
+ *
+ * It has nothing of its own, so that there is no fig_run_device of it. Invariant: a launch has
+ * ended when it returns. */
+#include "engine/runs/run_device.h"
+
+#include <stddef.h>
+
+#include "planner/status.h"
+
+static fig_status host_open(fig_run_device **device, const fig_runner_options *options) {
+    (void)options;
+    *device = NULL;
+    return FIG_OK;
+}
+
+static void host_close(fig_run_device *device) {
+    (void)device;
+}
+
+static void host_read_traits(const fig_run_device *device, fig_traits *traits) {
+    (void)device;
+    *traits = (fig_traits){.size = sizeof *traits};
+    fig_traits_named(traits, "host");
+}
+
+static fig_status host_load(fig_run_device *device, fig_op op, const fig_family_choice *choice) {
+    (void)device, (void)op, (void)choice;
+    return FIG_OK;
+}
+
+static fig_status host_begin(const fig_run_device *device, void *stream) {
+    (void)device;
+    if (stream == NULL) return FIG_OK;
+    return fig_fail(FIG_INVALID, "run: stream is %p, it must be NULL on the host", stream);
+}
+
+static fig_status host_launch(const fig_run_device *device, const fig_run_launch *launch) {
+    const uint32_t *grid = launch->choice->shape.grid;
+    (void)device;
+    for (uint32_t z = 0; z < grid[2]; z++)
+        for (uint32_t y = 0; y < grid[1]; y++)
+            for (uint32_t x = 0; x < grid[0]; x++)
+                fig_kernel_table[launch->op].twin(launch->params, (uint32_t[3]){x, y, z});
+    return FIG_OK;
+}
+
+static fig_status host_end(const fig_run_device *device, fig_status status) {
+    (void)device;
+    return status;
+}
+
+const fig_run_device_api fig_run_device_host = {
+    .kind = FIG_DEVICE_HOST,
+    .open = host_open,
+    .close = host_close,
+    .read_traits = host_read_traits,
+    .read_kernel_traits = host_read_traits,
+    .load = host_load,
+    .begin = host_begin,
+    .launch = host_launch,
+    .end = host_end,
+};

@@ -1,0 +1,381 @@
+/* run.c: one run: how it is cut, where its tensors lie, and its launches, one behind the other.
+ *
+ * Nothing here allocates, locks, waits or is kept: all of a run is on the calling thread's stack.
+ * The first launch makes the plan, where the run is not given one, and puts to zeros what scratch
+ * must hold of them; the others are the nodes', in their order, each of which may be put on the
+ * device before the one before it has ended. Invariant: what is refused is refused before anything
+ * is launched. */
+#include "engine/runs/runner.h"
+
+#include <inttypes.h>
+#include <stdalign.h>
+#include <string.h>
+
+#include "planner/size.h"
+#include "planner/status.h"
+
+enum { PIECE_BYTES = 16 };
+
+/* A run that was checked. */
+typedef struct run_work {
+    const fig_runner *runner;
+    const fig_run *run;
+    fig_run_bound bound;
+    fig_run_shape shape;
+    uint8_t *scratch, *plan; /* plan: NULL: no node reads one */
+    int plans;               /* 1: the run makes it */
+    int splits;              /* 1: a node is split, and leaves partials in scratch */
+    int64_t kv_limit; /* most tokens of a row: of what the plan is made for, and of the room */
+    int64_t dense_tokens;
+    int launched; /* so far */
+} run_work;
+
+/* ---- Params ---------------------------------------------------------------------------------- */
+
+void fig_run_fill(const fig_runner *runner, const fig_run_shape *shape, uint32_t launch,
+                  uint8_t *params) {
+    const fig_lower_common *common = &runner->graphs->common;
+    const fig_launch_source source = {
+        .view = runner->program, .classes = &common->classes, .shape = &shape->bucket};
+    const fig_launch *ours = &common->launches[launch];
+    memcpy(params, common->params + ours->params, ours->params_bytes);
+    fig_launch_fill_bucket(ours, &source, common->haste[launch], params);
+}
+
+/* Of a launch: where the tensors of its node lie. */
+typedef struct launch_places {
+    const fig_node *node;
+    const uint32_t *operands;
+    fig_bound_place of[FIG_OPERAND_LIMIT]; /* [operand_count] */
+} launch_places;
+
+static fig_status find_places(const run_work *work, uint32_t node, launch_places *places) {
+    places->node = &work->runner->program->nodes[node];
+    places->operands = work->runner->program->operands + places->node->operand;
+    for (uint32_t i = 0; i < places->node->operand_count; i++) {
+        if (places->operands[i] == 0) continue;
+        FIG_TRY(fig_run_tensors_place(&work->bound, places->operands[i], &places->of[i]));
+    }
+    return FIG_OK;
+}
+
+static const fig_bound_place *place_of(const launch_places *places, uint32_t tensor) {
+    uint32_t i = 0;
+    while (places->operands[i] != tensor)
+        i++;
+    return &places->of[i];
+}
+
+static uint64_t address_of(const void *base, uint64_t addend) {
+    return base != NULL ? (uint64_t)(uintptr_t)base + addend : 0;
+}
+
+/* There is no ring, and the workspace is not the graphs'. */
+static uint64_t value_of(const run_work *work, const launch_places *places,
+                         const fig_reloc *reloc) {
+    switch ((fig_reloc_kind)reloc->kind) {
+    case FIG_RELOC_ADDRESS:
+        return address_of(place_of(places, reloc->symbol)->address, reloc->addend);
+    case FIG_RELOC_STRIDE: return (uint64_t)place_of(places, reloc->symbol)->strides[reloc->item];
+    case FIG_RELOC_EXTENT: return (uint64_t)place_of(places, reloc->symbol)->extent;
+    case FIG_RELOC_PLAN: return address_of(work->plan, reloc->addend);
+    case FIG_RELOC_WORKSPACE:
+    case FIG_RELOC_RING:
+    case FIG_RELOC_RING_STATE:
+    case FIG_RELOC_RING_WORDS:
+    case FIG_RELOC_RING_SLOTS:
+    case FIG_RELOC_RING_BYTES: return 0;
+    }
+    assert(0 && "a kind of relocation");
+    return 0;
+}
+
+static uint64_t section_of(const run_work *work, const fig_field *field, uint32_t split_class) {
+    const fig_workspace *workspace = &work->shape.workspace;
+    switch ((fig_workspace_section)field->item) {
+    case FIG_WORKSPACE_PARTIALS: return workspace->partials[split_class];
+    case FIG_WORKSPACE_SUMS: return workspace->sums[split_class];
+    case FIG_WORKSPACE_COUNTERS: return workspace->counters[split_class];
+    }
+    assert(0 && "a section of the workspace");
+    return 0;
+}
+
+/* What lowering cannot know: where scratch is, how long dense caches are, and what comes right
+ * before. */
+static void put_run_field(const run_work *work, const fig_launch *launch,
+                          const launch_places *places, const fig_field *field, uint8_t *to) {
+    const int32_t tokens = (int32_t)work->dense_tokens;
+    uint64_t address;
+    uint32_t haste;
+    switch (field->kind) {
+    case FIG_FIELD_WORKSPACE:
+        address = address_of(work->scratch, section_of(work, field, launch->split_class));
+        memcpy(to, &address, sizeof address);
+        return;
+    case FIG_FIELD_HASTE:
+        memcpy(&haste, to, sizeof haste);
+        if (work->plans && work->launched == 1) haste &= ~(uint32_t)FIG_ATTENTION_EARLY;
+        memcpy(to, &haste, sizeof haste);
+        return;
+    case FIG_FIELD_PAGE_TOKENS:
+        if (work->bound.tensors->of[places->operands[field->operand] - 1].is_dense)
+            memcpy(to, &tokens, sizeof tokens);
+        return;
+    }
+}
+
+static fig_status fill(const run_work *work, uint32_t launch, uint8_t *params) {
+    const fig_lower_common *common = &work->runner->graphs->common;
+    const fig_launch *ours = &common->launches[launch];
+    const fig_kernel *kernel = &fig_kernel_table[ours->op];
+    launch_places places;
+    FIG_TRY(find_places(work, ours->node, &places));
+    fig_run_fill(work->runner, &work->shape, launch, params);
+    for (uint32_t i = 0; i < ours->reloc_count; i++) {
+        const fig_reloc *reloc = &common->relocs[ours->reloc + i];
+        if (reloc->kind >= FIG_RELOC_RING_SLOTS) continue; /* of a word, and 0 */
+        const uint64_t value = value_of(work, &places, reloc);
+        memcpy(params + (reloc->offset - ours->params), &value, sizeof value);
+    }
+    for (uint32_t i = 0; i < kernel->field_count; i++)
+        put_run_field(work, ours, &places, &kernel->fields[i], params + kernel->fields[i].offset);
+    return FIG_OK;
+}
+
+/* ---- Launches -------------------------------------------------------------------------------- */
+
+static fig_status put(run_work *work, fig_op op, uint8_t *params) {
+    const fig_runner *runner = work->runner;
+    fig_family_choice choice;
+    fig_families_choose(op, params, &runner->kernel_traits, &choice);
+    const fig_run_launch launch = {.op = op,
+                                   .choice = &choice,
+                                   .params = params,
+                                   .stream = work->run->stream,
+                                   .follows = work->launched > 0};
+    work->launched++;
+    return runner->api->launch(runner->device, &launch);
+}
+
+static uint32_t planner_of(const fig_runner *runner) {
+    return fig_program_reads_lengths(runner->program)
+               ? runner->graphs->common.node_launches[0].first
+               : 0;
+}
+
+/* The planner's launch: all of it, or the zeros alone. */
+static fig_status launch_planner(run_work *work, int zeros) {
+    alignas(64) uint8_t bytes[FIG_PARAMS_LIMIT] = {0};
+    const uint32_t launch = planner_of(work->runner);
+    const fig_run_shape *shape = &work->shape;
+    fig_plan_params params;
+    if (launch != 0 && work->plans) FIG_TRY(fill(work, launch, bytes));
+    memcpy(&params, bytes, sizeof params);
+    params.plan = work->plans ? work->plan : NULL;
+    params.shape = shape->bucket.plan;
+    params.kv_limit = (int32_t)work->kv_limit;
+    params.rows = work->run->rows;
+    params.length = (int32_t)work->run->kv_length;
+    if (zeros) {
+        params.zeros = work->scratch + shape->zeros;
+        params.zero_pieces = (uint32_t)((shape->temps - shape->zeros) / PIECE_BYTES);
+    }
+    memcpy(bytes, &params, sizeof params);
+    return put(work, FIG_OP_PLAN, bytes);
+}
+
+static fig_status launch_node(run_work *work, uint32_t node) {
+    const fig_launch_range range = work->runner->graphs->common.node_launches[node];
+    for (uint32_t i = range.first; i < range.first + range.count; i++) {
+        alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
+        FIG_TRY(fill(work, i, params));
+        FIG_TRY(put(work, (fig_op)work->runner->graphs->common.launches[i].op, params));
+    }
+    return FIG_OK;
+}
+
+static fig_status launch_all(run_work *work) {
+    const fig_run_nodes *nodes = &work->bound.nodes;
+    if (work->plans || work->splits) FIG_TRY(launch_planner(work, work->splits));
+    for (uint32_t n = nodes->first; n < nodes->first + nodes->count; n++)
+        if (work->runner->program->nodes[n].op != FIG_OP_PLAN) FIG_TRY(launch_node(work, n));
+    return FIG_OK;
+}
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+static fig_status check_numbers(const fig_run *run, const fig_spec *spec) {
+    if (run->rows < 0 || run->kv_length < 0 || run->binding_count < 0)
+        return fig_fail(FIG_INVALID,
+                        "run: rows is %" PRId32 ", kv_length %" PRId64 ", binding_count %" PRId32
+                        ", none may be negative",
+                        run->rows, run->kv_length, run->binding_count);
+    if (run->kv_length > spec->kv_limit)
+        return fig_fail(FIG_TOO_LARGE,
+                        "run: kv_length is %" PRId64 ", the spec's kv_limit %" PRId32,
+                        run->kv_length, spec->kv_limit);
+    return FIG_OK;
+}
+
+static fig_status find_nodes(const fig_runner *runner, const char *segment, fig_run_nodes *nodes) {
+    fig_segment found;
+    *nodes = (fig_run_nodes){0, runner->program->node_count};
+    if (segment == NULL) return FIG_OK;
+    if (!fig_program_find_segment(runner->program, segment, &found))
+        return fig_fail(FIG_INVALID, "run: the program has no segment %s", segment);
+    *nodes = (fig_run_nodes){found.node, found.node_count};
+    return FIG_OK;
+}
+
+/* What the nodes need beside their tensors. */
+static void find_needs(run_work *work) {
+    const fig_run_nodes *nodes = &work->bound.nodes;
+    int planned = 0;
+    for (uint32_t n = nodes->first; n < nodes->first + nodes->count; n++) {
+        const fig_node *node = &work->runner->program->nodes[n];
+        planned |= fig_run_shape_is_planned(work->runner->program, node);
+        work->splits |= fig_kernel_table[node->op].split;
+    }
+    work->plans = planned && work->run->plan == NULL;
+    work->plan = planned ? work->run->plan : NULL;
+}
+
+static int reads_lengths(const run_work *work) {
+    return fig_program_reads_lengths(work->runner->program);
+}
+
+/* What a program plans for sequences that are as long as this. */
+static fig_run_size size_of(const run_work *work) {
+    const int32_t limit = work->runner->program->spec.kv_limit;
+    const int32_t given = (int32_t)work->run->kv_length;
+    const int32_t least = reads_lengths(work) ? limit : 1; /* where none is given */
+    return (fig_run_size){work->run->rows, given > 0 ? given : least, work->run->scratch_bytes};
+}
+
+/* Scratch is looked at where something lies there. */
+static fig_status take_scratch(run_work *work) {
+    fig_run_size size = size_of(work);
+    const int needed = work->plans || work->splits;
+    if (!needed) size.scratch_bytes = FIG_RUN_SHAPE_BEST;
+    FIG_TRY(fig_run_shape_make(work->runner->graphs, &work->runner->traits, &size, &work->shape));
+    const int has_temps = work->shape.bytes > work->shape.temps;
+    if (has_temps && work->shape.bytes > work->run->scratch_bytes)
+        return fig_fail(FIG_INVALID, "run: scratch_bytes is %" PRIu64 ", it must be %" PRIu64,
+                        work->run->scratch_bytes, work->shape.bytes);
+    if (!needed && !has_temps) return FIG_OK;
+    work->scratch = work->run->scratch;
+    if (work->shape.bytes > 0 && work->scratch == NULL)
+        return fig_fail(FIG_INVALID, "run: scratch is NULL, it must be %" PRIu64 " bytes",
+                        work->shape.bytes);
+    if ((uintptr_t)work->scratch % PIECE_BYTES != 0 ||
+        (uintptr_t)work->run->plan % PIECE_BYTES != 0)
+        return fig_fail(FIG_INVALID, "run: scratch is %p and plan %p, multiples of %d are needed",
+                        (void *)work->scratch, work->run->plan, PIECE_BYTES);
+    if (work->plans) work->plan = work->scratch;
+    work->bound.temps = work->scratch + work->shape.temps;
+    return FIG_OK;
+}
+
+/* Lengths that lie on the device may be idle where they are too long; others may not be. */
+static fig_status take_room(run_work *work) {
+    const int64_t wanted = size_of(work).kv_limit;
+    const int64_t known = reads_lengths(work) ? wanted : work->run->kv_length;
+    fig_run_room room;
+    FIG_TRY(fig_run_tensors_room(&work->bound, &room));
+    work->kv_limit = room.tokens < wanted ? room.tokens : wanted;
+    work->dense_tokens = room.dense_tokens;
+    if (room.tokens >= known || (work->plans && reads_lengths(work))) return FIG_OK;
+    return fig_fail(
+        FIG_INVALID, "tensor %s: holds %" PRId64 " tokens of each sequence, kv_length is %" PRId64,
+        fig_program_tensor_name(work->runner->program, room.shortest), room.tokens, known);
+}
+
+static fig_status check_nodes(const run_work *work) {
+    const fig_run_nodes *nodes = &work->bound.nodes;
+    const fig_program_view *program = work->runner->program;
+    if (work->plans && reads_lengths(work))
+        FIG_TRY(fig_run_tensors_check(&work->bound, &program->nodes[0]));
+    for (uint32_t n = nodes->first; n < nodes->first + nodes->count; n++)
+        if (program->nodes[n].op != FIG_OP_PLAN)
+            FIG_TRY(fig_run_tensors_check(&work->bound, &program->nodes[n]));
+    return FIG_OK;
+}
+
+/* Rows of a tensor and blocks of a grid are counted in 31 bits. A block that does a part of a row
+ * does 256 numbers of it or more, of one of two tensors. */
+static fig_status check_rows(const run_work *work) {
+    const fig_program_view *program = work->runner->program;
+    int64_t most = 1;
+    for (uint32_t id = 1; id <= program->tensor_count; id++) {
+        const fig_tensor_record *record = &program->tensors[id - 1];
+        if (record->symbol != FIG_SYMBOL_BATCH) continue;
+        const int64_t numbers = record->dims[1] * record->dims[2] * record->dims[3];
+        const int64_t blocks = record->dims[0] * (1 + numbers / 128);
+        if (blocks > most) most = blocks;
+    }
+    if (work->run->rows <= INT32_MAX / most) return FIG_OK;
+    return fig_fail(FIG_TOO_LARGE,
+                    "run: rows is %" PRId32 ", limit %" PRId64 " where they are as wide as here",
+                    work->run->rows, INT32_MAX / most);
+}
+
+/* ---- Public ---------------------------------------------------------------------------------- */
+
+static fig_status begin(run_work *work, const fig_runner *runner, const fig_run *run) {
+    *work = (run_work){.runner = runner, .run = run};
+    work->bound = (fig_run_bound){.tensors = &runner->tensors, .run = run};
+    FIG_TRY(check_numbers(run, &runner->program->spec));
+    FIG_TRY(find_nodes(runner, run->segment, &work->bound.nodes));
+    find_needs(work);
+    return FIG_OK;
+}
+
+static fig_status check(run_work *work) {
+    FIG_TRY(check_rows(work));
+    FIG_TRY(take_scratch(work));
+    FIG_TRY(take_room(work));
+    return check_nodes(work);
+}
+
+/* Launches between the device's begin and end. */
+static fig_status launch(run_work *work, fig_status (*launches)(run_work *work)) {
+    const fig_runner *runner = work->runner;
+    FIG_TRY(runner->api->begin(runner->device, work->run->stream));
+    return runner->api->end(runner->device, launches(work));
+}
+
+fig_status fig_runner_run(const fig_runner *runner, const fig_run *run) {
+    fig_run ours;
+    run_work work;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, run, "fig_run"));
+    FIG_TRY(begin(&work, runner, &ours));
+    if (ours.rows == 0) return FIG_OK;
+    FIG_TRY(check(&work));
+    return launch(&work, launch_all);
+}
+
+static fig_status launch_plan_alone(run_work *work) {
+    return launch_planner(work, 0);
+}
+
+fig_status fig_runner_plan(const fig_runner *runner, const fig_run *run) {
+    fig_run ours;
+    run_work work;
+    fig_run_size size;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, run, "fig_run"));
+    FIG_TRY(begin(&work, runner, &ours));
+    if (work.plan == NULL && !work.plans)
+        return fig_fail(FIG_ORDER, "plan: no node of the run reads a plan");
+    if (work.plan == NULL || (uintptr_t)work.plan % PIECE_BYTES != 0)
+        return fig_fail(FIG_INVALID, "plan: plan is %p, it must be memory at a multiple of %d",
+                        ours.plan, PIECE_BYTES);
+    if (ours.rows == 0) return FIG_OK;
+    work.plans = 1;
+    size = size_of(&work);
+    FIG_TRY(fig_run_shape_make(runner->graphs, &runner->traits, &size, &work.shape));
+    work.kv_limit = size.kv_limit;
+    if (reads_lengths(&work))
+        FIG_TRY(fig_run_tensors_check(&work.bound, &runner->program->nodes[0]));
+    return launch(&work, launch_plan_alone);
+}

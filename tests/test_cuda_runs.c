@@ -1,0 +1,266 @@
+/* test_cuda_runs.c: on a GPU a run launches kernels and does nothing else, so that it may be
+ * captured, first of all; what it needs was loaded before, once for all runners, and stays. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "engine/cuda/cuda_resident.h"
+#include "include/figraph_runner.h"
+#include "include/figraph_unstable.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/fault.h"
+
+enum { ROWS = 3, HEADS = 4, DIM = 64, LIMIT = 64, PAGE = 16, PAGES = 12 };
+
+/* A layer's append and attention, whose lengths lie on the device. */
+typedef struct work {
+    fig_fake_cuda *driver;
+    fig_program *program;
+    fig_graphs *graphs;
+    fig_runner *runner;
+    uint16_t q[ROWS * HEADS * DIM], k[ROWS * DIM], v[ROWS * DIM], out[ROWS * HEADS * DIM];
+    uint16_t k_cache[PAGES * PAGE * DIM], v_cache[PAGES * PAGE * DIM];
+    int32_t table[PAGES], lengths[ROWS];
+    fig_binding bindings[8];
+    _Alignas(16) uint8_t scratch[1 << 18];
+    fig_run run;
+} work;
+
+static fig_tensor tensor(work *w, int32_t index, const char *name, fig_dtype dtype,
+                         const int64_t dims[4], void *memory, size_t bytes) {
+    fig_tensor_info info = {
+        .size = sizeof info, .name = name, .role = FIG_ROLE_BOUND, .dtype = dtype};
+    for (; info.rank < 4 && dims[info.rank] != 0; info.rank++)
+        info.dims[info.rank] = dims[info.rank];
+    w->bindings[index] =
+        (fig_binding){.size = sizeof(fig_binding), .address = memory, .bytes = bytes};
+    return fig_program_tensor(w->program, &info);
+}
+#define TENSOR(w, index, name, dtype, memory, ...)                                                 \
+    tensor(w, index, name, dtype, (int64_t[4]){__VA_ARGS__}, memory, sizeof memory)
+
+static void record(work *w) {
+    fig_append_kv_op append = {.size = sizeof append};
+    fig_attention_op attend = {.size = sizeof attend};
+    fig_cache cache = {{0}, {0}, {0}, {0}, {0}, {{0}}};
+    const fig_tensor lengths = TENSOR(w, 0, "lengths", FIG_I32, w->lengths, FIG_DIM_BATCH);
+    attend.q = TENSOR(w, 1, "q", FIG_F16, w->q, FIG_DIM_BATCH, HEADS, DIM);
+    append.k = TENSOR(w, 2, "k", FIG_F16, w->k, FIG_DIM_BATCH, 1, DIM);
+    append.v = TENSOR(w, 3, "v", FIG_F16, w->v, FIG_DIM_BATCH, 1, DIM);
+    attend.out = TENSOR(w, 4, "out", FIG_F16, w->out, FIG_DIM_BATCH, HEADS, DIM);
+    cache.k = TENSOR(w, 5, "k_cache", FIG_F16, w->k_cache, FIG_DIM_PAGES, PAGE, 1, DIM);
+    cache.v = TENSOR(w, 6, "v_cache", FIG_F16, w->v_cache, FIG_DIM_PAGES, PAGE, 1, DIM);
+    cache.page_table = TENSOR(w, 7, "table", FIG_I32, w->table, ROWS, LIMIT / PAGE);
+    attend.cache = append.cache = cache;
+    fig_program_read_lengths(w->program, lengths, (fig_tensor){0});
+    fig_append_kv(w->program, &append);
+    fig_attention(w->program, &attend);
+}
+
+static void make_graphs(work *w) {
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_F16,
+                           .q_heads = HEADS,
+                           .kv_heads = 1,
+                           .head_dim = DIM,
+                           .page_size = PAGE,
+                           .batch_limit = ROWS,
+                           .kv_limit = LIMIT};
+    *w = (work){.lengths = {40, 1, 64}};
+    for (int32_t i = 0; i < PAGES; i++)
+        w->table[i] = i;
+    assert_int_equal(fig_program_create(&w->program, &spec), FIG_OK);
+    record(w);
+    assert_int_equal(fig_program_finish(w->program), FIG_OK);
+    assert_int_equal(fig_graphs_lower(&w->graphs, w->program, NULL), FIG_OK);
+    w->run = (fig_run){.size = sizeof w->run,
+                       .rows = ROWS,
+                       .bindings = w->bindings,
+                       .binding_count = 8,
+                       .scratch = w->scratch,
+                       .scratch_bytes = sizeof w->scratch};
+    for (int32_t i = 0; i < ROWS * HEADS * DIM; i++)
+        w->q[i] = (uint16_t)(0x3000 + i % 64);
+    for (int32_t i = 0; i < PAGES * PAGE * DIM; i++)
+        w->k_cache[i] = w->v_cache[i] = (uint16_t)(0x3000 + i % 1024);
+}
+
+static work *begin(void) {
+    work *w = malloc(sizeof *w);
+    assert_non_null(w);
+    make_graphs(w);
+    w->driver = fig_fake_cuda_install();
+    return w;
+}
+
+static void open_runner(work *w) {
+    const fig_runner_options options = {.size = sizeof options, .device = FIG_DEVICE_CUDA};
+    if (fig_runner_open(&w->runner, w->graphs, &options) != FIG_OK) fail_msg("%s", fig_message());
+}
+
+static void end(work *w) {
+    fig_runner_close(w->runner);
+    fig_graphs_destroy(w->graphs);
+    fig_program_destroy(w->program);
+    fig_cuda_resident_forget();
+    assert_int_equal(w->driver->held, 0);
+    assert_int_equal(w->driver->unsafe, 0);
+    fig_fake_cuda_remove();
+    free(w);
+}
+
+/* ---- Tests */
+
+static void a_run_is_its_launches_between_a_push_and_a_pop(void **state) {
+    (void)state;
+    work *w = begin();
+    open_runner(w);
+    const int64_t calls = w->driver->calls, held = w->driver->held;
+    const int64_t maps = w->driver->maps;
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    /* The planner, append and attention; a tensor map is no call to a GPU. */
+    assert_int_equal(w->driver->calls - calls, 2 + 3 + w->driver->maps - maps);
+    assert_int_equal(w->driver->maps - maps, 2);
+    assert_int_equal(w->driver->stream_launches, 3);
+    assert_int_equal(w->driver->early_launches, 2);
+    assert_int_equal(w->driver->held, held);
+    assert_null(w->driver->current);
+    assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_bulk_f16_64_4");
+    end(w);
+}
+
+/* What another library would do, on a stream of its own, in the strictest mode. */
+static void the_first_run_of_all_may_be_captured_and_replayed(void **state) {
+    (void)state;
+    work *w = begin();
+    uint16_t eager[ROWS * HEADS * DIM];
+    open_runner(w);
+    fig_cu_stream stream = fig_fake_cuda_stream_create(&fig_fake_cuda_primary);
+    w->run.stream = stream;
+    assert_true(fig_fake_cuda_capture(stream));
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    fig_cu_exec exec = fig_fake_cuda_end(stream);
+    assert_non_null(exec);
+    assert_int_equal(w->out[0], 0);
+    fig_runner_close(w->runner); /* what was captured lives on */
+    w->runner = NULL;
+    for (int32_t length = LIMIT; length > 1; length--) {
+        w->lengths[0] = length;
+        w->lengths[1] = LIMIT + 1;
+        memset(w->scratch, 0xff, sizeof w->scratch);
+        fig_fake_cuda_launch(exec, stream);
+        memcpy(eager, w->out, sizeof eager);
+        assert_true(eager[0] != 0 && eager[HEADS * DIM] == 0);
+    }
+    open_runner(w);
+    w->run.stream = NULL;
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    assert_memory_equal(eager, w->out, sizeof eager);
+    fig_fake_cuda_drop(exec);
+    fig_fake_cuda_stream_destroy(stream);
+    end(w);
+}
+
+/* A first call under capture opens its runner there. */
+static void a_runner_is_opened_while_the_caller_captures(void **state) {
+    (void)state;
+    work *w = begin();
+    fig_cu_stream stream = fig_fake_cuda_stream_create(&fig_fake_cuda_primary);
+    assert_true(fig_fake_cuda_capture(stream));
+    open_runner(w);
+    w->run.stream = stream;
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    fig_cu_exec exec = fig_fake_cuda_end(stream);
+    assert_non_null(exec);
+    fig_fake_cuda_drop(exec);
+    fig_fake_cuda_stream_destroy(stream);
+    end(w);
+}
+
+static void kernels_are_loaded_once_for_all_runners(void **state) {
+    (void)state;
+    work *w = begin();
+    const fig_runner_options options = {.size = sizeof options, .device = FIG_DEVICE_CUDA};
+    fig_runner *second;
+    open_runner(w);
+    const int64_t held = w->driver->held;
+    assert_int_equal(fig_runner_open(&second, w->graphs, &options), FIG_OK);
+    assert_int_equal(w->driver->held, held);
+    fig_runner_close(second);
+    assert_int_equal(w->driver->held, held);
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    end(w);
+}
+
+/* Every call of open and of a run, one after the other. */
+static void a_driver_that_refuses_a_call_leaves_nothing_behind(void **state) {
+    (void)state;
+    work *w = begin();
+    const fig_runner_options options = {.size = sizeof options, .device = FIG_DEVICE_CUDA};
+    fig_status opened = FIG_OK, ran = FIG_OK;
+    int64_t n = 1;
+    do {
+        w->driver->calls = 0;
+        w->driver->failed = NULL;
+        w->driver->fail_at = n++;
+        w->driver->fail_with = FIG_CU_OUT_OF_MEMORY;
+        opened = fig_runner_open(&w->runner, w->graphs, &options);
+        ran = opened == FIG_OK ? fig_runner_run(w->runner, &w->run) : FIG_OK;
+        const char *failed = w->driver->failed;
+        if (failed != NULL && !fig_fake_cuda_is_guess(failed) &&
+            strcmp(failed, "cuThreadExchangeStreamCaptureMode") != 0 &&
+            strcmp(failed, "cuCtxPopCurrent") != 0)
+            assert_true(opened != FIG_OK || ran != FIG_OK);
+        assert_null(w->driver->current);
+        fig_runner_close(w->runner);
+        w->runner = NULL;
+        w->driver->fail_at = 0;
+        fig_cuda_resident_forget();
+        assert_int_equal(w->driver->held, 0);
+    } while (w->driver->failed != NULL);
+    assert_true(n > 20);
+    end(w);
+}
+
+/* Nor is anything allocated on the host. */
+static void a_run_allocates_nothing(void **state) {
+    (void)state;
+    work *w = begin();
+    open_runner(w);
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    fig_fault_arm(0);
+    const fig_status status = fig_runner_run(w->runner, &w->run);
+    assert_int_equal(fig_fault_disarm(), 0);
+    assert_int_equal(status, FIG_OK);
+    end(w);
+}
+
+static void plain_edges_are_plain_launches(void **state) {
+    (void)state;
+    work *w = begin();
+    const fig_test_options test = {.size = sizeof test, .plain_edges = 1, .plain_kernels = 1};
+    const fig_runner_options options = {
+        .size = sizeof options, .device = FIG_DEVICE_CUDA, .test = &test};
+    assert_int_equal(fig_runner_open(&w->runner, w->graphs, &options), FIG_OK);
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    assert_int_equal(w->driver->early_launches, 0);
+    assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_copy_f16_64_4");
+    end(w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_is_its_launches_between_a_push_and_a_pop),
+        cmocka_unit_test(the_first_run_of_all_may_be_captured_and_replayed),
+        cmocka_unit_test(a_runner_is_opened_while_the_caller_captures),
+        cmocka_unit_test(kernels_are_loaded_once_for_all_runners),
+        cmocka_unit_test(a_driver_that_refuses_a_call_leaves_nothing_behind),
+        cmocka_unit_test(a_run_allocates_nothing),
+        cmocka_unit_test(plain_edges_are_plain_launches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
