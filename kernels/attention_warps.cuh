@@ -1,6 +1,6 @@
 /* attention_warps.cuh: split-K decode attention on tensor cores, by the warps that empty the ring.
  *
- * A block is one worker of the split: warps that read strips, and behind them one or two that bring
+ * A block is one worker of the split: warps that read strips, and behind them those that bring
  * them. Warps that share a head's tokens meet at a piece's end in shared memory; from there it goes
  * to out or, where its segment is cut, to its partial. Leaves a strip to attention_strip.cuh, the
  * way from the cache to kv_feed.cuh, the ring to kv_ring.cuh and the merge to partials.cuh.
@@ -31,8 +31,8 @@ static __device__ __forceinline__ int32_t fig_warps_join_turn(int32_t n) {
 /* The warps that share a head's tokens. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_meet(const fig_warps_role &role) {
-    if (form::SHARES > 1) {
-        fig_ring_meet(1 + role.number, form::SHARES * FIG_BLOCK_WARP);
+    if (role.shares > 1) {
+        fig_ring_meet(1 + role.number, role.shares * FIG_BLOCK_WARP);
     } else {
         __syncwarp();
     }
@@ -51,7 +51,7 @@ static __device__ __forceinline__ fig_warps_join fig_warps_join_of(const fig_att
     fig_warps_join join;
     join.vectors = fig_warps_head_vectors(p, role);
     join.share_bytes = fig_form_join_bytes(form::HEAD_DIM, join.vectors);
-    join.shares = joins + role.number * form::SHARES * join.share_bytes;
+    join.shares = joins + role.number * role.shares * join.share_bytes;
     return join;
 }
 
@@ -98,20 +98,23 @@ typedef struct fig_warps_joined {
 } fig_warps_joined;
 
 template <class form>
-static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig_warps_join &join,
+static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig_warps_role &role,
+                                                                       const fig_warps_join &join,
                                                                        int32_t n, int32_t pack) {
     const int32_t at = n * form::OF_VECTOR + (pack ^ fig_warps_join_turn(n));
     fig_warps_joined of = {make_float4(0, 0, 0, 0), {FIG_PARTIALS_NONE, 0}};
-    fig_partials_sum sums[form::SHARES];
-    float4 values[form::SHARES];
+    fig_partials_sum sums[form::SHARE_LIMIT];
+    float4 values[form::SHARE_LIMIT];
 #pragma unroll
-    for (int32_t s = 0; s < form::SHARES; s++) {
+    for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
+        if (s >= role.shares) break;
         sums[s] = fig_warps_sums<form>(join, s)[n];
         values[s] = fig_warps_packs(join, s)[at];
         of.sum.greatest = fmaxf(of.sum.greatest, sums[s].greatest);
     }
 #pragma unroll
-    for (int32_t s = 0; s < form::SHARES; s++) {
+    for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
+        if (s >= role.shares) break;
         const float shrink = fig_partials_power(sums[s].greatest - of.sum.greatest);
         of.sum.weights = fmaf(sums[s].weights, shrink, of.sum.weights);
         of.values.x = fmaf(values[s].x, shrink, of.values.x);
@@ -142,8 +145,8 @@ fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
 #pragma unroll 1
     while (i < end) {
         const int32_t n = i / form::OF_VECTOR, pack = i % form::OF_VECTOR;
-        const fig_warps_joined of = fig_warps_join_pack<form>(join, n, pack);
-        i += form::SHARES * FIG_BLOCK_WARP;
+        const fig_warps_joined of = fig_warps_join_pack<form>(role, join, n, pack);
+        i += role.shares * FIG_BLOCK_WARP;
         if (left.partial < 0) {
             fig_partials_write_out<form>(p, way, pack, of.values, fig_partials_end_of(way, of.sum));
             if (i < end) way = fig_partials_way_of(p, place, i / form::OF_VECTOR);
@@ -213,11 +216,10 @@ static __device__ __forceinline__ fig_warps_left fig_warps_merge(
     const fig_partials_segment segment = fig_partials_segment_of(p, note, role.vectors);
     const fig_partials_range range = fig_partials_part(place.count, note.token, note.length);
     const int32_t vectors = range.end - range.first;
-    int32_t spread = form::SHARES; /* warps that begin with a vector each */
-    if (form::CAN_SHARE && !p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
-        spread = vectors <= 1 ? 1 : vectors == 2 ? 2 : form::SHARES;
-    const int32_t is_alone = spread == form::SHARES,
-                  of_vector = is_alone ? 1 : form::SHARES / spread;
+    int32_t spread = role.shares; /* warps that begin with a vector each */
+    if (role.shares == FIG_PARTIALS_PARTS && !p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
+        spread = vectors <= 1 ? 1 : vectors == 2 ? 2 : role.shares;
+    const int32_t is_alone = spread == role.shares, of_vector = is_alone ? 1 : role.shares / spread;
     const int32_t mine = is_alone ? role.share : role.share % spread;
     const fig_partials_segment pieces =
         fig_partials_every(segment, is_alone ? 0 : role.share / spread, of_vector);
@@ -226,7 +228,7 @@ static __device__ __forceinline__ fig_warps_left fig_warps_merge(
         left.range = range;
     }
 #pragma unroll 1
-    for (int32_t n = is_alone ? mine : 0; n < vectors; n += is_alone ? form::SHARES : 1) {
+    for (int32_t n = is_alone ? mine : 0; n < vectors; n += is_alone ? role.shares : 1) {
         fig_partials_segment own = pieces;
         if (!is_alone && n != mine) own.pieces = 0;
         fig_warps_merge_vector<form>(p, role, place, own, join, range.first + n, is_alone);
@@ -294,6 +296,7 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
         fig_warps_left left;
         if (note.flags & FIG_RING_MERGE) {
             left = fig_warps_merge<form>(p, role, place, way.ring, note, way.join);
+            fig_ring_wait_full(way.ring, FIG_RING_V); /* All fillers have told of it. */
             fig_ring_release(way.ring, FIG_RING_K);
             fig_ring_release(way.ring, FIG_RING_V);
             fig_ring_next(&way.ring);
@@ -304,23 +307,27 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
             fig_warps_finish<form>(p, role, place, way.join, left);
         note = fig_warps_read(way.ring);
     }
+    fig_ring_wait_full(way.ring, FIG_RING_V);
 }
 
 /* The ring that the block's shared memory holds; in front of the joins. */
 template <class form>
 static __device__ __forceinline__ fig_ring fig_warps_ring(const fig_attention_params &p,
                                                           uint8_t *shared, int32_t readers) {
-    const int32_t ratio = fig_form_divide(p.q_heads, p.kv_heads);
-    const int32_t vectors = fig_size_min(FIG_FORM_VECTORS, ratio * p.split.row_tokens);
+    const int32_t vectors = fig_form_divide(p.q_heads, p.kv_heads) * p.split.row_tokens;
+    const int32_t shares = fig_warps_shares<form>(p, vectors);
+    const int32_t join_bytes =
+        readers * fig_form_join_bytes(form::HEAD_DIM, fig_size_min(FIG_FORM_VECTORS, vectors));
     uint32_t shared_bytes;
     asm("mov.u32 %0, %dynamic_smem_size;" : "=r"(shared_bytes));
     fig_ring ring;
     ring.slots = fig_fragment_shared(shared);
-    ring.side_bytes =
-        (uint32_t)(form::SHARES * form::STEPS * p.heads_per_worker * form::BLOCK_BYTES);
+    ring.tokens_bytes = (uint32_t)fig_form_tokens_bytes(form::VALUE_BYTES, form::HEAD_DIM,
+                                                        p.heads_per_worker, form::IS_BULK);
+    ring.strip = shares * form::SHARE_TOKENS;
+    ring.side_bytes = (uint32_t)(shares * form::STEPS) * ring.tokens_bytes;
     ring.readers = readers;
-    ring.slot_count = fig_form_divide((int32_t)shared_bytes - FIG_FORM_STATE_BYTES -
-                                          readers * fig_form_join_bytes(form::HEAD_DIM, vectors),
+    ring.slot_count = fig_form_divide((int32_t)shared_bytes - FIG_FORM_STATE_BYTES - join_bytes,
                                       (int32_t)(2 * ring.side_bytes));
     ring.slot = 0;
     ring.phase = 0;
@@ -328,12 +335,12 @@ static __device__ __forceinline__ fig_ring fig_warps_ring(const fig_attention_pa
     return ring;
 }
 
-/* A block: warps that read, and behind them one or two that fill. The first that fills makes the
- * ring while its part of the plan comes, and waits for nobody. */
+/* A block: warps that read, and behind them those that fill. The first of these makes the ring while
+ * its part of the plan comes, and waits for nobody. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
     extern __shared__ uint8_t fig_warps_shared[];
-    const int32_t readers = (int32_t)blockDim.x / FIG_BLOCK_WARP - (form::IS_BULK ? 1 : 2);
+    const int32_t readers = (int32_t)blockDim.x / FIG_BLOCK_WARP - form::FILLERS;
     const int32_t filler = (int32_t)threadIdx.x / FIG_BLOCK_WARP - readers;
     const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
     if (filler >= 0) {

@@ -206,15 +206,22 @@ static __device__ __forceinline__ fig_ring_note fig_feed_merge_note(const fig_at
 /* Into how many parts a cut segment's merge is shared, by the owners of its last pieces. A worker
  * has one part at most, that of its first piece: so the owner of the segment's first piece has one
  * only where its stretch begins there too. */
-template <class form>
 static __device__ __forceinline__ int32_t fig_feed_parts(const fig_attention_params &p,
                                                          const fig_split_line &line,
                                                          const fig_split_piece &piece,
-                                                         int32_t segment) {
+                                                         int32_t segment, int32_t shares) {
     const int32_t pieces = piece.last - piece.first + 1;
-    if (!form::CAN_SHARE || p.split.fixed || (p.flags & FIG_ATTENTION_APART) != 0) return 1;
+    if (shares < FIG_PARTIALS_PARTS || p.split.fixed || (p.flags & FIG_ATTENTION_APART) != 0)
+        return 1;
     if (pieces > FIG_PARTIALS_PARTS) return FIG_PARTIALS_PARTS;
     return fig_split_begin(&line, piece.first) == segment ? pieces : 1;
+}
+
+/* What is read once leaves L2 first. */
+static __device__ __forceinline__ uint64_t fig_feed_once(void) {
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
 }
 
 #endif

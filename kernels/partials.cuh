@@ -37,8 +37,7 @@ typedef struct fig_partials_sum {
     float greatest, weights;
 } fig_partials_sum;
 
-/* What one warp has of a group's vectors: `count` from `first` on, and of their dimensions the
- * share'th part of every shares. Lane n knows what becomes of vector n. */
+/* What one warp has of a group's vectors: `count` from `first` on. */
 typedef struct fig_partials_place {
     int32_t row, group;
     int32_t kv_head;      /* of the cache */
@@ -46,7 +45,6 @@ typedef struct fig_partials_place {
     int32_t first, count; /* vectors [query][q head] of the kv head */
     int32_t index;        /* of the first, among the group's vectors */
     int32_t vectors;      /* of a group */
-    int32_t share, barrier;
     float v_scale;
 } fig_partials_place;
 
