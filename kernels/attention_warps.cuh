@@ -8,7 +8,7 @@
 #ifndef FIG_KERNELS_ATTENTION_WARPS_CUH
 #define FIG_KERNELS_ATTENTION_WARPS_CUH
 
-#include "kernels/attention_strip.cuh"
+#include "kernels/attention_q.cuh"
 
 /* ---- The end of a piece */
 
@@ -253,11 +253,12 @@ typedef struct fig_warps_way {
 /* All strips of a piece. The first piece's q is asked of L2 before the wait: what counts is that
  * its address is known by then. */
 template <class form>
-static __device__ __forceinline__ fig_warps_left
-fig_warps_see_piece(const fig_attention_params &p, const fig_warps_role &role,
-                    const fig_partials_place &place, fig_warps_way *way) {
+static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_attention_params &p,
+                                                                     const fig_warps_role &role,
+                                                                     fig_partials_place *place,
+                                                                     fig_warps_way *way) {
     fig_warps_seen<form> seen;
-    fig_warps_rows<form> rows = fig_warps_rows_of_q<form>(p, role, place);
+    fig_warps_rows<form> rows = fig_warps_rows_of_q<form>(p, role, *place);
     fig_ring_note note;
     if (!way->has_waited) {
         for (int32_t i = 0; i < fig_warps_rows<form>::LOADS; i++)
@@ -266,14 +267,15 @@ fig_warps_see_piece(const fig_attention_params &p, const fig_warps_role &role,
         way->has_waited = 1;
     }
     fig_warps_ask_q<form>(p, &rows);
+    place->v_scale = fig_warps_v_scale(p, place->kv_head);
     fig_warps_meet<form>(role); /* The join of the piece before has been read. */
     uint32_t *q = (uint32_t *)fig_warps_packs(way->join, role.share);
     fig_warps_leave_q<form>(rows, q);
-    fig_warps_load_q<form>(p, role, place, q, &seen);
+    fig_warps_load_q<form>(p, role, *place, q, &seen);
     fig_warps_begin<form>(role, &seen);
     do {
         note = fig_warps_read(way->ring);
-        fig_warps_see_strip<form>(p, way->ring, note, role, place, &seen);
+        fig_warps_see_strip<form>(p, way->ring, note, role, *place, &seen);
         fig_ring_next(&way->ring);
     } while ((note.flags & FIG_RING_LAST) == 0);
     fig_warps_leave_share<form>(role, seen, way->join);
@@ -292,16 +294,17 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
         note = fig_warps_read(way.ring);
     }
     while ((note.flags & FIG_RING_END) == 0) {
-        const fig_partials_place place = fig_warps_place(p, role, note.row, note.group);
+        fig_partials_place place = fig_warps_place(p, role, note.row, note.group);
         fig_warps_left left;
         if (note.flags & FIG_RING_MERGE) {
+            place.v_scale = fig_warps_v_scale(p, place.kv_head);
             left = fig_warps_merge<form>(p, role, place, way.ring, note, way.join);
             fig_ring_wait_full(way.ring, FIG_RING_V); /* All fillers have told of it. */
             fig_ring_release(way.ring, FIG_RING_K);
             fig_ring_release(way.ring, FIG_RING_V);
             fig_ring_next(&way.ring);
         } else {
-            left = fig_warps_see_piece<form>(p, role, place, &way);
+            left = fig_warps_see_piece<form>(p, role, &place, &way);
         }
         if (left.range.first < left.range.end)
             fig_warps_finish<form>(p, role, place, way.join, left);
@@ -335,8 +338,8 @@ static __device__ __forceinline__ fig_ring fig_warps_ring(const fig_attention_pa
     return ring;
 }
 
-/* A block: warps that read, and behind them those that fill. The first of these makes the ring while
- * its part of the plan comes, and waits for nobody. */
+/* A block: warps that read, and behind them those that fill. The first of these makes the ring
+ * while its part of the plan comes, and waits for nobody. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
     extern __shared__ uint8_t fig_warps_shared[];
