@@ -76,6 +76,7 @@ static __device__ __forceinline__ void fig_turn_init(const fig_attention_params 
                                                      int32_t share, int32_t barrier,
                                                      int32_t vectors, fig_turn<form> *t) {
     t->rows = rows;
+    t->has_last = 0;
     t->share = share;
     t->barrier = barrier;
     t->vectors = vectors;
@@ -458,10 +459,12 @@ static __device__ __forceinline__ void fig_turn_append(const fig_attention_param
     }
 }
 
-template <class form> static __device__ __forceinline__ void fig_turn_end(const fig_turn<form> &t) {
+/* Once, where there is one. */
+template <class form> static __device__ __forceinline__ void fig_turn_end(fig_turn<form> *t) {
 #pragma unroll
     for (int32_t i = 0; i < fig_turn_words<form>::STORES; i++)
-        if (t.has_last && t.to[i] != NULL) *(uint4 *)t.to[i] = t.last[i];
+        if (t->has_last && t->to[i] != NULL) *(uint4 *)t->to[i] = t->last[i];
+    t->has_last = 0;
 }
 
 #endif
