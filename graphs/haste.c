@@ -1,9 +1,9 @@
 /* haste.c: see haste.h.
  *
- * What was written two launches up is there before a launch begins: the one between them waited for
- * it. So it is enough to look at the edges that lead to the launch, which are reduced, and at who
- * writes the tensors. Invariant: each operand and each edge is looked at once, however many
- * launches there are. */
+ * Every launch is behind the fetch. The first on the way from there waits before it lets any other
+ * begin, so the plan is there before those do. So it is enough to look at the edges that lead to
+ * the launch, which are reduced, and at who writes the tensors. Invariant: each operand is looked
+ * at once and each edge twice, however many launches there are. */
 #include "graphs/haste.h"
 
 #include <stdlib.h>
