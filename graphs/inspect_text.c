@@ -161,11 +161,13 @@ static void print_made_for(fig_print *print, const fig_inspect_summary *summary)
     }
     if (graphs->changed_kernels == 0) return;
     begin_row(print, "changed");
+    const char *before = "";
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
-        if (graphs->changed_kernels >> op & 1)
-            fig_print_words(print, LABEL, "%s ", fig_kernel_table[op].name);
+        if (!(graphs->changed_kernels >> op & 1)) continue;
+        fig_print_words(print, LABEL, "%s%s", before, fig_kernel_table[op].name);
+        before = " ";
     }
-    fig_print_text(print, "since the file was made");
+    fig_print_words(print, LABEL, " since the file was made");
 }
 
 /* ---- Tensors */
