@@ -16,7 +16,7 @@
 
 enum { ROWS = 3, HEADS = 4, DIM = 64, LIMIT = 64, PAGE = 16, PAGES = 12 };
 
-/* A layer's append and attention, whose lengths lie on the device. */
+/* A layer's append and attention, or attention alone, whose lengths lie on the device. */
 typedef struct work {
     fig_fake_cuda *driver;
     fig_program *program;
@@ -43,7 +43,7 @@ static fig_tensor tensor(work *w, int32_t index, const char *name, fig_dtype dty
 #define TENSOR(w, index, name, dtype, memory, ...)                                                 \
     tensor(w, index, name, dtype, (int64_t[4]){__VA_ARGS__}, memory, sizeof memory)
 
-static void record(work *w) {
+static void record(work *w, int appends) {
     fig_append_kv_op append = {.size = sizeof append};
     fig_attention_op attend = {.size = sizeof attend};
     fig_cache cache = {{0}, {0}, {0}, {0}, {0}, {{0}}};
@@ -57,12 +57,12 @@ static void record(work *w) {
     cache.page_table = TENSOR(w, 7, "table", FIG_I32, w->table, ROWS, LIMIT / PAGE);
     attend.cache = append.cache = cache;
     fig_program_read_lengths(w->program, lengths, (fig_tensor){0});
-    fig_append_kv(w->program, &append);
+    if (appends) fig_append_kv(w->program, &append);
     fig_program_segment(w->program, "attend");
     fig_attention(w->program, &attend);
 }
 
-static void make_graphs(work *w) {
+static void make_graphs(work *w, int appends) {
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = FIG_F16,
                            .q_heads = HEADS,
@@ -75,7 +75,7 @@ static void make_graphs(work *w) {
     for (int32_t i = 0; i < PAGES; i++)
         w->table[i] = i;
     assert_int_equal(fig_program_create(&w->program, &spec), FIG_OK);
-    record(w);
+    record(w, appends);
     assert_int_equal(fig_program_finish(w->program), FIG_OK);
     assert_int_equal(fig_graphs_lower(&w->graphs, w->program, NULL), FIG_OK);
     w->run = (fig_run){.size = sizeof w->run,
@@ -90,12 +90,16 @@ static void make_graphs(work *w) {
         w->k_cache[i] = w->v_cache[i] = (uint16_t)(0x3000 + i % 1024);
 }
 
-static work *begin(void) {
+static work *begin_with(int appends) {
     work *w = malloc(sizeof *w);
     assert_non_null(w);
-    make_graphs(w);
+    make_graphs(w, appends);
     w->driver = fig_fake_cuda_install();
     return w;
+}
+
+static work *begin(void) {
+    return begin_with(1);
 }
 
 static void open_runner(work *w) {
@@ -263,6 +267,12 @@ static void attention_is_early_where_its_plan_is_old(void **state) {
     open_runner(w);
     assert_int_equal(flags_of_last(w), FIG_ATTENTION_EARLY);
     w->run.segment = "attend";
+    assert_int_equal(flags_of_last(w), 0);
+    w->run.plan = plan;
+    assert_int_equal(flags_of_last(w), FIG_ATTENTION_EARLY);
+    end(w);
+    w = begin_with(0);
+    open_runner(w);
     assert_int_equal(flags_of_last(w), 0);
     w->run.plan = plan;
     assert_int_equal(flags_of_last(w), FIG_ATTENTION_EARLY);
