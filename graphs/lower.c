@@ -48,8 +48,7 @@ static void fit_kernels(const fig_split_class *own, const fig_traits *traits,
     if (variant->heads > heads) variant->heads = fig_split_classes_heads(own, heads);
     variant->tile_tokens *= fig_form_steps(own->value_bytes, own->head_dim);
     const int32_t strip =
-        fig_form_strip(own->value_bytes, own->head_dim, fig_form_sets(variant->heads, vectors),
-                       traits->compute_capability == FIG_FORM_CAPABILITY_OF_BULK);
+        fig_form_strip(own->value_bytes, own->head_dim, fig_form_sets(variant->heads, vectors));
     if (variant->tile_tokens < strip) variant->tile_tokens = strip;
 }
 

@@ -28,16 +28,20 @@
 template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK> struct fig_warps_form {
     static constexpr int32_t KV_DTYPE = KV;
     static constexpr int32_t HEAD_DIM = DIMS;
-    static constexpr int32_t SHARES = SHARE_COUNT;
+    static constexpr int32_t SHARES = SHARE_COUNT; /* 0: as many as the launch has */
+    static constexpr int32_t SHARE_LIMIT = SHARE_COUNT > 0 ? SHARE_COUNT : FIG_FORM_SHARE_LIMIT;
     static constexpr int32_t IS_BULK = BULK;
     static constexpr int32_t DTYPE = fig_fragment_dtype(KV);
     /* Powers of two by which weights are larger than 2^(l - m): f16 ends at 2^-24, and at 2^16. */
     static constexpr int32_t LIFT = DTYPE == FIG_F16 ? 7 : 0;
     static constexpr int32_t VALUE_BYTES = KV == FIG_F16 || KV == FIG_BF16 ? 2 : 1;
     static constexpr int32_t CHUNKS = DIMS * VALUE_BYTES / FIG_RING_CHUNK;
+    static constexpr int32_t ROW_BYTES = DIMS * VALUE_BYTES;
     static constexpr int32_t BLOCK_BYTES = fig_form_block_bytes(VALUE_BYTES, DIMS);
+    static constexpr int32_t FILLERS = BULK ? 1 : FIG_FORM_COPY_FILLERS;
     static constexpr int32_t STEPS = fig_form_steps(VALUE_BYTES, DIMS);
-    static constexpr int32_t STRIP = FIG_RING_TOKENS * STEPS * SHARE_COUNT;
+    static constexpr int32_t SHARE_TOKENS = FIG_RING_TOKENS * STEPS;
+    static constexpr int32_t STRIP = SHARE_TOKENS * SHARE_COUNT;
     static constexpr int32_t TILES = DIMS / 16; /* of 16 dimensions */
     static constexpr int32_t TILES_OF_LOAD = 2 / VALUE_BYTES;
     static constexpr int32_t LOADS = (TILES + TILES_OF_LOAD - 1) / TILES_OF_LOAD;
@@ -51,10 +55,11 @@ template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK> struct fi
 /* Which part of a worker's work is a warp's. */
 typedef struct fig_warps_role {
     int32_t lane, row, column; /* of a fragment: lane / 4, lane % 4 */
-    int32_t share, head;       /* of the worker's heads */
-    int32_t first, count;      /* vectors of the head */
-    int32_t ratio, vectors;    /* q heads of a kv head; vectors of a worker's heads */
-    int32_t number;            /* of the warps that share these vectors */
+    int32_t shares, share;
+    int32_t head;           /* of the worker's */
+    int32_t first, count;   /* vectors of the head */
+    int32_t ratio, vectors; /* q heads of a kv head; vectors of a worker's heads */
+    int32_t number;         /* of the warps that share these vectors */
 } fig_warps_role;
 
 /* What a warp's vectors have seen. A lane has two of them: columns 2t and 2t + 1. */
@@ -77,8 +82,10 @@ static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_att
     role.lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     role.row = role.lane / 4;
     role.column = role.lane % 4;
-    role.share = warp % form::SHARES;
-    role.number = warp / form::SHARES;
+    role.shares = form::SHARES > 0 ? form::SHARES
+                                   : fig_form_shares(fig_form_sets(p.heads_per_worker, vectors));
+    role.number = form::SHARES > 0 ? warp / role.shares : fig_form_divide(warp, role.shares);
+    role.share = warp - role.number * role.shares;
     const int32_t turn = fig_form_divide(role.number, p.heads_per_worker);
     role.head = role.number - turn * p.heads_per_worker;
     role.first = turn * FIG_FORM_VECTORS;
@@ -116,6 +123,7 @@ static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_a
     place.index = role.head * role.ratio * p.split.row_tokens + role.first;
     place.vectors = role.vectors;
     place.share = role.share;
+    place.shares = role.shares;
     place.barrier = 1 + role.number;
     place.v_scale = fig_warps_v_scale(p, place.kv_head);
     return place;
@@ -219,6 +227,13 @@ static __device__ __forceinline__ fig_strip_range fig_warps_sees(const fig_atten
     return seen;
 }
 
+/* Where a load's chunks lie, as kv_ring.cuh says: `block` is where those of the first do. */
+template <class form>
+static __device__ __forceinline__ uint32_t fig_warps_load_at(uint32_t block, int32_t load) {
+    if (!form::IS_BULK) return block + (uint32_t)(load * 32);
+    return (block ^ (uint32_t)(load % 4 * 32)) + (uint32_t)(load / 4 * FIG_RING_COLUMN);
+}
+
 /* One block: [16 tokens][8 vectors]. Two sums side by side, as each waits for itself. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_multiply_k(const fig_warps_seen<form> &seen,
@@ -228,7 +243,7 @@ static __device__ __forceinline__ void fig_warps_multiply_k(const fig_warps_seen
 #pragma unroll
     for (int32_t load = 0; load < form::LOADS; load++) {
         uint32_t k[4];
-        fig_fragment_load(k, (block ^ (uint32_t)(load % 4 * 32)) + load / 4 * FIG_RING_COLUMN);
+        fig_fragment_load(k, fig_warps_load_at<form>(block, load));
         if (form::VALUE_BYTES == 2) {
             fig_fragment_multiply<form::DTYPE>(load % 2 ? others : products, k[0], k[1], k[2], k[3],
                                                seen.q[load][0], seen.q[load][1]);
@@ -352,7 +367,7 @@ static __device__ __forceinline__ void fig_warps_load_v(uint32_t block, int32_t 
                                                         uint32_t high,
                                                         uint32_t (&tiles)[form::TILES_OF_LOAD][4]) {
     uint32_t v[4];
-    fig_fragment_load_turned(v, (block ^ (uint32_t)(load % 4 * 32)) + load / 4 * FIG_RING_COLUMN);
+    fig_fragment_load_turned(v, fig_warps_load_at<form>(block, load));
     if constexpr (form::VALUE_BYTES == 2) {
         tiles[0][0] = v[0] & low;
         tiles[0][1] = v[1] & low;
@@ -435,20 +450,27 @@ fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
 
 /* ---- A strip */
 
-/* Where the lane's row of block 0 lies within one side of a slot; blocks of the warp are `apart`.
- */
+/* Where the lane's chunk of a row lies within a block. */
 template <class form>
-static __device__ __forceinline__ uint32_t fig_warps_row_of_k(const fig_warps_role &role) {
-    const int32_t token = role.lane % 16, chunk = role.lane / 16;
-    return (uint32_t)(token * 128 + ((chunk ^ token % 8) << 4));
+static __device__ __forceinline__ uint32_t fig_warps_chunk_at(int32_t token, int32_t chunk,
+                                                              uint32_t block_bytes) {
+    if (form::IS_BULK) return (uint32_t)(token * 128 + ((chunk ^ token % 8) << 4));
+    return (uint32_t)token * (block_bytes / FIG_RING_TOKENS) + (uint32_t)(chunk << 4);
+}
+
+template <class form>
+static __device__ __forceinline__ uint32_t fig_warps_row_of_k(const fig_warps_role &role,
+                                                              uint32_t block_bytes) {
+    return fig_warps_chunk_at<form>(role.lane % 16, role.lane / 16, block_bytes);
 }
 
 /* Turned, blocks of 8 x 8 of two bytes come the other way round; of pairs of codes they do not. */
 template <class form>
-static __device__ __forceinline__ uint32_t fig_warps_row_of_v(const fig_warps_role &role) {
-    if (form::VALUE_BYTES == 1) return fig_warps_row_of_k<form>(role);
-    const int32_t token = role.lane % 8 + role.lane / 16 * 8, chunk = role.lane / 8 % 2;
-    return (uint32_t)(token * 128 + ((chunk ^ token % 8) << 4));
+static __device__ __forceinline__ uint32_t fig_warps_row_of_v(const fig_warps_role &role,
+                                                              uint32_t block_bytes) {
+    if (form::VALUE_BYTES == 1) return fig_warps_row_of_k<form>(role, block_bytes);
+    return fig_warps_chunk_at<form>(role.lane % 8 + role.lane / 16 * 8, role.lane / 8 % 2,
+                                    block_bytes);
 }
 
 /* The warp's part of the strip that the ring has next. */
@@ -457,11 +479,13 @@ static __device__ __forceinline__ void
 fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
                     const fig_warps_role &role, const fig_partials_place &place,
                     fig_warps_seen<form> *seen) {
-    const uint32_t apart = (uint32_t)p.heads_per_worker * form::BLOCK_BYTES;
+    const uint32_t apart = ring.tokens_bytes;
+    const uint32_t head_bytes = form::IS_BULK ? form::BLOCK_BYTES : form::ROW_BYTES;
     const uint32_t first =
-        (uint32_t)(role.share * form::STEPS) * apart + (uint32_t)role.head * form::BLOCK_BYTES;
+        (uint32_t)(role.share * form::STEPS) * apart + (uint32_t)role.head * head_bytes;
     const int32_t token = note.token + role.share * form::STEPS * FIG_RING_TOKENS;
-    const uint32_t k = fig_ring_side(ring, FIG_RING_K) + first + fig_warps_row_of_k<form>(role);
+    const uint32_t k =
+        fig_ring_side(ring, FIG_RING_K) + first + fig_warps_row_of_k<form>(role, apart);
     float logits[form::STEPS][4];
     fig_warps_weights weights[form::STEPS];
 #pragma unroll
@@ -491,7 +515,8 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
         fig_warps_round<form::DTYPE>(x[0], x[1], &weights[s].below[0], &weights[s].rest[0]);
         fig_warps_round<form::DTYPE>(x[2], x[3], &weights[s].below[1], &weights[s].rest[1]);
     }
-    const uint32_t v = fig_ring_side(ring, FIG_RING_V) + first + fig_warps_row_of_v<form>(role);
+    const uint32_t v =
+        fig_ring_side(ring, FIG_RING_V) + first + fig_warps_row_of_v<form>(role, apart);
     fig_ring_wait_full(ring, FIG_RING_V);
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++) {

@@ -1,6 +1,6 @@
 /* attention_warps.cuh: split-K decode attention on tensor cores, by the warps that empty the ring.
  *
- * A block is one worker of the split: warps that read strips, and behind them one or two that bring
+ * A block is one worker of the split: warps that read strips, and behind them those that bring
  * them. Warps that share a head's tokens meet at a piece's end in shared memory; from there it goes
  * to out or, where its segment is cut, to its partial. Leaves a strip to attention_strip.cuh, the
  * way from the cache to kv_feed.cuh, the ring to kv_ring.cuh and the merge to partials.cuh.
@@ -51,8 +51,8 @@ static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_rol
             ((float2 *)((float4 *)share + vectors * OF_VECTOR))[n] =
                 make_float2(seen.greatest[i], weights[i]);
     }
-    if (form::SHARES > 1) {
-        fig_ring_meet(1 + role.number, form::SHARES * FIG_BLOCK_WARP);
+    if (role.shares > 1) {
+        fig_ring_meet(1 + role.number, role.shares * FIG_BLOCK_WARP);
     } else {
         __syncwarp();
     }
@@ -60,7 +60,7 @@ static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_rol
 
 /* What lane n makes of its vector's shares: by how much each shrinks, and their sum. */
 template <class form> struct fig_warps_shares {
-    float shrink[form::SHARES];
+    float shrink[form::SHARE_LIMIT];
     fig_partials_sum sum;
 };
 
@@ -70,10 +70,11 @@ fig_warps_shares_of(const fig_warps_role &role, const uint8_t *shares, int32_t v
                     int32_t share_bytes) {
     const int32_t n = min(role.lane, role.count - 1);
     fig_warps_shares<form> of;
-    float weights[form::SHARES];
+    float weights[form::SHARE_LIMIT];
     of.sum = {FIG_PARTIALS_NONE, 0};
 #pragma unroll
-    for (int32_t s = 0; s < form::SHARES; s++) {
+    for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
+        if (s >= role.shares) break;
         const uint8_t *sums = shares + s * share_bytes + vectors * form::PARTIAL_DIMS * 4;
         const float2 sum = ((const float2 *)sums)[n];
         of.shrink[s] = sum.x;
@@ -81,7 +82,8 @@ fig_warps_shares_of(const fig_warps_role &role, const uint8_t *shares, int32_t v
         of.sum.greatest = fmaxf(of.sum.greatest, sum.x);
     }
 #pragma unroll
-    for (int32_t s = 0; s < form::SHARES; s++) {
+    for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
+        if (s >= role.shares) break;
         of.shrink[s] = fig_partials_power(of.shrink[s] - of.sum.greatest);
         of.sum.weights = fmaf(weights[s], of.shrink[s], of.sum.weights);
     }
@@ -97,9 +99,9 @@ fig_warps_end(const fig_attention_params &p, const fig_warps_role &role,
     const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
     const int32_t vectors = fig_warps_head_vectors(p, role);
     const int32_t share_bytes = fig_form_join_bytes(form::HEAD_DIM, vectors);
-    const uint8_t *shares = join + role.number * form::SHARES * share_bytes;
+    const uint8_t *shares = join + role.number * role.shares * share_bytes;
     fig_warps_leave_share<form>(role, seen, vectors,
-                                join + (role.number * form::SHARES + role.share) * share_bytes);
+                                join + (role.number * role.shares + role.share) * share_bytes);
     const fig_warps_shares<form> of = fig_warps_shares_of<form>(role, shares, vectors, share_bytes);
     fig_partials_way ways = {0, 0, 0, 0};
     fig_pieces_end ends = {0, 0};
@@ -110,13 +112,14 @@ fig_warps_end(const fig_attention_params &p, const fig_warps_role &role,
     const int32_t count = role.count * OF_VECTOR;
 #pragma unroll 1
     for (int32_t first = role.share * FIG_BLOCK_WARP; first < count;
-         first += form::SHARES * FIG_BLOCK_WARP) {
+         first += role.shares * FIG_BLOCK_WARP) {
         const int32_t i = min(first + role.lane, count - 1), n = i / OF_VECTOR;
         const int32_t pack = i % OF_VECTOR, at = n * OF_VECTOR + fig_warps_join_at(n, pack);
         const int32_t is_mine = first + role.lane < count;
         float4 all = make_float4(0, 0, 0, 0);
 #pragma unroll
-        for (int32_t s = 0; s < form::SHARES; s++) {
+        for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
+            if (s >= role.shares) break;
             const float4 x = ((const float4 *)(shares + s * share_bytes))[at];
             const float shrink = __shfl_sync(0xffffffffu, of.shrink[s], n);
             all.x = fmaf(x.x, shrink, all.x);
@@ -136,8 +139,8 @@ fig_warps_end(const fig_attention_params &p, const fig_warps_role &role,
             if (is_mine) fig_partials_leave<form>(p, vector, pack, all, sum);
         }
     }
-    if (form::SHARES > 1) {
-        fig_ring_meet(1 + role.number, form::SHARES * FIG_BLOCK_WARP);
+    if (role.shares > 1) {
+        fig_ring_meet(1 + role.number, role.shares * FIG_BLOCK_WARP);
     } else {
         __syncwarp();
     }
@@ -208,11 +211,13 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
     for (;;) {
         if (is_piece) fig_warps_see_piece<form>(p, role, row, group, &ring, join);
         const fig_ring_note note = fig_warps_read(ring);
-        if (note.flags & FIG_RING_END) return;
         row = note.row;
         group = note.group;
-        is_piece = (note.flags & FIG_RING_MERGE) == 0;
+        is_piece = (note.flags & (FIG_RING_MERGE | FIG_RING_END)) == 0;
         if (is_piece) continue;
+        /* Nobody is to fill V's side again before all have filled it. */
+        fig_ring_wait_full(ring, FIG_RING_V);
+        if (note.flags & FIG_RING_END) return;
         fig_warps_merge<form>(p, role, ring, note);
         fig_ring_release(ring, FIG_RING_K);
         fig_ring_release(ring, FIG_RING_V);
@@ -220,21 +225,22 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
     }
 }
 
-/* A block: warps that read, and behind them one or two that fill. */
+/* A block: warps that read, and behind them those that fill. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
     extern __shared__ uint8_t fig_warps_shared[];
     const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
     fig_feed_plan plan = fig_feed_read_plan(p);
     const fig_warps_role role = fig_warps_role_of<form>(p);
-    const int32_t fillers = form::IS_BULK ? 1 : 2;
-    const int32_t threads = (int32_t)blockDim.x - fillers * FIG_BLOCK_WARP;
+    const int32_t threads = (int32_t)blockDim.x - form::FILLERS * FIG_BLOCK_WARP;
     uint32_t shared_bytes;
     asm("mov.u32 %0, %dynamic_smem_size;" : "=r"(shared_bytes));
     fig_ring ring;
     ring.slots = fig_fragment_shared(fig_warps_shared);
-    ring.side_bytes =
-        (uint32_t)(form::SHARES * form::STEPS * p.heads_per_worker * form::BLOCK_BYTES);
+    ring.tokens_bytes = (uint32_t)fig_form_tokens_bytes(form::VALUE_BYTES, form::HEAD_DIM,
+                                                        p.heads_per_worker, form::IS_BULK);
+    ring.strip = role.shares * form::SHARE_TOKENS;
+    ring.side_bytes = (uint32_t)(role.shares * form::STEPS) * ring.tokens_bytes;
     ring.readers = threads / FIG_BLOCK_WARP;
     const int32_t join_bytes =
         ring.readers * fig_form_join_bytes(form::HEAD_DIM, fig_warps_head_vectors(p, role));
@@ -245,8 +251,7 @@ static __device__ __forceinline__ void fig_warps_attend(const fig_attention_para
     uint8_t *behind = fig_warps_shared + (uint32_t)(2 * ring.slot_count) * ring.side_bytes;
     ring.state = (fig_ring_state *)behind;
     if (threadIdx.x == 0)
-        fig_ring_init(ring.state, ring.slot_count, form::IS_BULK ? 1 : FIG_BLOCK_WARP + 1,
-                      ring.readers);
+        fig_ring_init(ring.state, ring.slot_count, fig_feed_full_count<form>(), ring.readers);
     __syncthreads();
     if ((int32_t)threadIdx.x >= threads) {
         const int32_t filler = ((int32_t)threadIdx.x - threads) / FIG_BLOCK_WARP;

@@ -16,12 +16,6 @@
 /* ---- By the bulk copy engine */
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-static __device__ __forceinline__ uint64_t fig_feed_once(void) {
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
 static __device__ __forceinline__ void fig_feed_box(uint32_t to, const void *map, int32_t token,
                                                     int32_t head, int32_t page, uint32_t barrier,
                                                     uint64_t policy) {
@@ -133,18 +127,23 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
 
 /* ---- A worker */
 
+/* Arrivals that fill a side. */
+template <class form> static __device__ constexpr int32_t fig_feed_full_count(void) {
+    return form::IS_BULK ? 1 : fig_copy_full_count<form>();
+}
+
 /* A note without a strip. */
 template <class form>
-static __device__ __forceinline__ void fig_feed_say(const fig_ring_note &note, int32_t is_second,
+static __device__ __forceinline__ void fig_feed_say(const fig_ring_note &note, int32_t filler,
                                                     fig_ring *ring) {
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    for (int32_t side = is_second; side < (form::IS_BULK ? 2 : is_second + 1); side++) {
+    const int32_t is_teller = filler == 0 && threadIdx.x % FIG_BLOCK_WARP == 0;
+    for (int32_t side = 0; side < 2; side++) {
         fig_ring_wait_empty(*ring, side);
-        if (lane == 0 && side == FIG_RING_K) fig_ring_write(*ring, note);
+        if (is_teller && side == FIG_RING_K) fig_ring_write(*ring, note);
         __syncwarp();
-        if (!form::IS_BULK) {
-            fig_feed_fill_after_copies(fig_ring_full(*ring, side));
-        } else if (lane == 0) {
+        if constexpr (form::IS_BULK == 0) {
+            fig_copy_fill(fig_ring_full(*ring, side), is_teller);
+        } else if (is_teller) {
             fig_ring_arrive(fig_ring_full(*ring, side));
         }
     }
@@ -182,20 +181,21 @@ static __device__ __noinline__ void fig_feed_idle_rows(const fig_attention_param
 /* The worker's strips, and where no block waits for another the note that a piece is done. */
 template <class form>
 static __device__ __forceinline__ void fig_feed_strips(const fig_attention_params &p,
-                                                       const fig_feed_plan &plan, int32_t is_second,
+                                                       const fig_feed_plan &plan, int32_t filler,
                                                        fig_ring *ring, int32_t *has_waited) {
     fig_split_start start = fig_feed_start(plan);
     const fig_split_line line = fig_feed_line(p, plan);
     while (start.count > 0) {
         const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        if (form::IS_BULK) fig_feed_bulk_piece<form>(p, line, of, ring, has_waited);
+        if constexpr (form::IS_BULK != 0) fig_feed_bulk_piece<form>(p, line, of, ring, has_waited);
 #endif
-        if (!form::IS_BULK) fig_feed_copy_piece<form>(p, line, of, is_second, ring, has_waited);
+        if constexpr (form::IS_BULK == 0)
+            fig_copy_piece<form>(p, line, of, filler, ring, has_waited);
         if (p.flags & FIG_ATTENTION_APART) {
             const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
             if (piece.first != piece.last)
-                fig_feed_say<form>(fig_feed_merge_note(p, piece), is_second, ring);
+                fig_feed_say<form>(fig_feed_merge_note(p, piece), filler, ring);
         }
         fig_split_pass(&p.split, &line, &start);
     }
@@ -206,36 +206,36 @@ static __device__ __forceinline__ void fig_feed_strips(const fig_attention_param
  * too it is whole. */
 template <class form>
 static __device__ __forceinline__ void fig_feed_merges(const fig_attention_params &p,
-                                                       const fig_feed_plan &plan, int32_t is_second,
+                                                       const fig_feed_plan &plan, int32_t filler,
                                                        fig_ring *ring) {
     fig_split_start start = fig_feed_start(plan);
     const fig_split_line line = fig_feed_line(p, plan);
     while (start.count > 0) {
         const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
         if (piece.first != piece.last && piece.number == piece.last)
-            fig_feed_say<form>(fig_feed_merge_note(p, piece), is_second, ring);
+            fig_feed_say<form>(fig_feed_merge_note(p, piece), filler, ring);
         if (!p.split.fixed) return;
         fig_split_pass(&p.split, &line, &start);
     }
 }
 
-/* The first warp behind those that read: K and, in bulk, V; the second V. plan: known where it may
- * be read early. */
+/* A warp behind those that read, by its number among them. plan: known where it may be read early.
+ */
 template <class form>
 static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring ring,
-                                       fig_feed_plan plan, int32_t is_second) {
+                                       fig_feed_plan plan, int32_t filler) {
     int32_t has_waited = (p.flags & FIG_ATTENTION_EARLY) == 0;
     if (has_waited) {
         fig_block_wait();
         plan = fig_feed_read_plan(p);
     }
-    fig_feed_strips<form>(p, plan, is_second, &ring, &has_waited);
+    fig_feed_strips<form>(p, plan, filler, &ring, &has_waited);
     if (!has_waited) fig_block_wait();
-    if (!is_second) fig_block_trigger();
-    if ((p.flags & FIG_ATTENTION_APART) == 0) fig_feed_merges<form>(p, plan, is_second, &ring);
+    if (filler == 0) fig_block_trigger();
+    if ((p.flags & FIG_ATTENTION_APART) == 0) fig_feed_merges<form>(p, plan, filler, &ring);
     const fig_ring_note end = {FIG_RING_END};
-    fig_feed_say<form>(end, is_second, &ring);
-    if (!is_second) fig_feed_idle_rows(p);
+    fig_feed_say<form>(end, filler, &ring);
+    if (filler == 0) fig_feed_idle_rows(p);
     if (!form::IS_BULK) asm volatile("cp.async.wait_all;" ::: "memory");
 }
 

@@ -173,4 +173,11 @@ static __device__ __forceinline__ int32_t fig_feed_partial(const fig_attention_p
     return piece.first == piece.last ? -1 : fig_split_partial(&p.split, &piece, piece.number);
 }
 
+/* What is read once leaves L2 first. */
+static __device__ __forceinline__ uint64_t fig_feed_once(void) {
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 #endif

@@ -2,14 +2,19 @@
  * the ring tells the warps that empty it.
  *
  * A slot is a strip of the cache and a note that says what it is; K and V of it come and go by
- * themselves. In a slot each head of each 16 tokens is a block of whole columns of 128 bytes:
+ * themselves. What the bulk copy engine brings lies in blocks, each of one head of 16 tokens in
+ * whole columns of 128 bytes:
  *
  *     [K, V][16 tokens][head][column][token][8 chunks of 16 bytes]
  *
- * and chunk c of token t lies at c ^ t % 8 of its column, as the bulk copy engine's 128-byte
- * swizzle leaves it, so that neither 8 tokens nor 8 chunks of one meet in a bank. Owns the barriers
- * and both sides' way around the ring. Invariant: a slot is full when its bytes are there, and
- * empty when every warp that reads it has read it. */
+ * and chunk c of token t lies at c ^ t % 8 of its column, as its 128-byte swizzle leaves it, so
+ * that neither 8 tokens nor 8 chunks of one meet in a bank. What is copied by 16 bytes lies as in a
+ * cache, with one chunk more behind a token where its chunks are an even number, for the same end:
+ *
+ *     [K, V][token][head][chunk]
+ *
+ * Owns the barriers and both sides' way around the ring. Invariant: a slot is full when its bytes
+ * are there, and empty when every warp that reads it has read it. */
 #ifndef FIG_KERNELS_KV_RING_CUH
 #define FIG_KERNELS_KV_RING_CUH
 
@@ -60,6 +65,8 @@ typedef struct fig_ring {
     fig_ring_state *state;
     uint32_t slots;              /* shared address of the first */
     uint32_t side_bytes;         /* of K or of V of a strip */
+    uint32_t tokens_bytes;       /* of 16 tokens of it */
+    int32_t strip;               /* tokens */
     int32_t slot_count, readers; /* readers: warps */
     int32_t slot;
     uint32_t phase; /* whose end it waits for next */

@@ -43,7 +43,7 @@ typedef struct fig_partials_place {
     int32_t first, count; /* vectors [query][q head] of the kv head */
     int32_t index;        /* of the first, among the group's vectors */
     int32_t vectors;      /* of a group */
-    int32_t share, barrier;
+    int32_t share, shares, barrier;
     float v_scale;
 } fig_partials_place;
 
@@ -316,8 +316,8 @@ static __device__ __forceinline__ void
 fig_partials_clear_sums(const fig_attention_params &p, const fig_partials_place &place,
                         const fig_partials_segment &segment) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    if (form::SHARES > 1) {
-        fig_ring_meet(place.barrier, form::SHARES * FIG_BLOCK_WARP);
+    if (place.shares > 1) {
+        fig_ring_meet(place.barrier, place.shares * FIG_BLOCK_WARP);
     } else {
         __syncwarp();
     }
@@ -338,7 +338,7 @@ static __device__ __forceinline__ void fig_partials_merge(const fig_attention_pa
                                                           const fig_partials_segment &segment) {
     const int32_t PACKS = form::MERGE_PACKS, OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const int32_t count = place.count * OF_VECTOR, stride = form::SHARES * FIG_BLOCK_WARP;
+    const int32_t count = place.count * OF_VECTOR, stride = place.shares * FIG_BLOCK_WARP;
 #pragma unroll 1
     for (int32_t first = place.share * FIG_BLOCK_WARP; first < count; first += PACKS * stride) {
         fig_partials_packs<PACKS> packs;

@@ -75,6 +75,23 @@ static fig_family_choice choose(uintptr_t in, int64_t in_stride, int32_t capabil
     return choice;
 }
 
+/* Who may come to serve once more is bound. */
+static void each_family_says_for_itself_whether_it_may_serve(void **state) {
+    (void)state;
+    const fig_gated_params params = {.rows = {.row_limit = ROWS}, .width = 8};
+    const fig_traits hopper = {
+        .size = sizeof hopper, .compute_capability = 90, .shared_bytes = 2048};
+    const fig_traits plain = {.size = sizeof plain, .compute_capability = 80};
+    fig_family_choice choice;
+    assert_true(fig_families_may_serve(FIG_OP_GATED, 0, &params, &hopper, &choice));
+    assert_int_equal(choice.shape.shared_bytes, 2048);
+    assert_string_equal(choice.entry, "fig_kernel_gated_0");
+    assert_true(fig_families_may_serve(FIG_OP_GATED, 1, &params, &hopper, &choice));
+    assert_string_equal(choice.entry, "fig_kernel_gated");
+    assert_false(fig_families_may_serve(FIG_OP_GATED, 2, &params, &hopper, &choice));
+    assert_false(fig_families_may_serve(FIG_OP_GATED, 0, &params, &plain, &choice));
+}
+
 static void the_first_family_that_does_not_refuse_serves(void **state) {
     (void)state;
     const fig_family_choice wide = choose(PAGE, 32, 90);
@@ -346,6 +363,7 @@ static void inspection_tells_the_family_for_the_machine_and_why(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_family_that_does_not_refuse_serves),
+        cmocka_unit_test(each_family_says_for_itself_whether_it_may_serve),
         cmocka_unit_test(launches_are_alike_where_family_shape_and_entry_are),
         FIG_CUDA_BENCH_TEST(what_is_bound_decides_the_family_and_moving_it_makes_the_exec_anew),
         FIG_CUDA_BENCH_TEST(a_change_of_family_that_fails_is_made_by_the_next_prepare),

@@ -119,6 +119,11 @@ static void each_wrong_binding_is_refused_by_name(void **state) {
           "lies on tensor q.0, and decode_attention writes");
 #undef WRONG
     assert_int_equal(fig_run_rig_run(&rig), FIG_OK);
+    rig.run.rows = 1; /* of one sequence, how far the next is means nothing */
+    memcpy(k->strides, (int64_t[4]){1, 128, 64, 1}, sizeof k->strides);
+    assert_int_equal(fig_run_rig_run(&rig), FIG_OK);
+    k->bytes = 2 * 2 * 64 * (LENGTH - 1);
+    expect_refusal(&rig, FIG_INVALID, "tensor k_cache.0: holds 99 tokens of each sequence");
     fig_run_rig_close(&rig);
 }
 
