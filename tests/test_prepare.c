@@ -232,6 +232,45 @@ static void a_step_waits_for_no_bucket_but_its_own(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* f16 over pages of 16, which attention turns and appends by itself on a GPU. */
+static void what_moves_is_patched_where_it_is_though_a_launch_is_left_out(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {17, 0, 40};
+    static const fig_step step = {.size = sizeof step, .rows = 3, .kv_lengths = lengths};
+    const fig_engine_options options = {.size = sizeof options, .device = FIG_DEVICE_CUDA};
+    fig_decode_options turning = small_decode;
+    fig_random random = fig_random_seed(7);
+    fig_decode d;
+    fig_engine *engine;
+    turning.dtype = FIG_F16;
+    fig_decode_open(&d, &turning);
+    if (fig_engine_open(&engine, d.graphs, &options) != FIG_OK) fail_msg("%s", fig_message());
+    fig_decode_bind(&d, engine);
+    for (int32_t row = 0; row < 3; row++)
+        fig_decode_prefill(&d, row, lengths[row], &random);
+    fig_decode_fill(&d, &random);
+    assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_OK);
+    const fig_decode_tensor *out = &d.tensors[1][FIG_DECODE_OUT];
+    fig_binding binding = fig_decode_binding(&d, 1, FIG_DECODE_OUT);
+    uint8_t *elsewhere = fig_place_allocate(out->bytes);
+    assert_non_null(elsewhere);
+    memset(out->address, 0xff, out->bytes);
+    binding.address = elsewhere;
+    memset(elsewhere, 0xff, out->bytes);
+    assert_int_equal(fig_engine_bind(engine, &binding), FIG_OK);
+    assert_int_equal(fig_engine_step(engine, &step), FIG_OK);
+    assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_OK);
+    assert_int_equal(engine->execs.patched_launches, 1);
+    for (size_t i = 0; i < out->bytes; i++)
+        assert_int_equal(out->address[i], 0xff);
+    memcpy(out->address, elsewhere, out->bytes);
+    fig_decode_check(&d, &step);
+    fig_engine_close(engine);
+    fig_place_free(elsewhere);
+    fig_decode_close(&d);
+}
+
 int main(void) {
     fig_place_host_program("both devices are tried on any machine");
     const struct CMUnitTest tests[] = {
@@ -241,6 +280,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_first_launch_finds_its_exec_uploaded),
         cmocka_unit_test(execs_are_made_by_another_thread_while_steps_run),
         FIG_CUDA_BENCH_TEST(a_step_waits_for_no_bucket_but_its_own),
+        FIG_CUDA_BENCH_TEST(what_moves_is_patched_where_it_is_though_a_launch_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
