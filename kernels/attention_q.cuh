@@ -8,22 +8,19 @@
 
 #include "kernels/attention_strip.cuh"
 
-/* For each vector a power of two that brings its largest number below 2^15. Its lanes know it. */
+/* For each vector a power of two that brings its largest number below 2^15. Its lanes know it.
+ * Numbers of 16 bits compare as integers do, but for their signs. */
 template <class form>
 static __device__ __forceinline__ float fig_warps_fit_q(int32_t dtype,
                                                         const fig_warps_seen<form> &seen) {
-    float largest = 0;
+    uint32_t pair = 0;
 #pragma unroll
-    for (int32_t k = 0; k < form::TILES; k++) {
-#pragma unroll
-        for (int32_t half = 0; half < 2; half++) {
-            const float2 q = fig_warps_widen_q(dtype, seen.q[k][half]);
-            largest = fmaxf(largest, fmaxf(fabsf(q.x), fabsf(q.y)));
-        }
-    }
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-    const uint32_t exponent = __float_as_uint(largest) >> 23; /* 2^14 has 141 */
+    for (int32_t k = 0; k < form::TILES; k++)
+        pair = __vimax3_u16x2(pair, seen.q[k][0] & 0x7fff7fffu, seen.q[k][1] & 0x7fff7fffu);
+    pair = __vmaxu2(pair, __shfl_xor_sync(0xffffffffu, pair, 1));
+    pair = __vmaxu2(pair, __shfl_xor_sync(0xffffffffu, pair, 2));
+    const float2 largest = fig_warps_widen_q(dtype, pair);
+    const uint32_t exponent = __float_as_uint(fmaxf(largest.x, largest.y)) >> 23; /* 2^14 has 141 */
     return __uint_as_float(min(268u - exponent, 253u) << 23);
 }
 
@@ -113,7 +110,7 @@ fig_warps_load_q(const fig_attention_params &p, const fig_warps_role &role,
     seen->scale[0] = seen->scale[1] = scale * FIG_NUMERIC_LOG2_E;
     if (form::VALUE_BYTES == 2) return;
     const float fit = fig_warps_fit_q(p.dtype, *seen);
-    const float back = 1.0f / fit;
+    const float back = __uint_as_float((254u << 23) - __float_as_uint(fit)); /* 1 / fit */
     seen->scale[0] *= __shfl_sync(0xffffffffu, back, role.column * 8);
     seen->scale[1] *= __shfl_sync(0xffffffffu, back, role.column * 8 + 4);
 #pragma unroll

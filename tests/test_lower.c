@@ -61,6 +61,32 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
     fig_program_destroy(program);
 }
 
+/* 8 warps at most, each with 8 vectors of a head; strips of what they are. f16 of head_dim 128. */
+static void no_worker_has_more_heads_than_warps(void **state) {
+    (void)state;
+    static const struct {
+        int32_t group, row_tokens, variant, heads, tile_tokens;
+    } cases[] = {{4, 1, 1, 8, 16}, {16, 1, 1, 4, 16}, {8, 4, 1, 2, 16},  {8, 8, 1, 1, 16},
+                 {8, 4, 3, 2, 32}, {8, 4, 2, 2, 64},  {16, 1, 0, 1, 64}, {1, 1, 2, 2, 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_spec spec = fig_sample_spec();
+        spec.kv_heads = 8;
+        spec.q_heads = 8 * cases[i].group;
+        spec.head_dim = 128;
+        spec.row_tokens = cases[i].row_tokens;
+        fig_program *program = fig_sample_step(&spec);
+        const fig_lower_target target = fig_sample_target("h200");
+        fig_bucket_shape shape;
+        assert_int_equal(
+            shape_for(program, &target, &(fig_bucket){6, 200}, cases[i].variant, &shape), FIG_OK);
+        if (shape.variants[0].heads != cases[i].heads ||
+            shape.variants[0].tile_tokens != cases[i].tile_tokens)
+            fail_msg("case %zu: %dx%d", i, (int)shape.variants[0].heads,
+                     (int)shape.variants[0].tile_tokens);
+        fig_program_destroy(program);
+    }
+}
+
 /* The layer's own tokens of a row; the window counts from the first query of the row. */
 static void a_class_brings_its_window_and_row_tokens(void **state) {
     (void)state;
@@ -234,6 +260,7 @@ static void a_class_too_many_is_not_shaped(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_are_the_machines_or_the_tiles),
+        cmocka_unit_test(no_worker_has_more_heads_than_warps),
         cmocka_unit_test(a_class_brings_its_window_and_row_tokens),
         cmocka_unit_test(a_deterministic_split_is_fixed_and_alike_in_every_bucket),
         cmocka_unit_test(a_bucket_of_no_tile_has_a_worker),
