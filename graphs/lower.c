@@ -86,19 +86,19 @@ static void shape_tiles(const fig_split_class *split_class, const fig_lower_targ
 }
 
 /* Workers that the fullest step has work for. On a GPU a worker's beginning, its end and the merge
- * of what it leaves take as long as reading a few tiles. So each reads STRETCH_BYTES at least, but
- * where a quarter of the machine has a tile each and rows are cut all the same. */
+ * of what it leaves take as long as reading a few tiles, and half of the machine lets the next
+ * launch begin beside this one. So where half is enough each worker reads STRETCH_BYTES, but where
+ * few would and rows are cut all the same. */
 enum { STRETCH_BYTES = 65536 };
 static int64_t busy_workers(const fig_lower_target *target, const fig_bucket *caps,
                             const fig_split_shape *split, int32_t token_bytes) {
     const int64_t tiles = split->tile_limit, segments = (int64_t)caps->batch * split->groups;
+    const int64_t places = target->traits.compute_capability > 0 ? target->traits.sm_count : 0;
     int64_t tokens = segments * caps->kv;
     if (tokens > tiles * split->tile_tokens) tokens = tiles * split->tile_tokens;
     const int64_t stretches = (tokens * token_bytes + STRETCH_BYTES - 1) / STRETCH_BYTES;
-    const int64_t few = target->traits.sm_count / 4;
-    if (target->traits.compute_capability == 0 || stretches >= tiles) return tiles;
-    if (stretches >= few || stretches <= segments) return stretches;
-    return tiles < few ? tiles : few;
+    if (split->tile_tokens * token_bytes >= STRETCH_BYTES || stretches > places / 2) return tiles;
+    return stretches > places / 8 || stretches <= segments ? stretches : tiles;
 }
 
 /* One worker for each place of the machine, but no more than the fullest step has work for. */
