@@ -22,7 +22,7 @@ static fig_status shape_for(const fig_program *program, const fig_lower_target *
 
 /* 2 kv heads of 64, f16: variant 0 reads one of them in tiles of 64, variant 1 both, of 16; on
  * tensor cores tokens of 128 bytes come twice as many at once, and heads in whole strips. There 10
- * workers have 64 KB each of 6 rows of 200 tokens, one head at once, as no more than 12 segments. */
+ * workers have 64 KB each of 6 rows of 200 tokens, one head at once: these are 12 segments. */
 static void workers_are_the_machines_or_the_tiles(void **state) {
     (void)state;
     static const struct {
