@@ -32,10 +32,20 @@ static fig_binding binding_of(const fig_array *array) {
     return binding;
 }
 
+/* A cache of no tokens may have no memory, and a runner has no cache without. No token of it is
+ * read, so q, which is as large as one of each row or larger, stands in for it. */
+static const fig_array *array_of(const fig_invoke *invoke, fig_slot slot) {
+    const fig_array *array = invoke->arrays[slot];
+    const int is_cache = slot == FIG_SLOT_K_CACHE || slot == FIG_SLOT_V_CACHE;
+    if (is_cache && invoke->kv_length == 0 && invoke->arrays[FIG_SLOT_Q] != NULL)
+        return invoke->arrays[FIG_SLOT_Q];
+    return array;
+}
+
 static int32_t bind(const fig_invoke *invoke, fig_binding bindings[FIG_SLOT_COUNT]) {
     int32_t count = 0;
     for (fig_slot slot = 0; slot < FIG_SLOT_COUNT; slot++)
-        if (invoke->arrays[slot] != NULL) bindings[count++] = binding_of(invoke->arrays[slot]);
+        if (invoke->arrays[slot] != NULL) bindings[count++] = binding_of(array_of(invoke, slot));
     return count;
 }
 

@@ -86,40 +86,44 @@ class Way:
 
 
 class Xla(Way):
+    name_of = staticmethod("figraph.{}".format)
+
     def __init__(self, library, platform):
         super().__init__(library, platform)
         library.register_targets("CUDA" if platform == "gpu" else "cpu")
 
     def silu_and_mul(self, x):
         out = jax.ShapeDtypeStruct(x.shape[:-1] + (x.shape[-1] // 2,), x.dtype)
-        return jax.ffi.ffi_call("figraph.silu_and_mul", out, vmap_method="broadcast_all")(x)
+        return jax.ffi.ffi_call(self.name_of("silu_and_mul"), out, vmap_method="broadcast_all")(x)
 
     def apply_rope(self, q, k, indptr, offsets):
         outs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k))
         positions = jnp.zeros(ABSENT, jnp.int32)
-        return jax.ffi.ffi_call("figraph.rope", outs)(
+        return jax.ffi.ffi_call(self.name_of("rope"), outs)(
             q, k, positions, indptr, offsets, rope_theta=1e4
         )
 
     def decode_attention(self, q, k, v):
         needs = self.needs(q, k, 1, k.shape[0])
         outs = (jax.ShapeDtypeStruct(q.shape, q.dtype), self.scratch(needs))
-        return jax.ffi.ffi_call("figraph.attention", outs)(q, k, v)[0]
+        return jax.ffi.ffi_call(self.name_of("attention"), outs)(q, k, v)[0]
 
     def grow(self, q, k, v, k_cache, v_cache, lengths):
         """A token of each sequence goes into its cache, and attention sees it. Both, and all layers
         if there were more, read one plan."""
         rows, tokens, kv_heads, _ = k_cache.shape
         needs = self.needs(q, k_cache, rows, tokens)
-        plan = jax.ffi.ffi_call(
-            "figraph.plan", jax.ShapeDtypeStruct((needs.plan_bytes,), jnp.uint8)
-        )(lengths, kv_heads=kv_heads, kv_length=tokens, scratch_bytes=needs.best_bytes)
+        plan_bytes = jax.ShapeDtypeStruct((needs.plan_bytes,), jnp.uint8)
+        make_plan = jax.ffi.ffi_call(self.name_of("plan"), plan_bytes)
+        sizes = dict(kv_heads=kv_heads, kv_length=tokens, scratch_bytes=needs.best_bytes)
+        plan = make_plan(lengths, **sizes)
         paged = jnp.zeros((0, 0), jnp.int32)
         caches = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (k_cache, v_cache))
-        append = jax.ffi.ffi_call("figraph.append_kv", caches, input_output_aliases={2: 0, 3: 1})
+        append_kv = self.name_of("append_kv")
+        append = jax.ffi.ffi_call(append_kv, caches, input_output_aliases={2: 0, 3: 1})
         k_cache, v_cache = append(k, v, k_cache, v_cache, lengths, paged, plan)
         outs = (jax.ShapeDtypeStruct(q.shape, q.dtype), self.scratch(needs))
-        attend = jax.ffi.ffi_call("figraph.attention", outs)
+        attend = jax.ffi.ffi_call(self.name_of("attention"), outs)
         return attend(q, k_cache, v_cache, lengths, paged, plan)[0], k_cache, v_cache
 
 
@@ -130,10 +134,9 @@ class Bare(Way):
 
     def __init__(self, library, platform):
         import jax_tvm_ffi
-        import tvm_ffi
 
         super().__init__(library, platform)
-        self.module = tvm_ffi.load_module(library.path)
+        self.module = self.load()
         self.register = functools.partial(
             jax_tvm_ffi.register_ffi_target, platform=platform, allow_cuda_graph=True
         )
@@ -142,9 +145,13 @@ class Bare(Way):
         self.add("silu_and_mul", ["enable_pdl"])
         self.add("rope", rope)
         self.add("run", layout + ["rope_scale", "rope_theta"])
-        self.register(
-            self.target("batch"), self.module.batch_decode_jax, self.order(layout)
-        )
+        if hasattr(self.module, "batch_decode_jax"):
+            self.register(self.target("batch"), self.module.batch_decode_jax, self.order(layout))
+
+    def load(self):
+        import tvm_ffi
+
+        return tvm_ffi.load_module(self.library.path)
 
     def order(self, attributes):
         return ["rets", "args"] + ["attrs." + name for name in attributes]
