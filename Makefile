@@ -59,8 +59,10 @@ FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 FFI := $(call objects,ffi/*.c)
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
+# Of figraph what tests use, and what has a test of its own.
 SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,truth*.c serve_[bpt]*.c \
-    report.c synthetic.c text.c)) # of figraph what tests use, and what has a test of its own
+    arguments.c bench_table.c columns.c emit.c lengths.c report.c synthetic.c text.c \
+    tune_[ft]*.c))
 GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))

@@ -261,9 +261,10 @@ fig_status fig_engine_settle(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->staged != engine->launched)
         return fig_fail(FIG_ORDER,
-                        "prepare: %" PRId64 " staged steps wait for their launch, with what was "
-                        "bound before",
-                        engine->staged - engine->launched);
+                        "prepare: %" PRId64 " step%s to launch first, staged with what was bound "
+                        "before",
+                        engine->staged - engine->launched,
+                        FIG_PLURAL(engine->staged - engine->launched));
     const fig_status status = fig_execs_settle(&engine->execs);
     fig_stats_set(&engine->counters.prepares, engine->execs.settles);
     fig_engine_count_owned(engine);
@@ -411,16 +412,17 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
     engine->told_torn += torn;
     if (torn > 0)
         return fig_fail(FIG_DRIVER,
-                        "%" PRIu64 " plans arrived damaged, and %" PRIu64 " steps ran no rows for "
-                        "it; what those plans carried for page tables goes with the next",
-                        torn, missed);
+                        "%" PRIu64 " plan%s arrived damaged, and %" PRIu64 " step%s ran no rows "
+                        "for it; what was carried for page tables goes with the next plan",
+                        torn, FIG_PLURAL(torn), missed, FIG_PLURAL(missed));
     if (fig_program_reads_lengths(engine->program))
         return fig_fail(fig_engine_miss_status(engine),
-                        "%" PRIu64 " steps ran no rows: their lengths on the device are more than "
-                        "their bucket holds, or nothing was staged for them",
-                        missed);
+                        "%" PRIu64 " step%s ran no rows: lengths on the device are more than the "
+                        "bucket holds, or nothing was staged",
+                        missed, FIG_PLURAL(missed));
     return fig_fail(fig_engine_miss_status(engine),
-                    "%" PRIu64 " replays found no plan staged and ran no rows", missed);
+                    "%" PRIu64 " replay%s found no plan staged and ran no rows", missed,
+                    FIG_PLURAL(missed));
 }
 
 fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us) {

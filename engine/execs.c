@@ -321,11 +321,11 @@ static fig_status patch(fig_execs *execs, fig_exec *exec) {
 
 static fig_status lower(const fig_execs *execs, uint32_t index) {
     const fig_graphs *graphs = execs->bindings->graphs;
-    const fig_lower_source source = fig_graphs_source(graphs);
     fig_exec *exec = &execs->of[index];
     fig_lowered lowered;
     if (exec->choices != NULL) return FIG_OK;
-    FIG_TRY(fig_lower_bucket(&source, &graphs->buckets[graphs->exec_buckets[index]], &lowered));
+    FIG_TRY(
+        fig_lower_bucket(&graphs->common, &graphs->buckets[graphs->exec_buckets[index]], &lowered));
     exec->choices = calloc(lowered.launch_count, sizeof *exec->choices);
     if (exec->choices == NULL) {
         fig_lower_finish(&lowered);

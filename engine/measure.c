@@ -221,10 +221,9 @@ static fig_status check_step(fig_engine *engine, const fig_step *step) {
 static fig_status check_idle(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->staged == engine->launched) return fig_engine_wait(engine, -1);
-    return fig_fail(FIG_ORDER,
-                    "measure: %" PRId64 " staged steps wait for their launch, the engine must be "
-                    "idle",
-                    engine->staged - engine->launched);
+    return fig_fail(
+        FIG_ORDER, "measure: the engine must be idle, and has %" PRId64 " staged step%s to launch",
+        engine->staged - engine->launched, FIG_PLURAL(engine->staged - engine->launched));
 }
 
 /* After all that can be wrong with what was asked for. */

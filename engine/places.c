@@ -138,10 +138,11 @@ int64_t fig_places_dense_tokens(const fig_places_wish *wish) {
         last += reach_of(counts[i], strides[i]);
     if (last >= elements) return 0;
     int64_t tokens = min_of(record->dims[1], (elements - 1 - last) / strides[1] + 1);
-    /* Where a sequence or a head steps further than a token, its tokens end before the next. */
+    /* Where a sequence or a head steps as far as a token or further, its tokens end before the
+     * next. */
     for (int i = 0; i < 3; i++) {
         int64_t below = 1;
-        if (counts[i] == 1 || strides[i] <= strides[1]) continue;
+        if (counts[i] == 1 || i == 1 || strides[i] < strides[1]) continue;
         for (int j = 0; j < 4; j++)
             if (strides[j] < strides[i]) below += reach_of(counts[j], strides[j]);
         if (below <= strides[i]) tokens = min_of(tokens, (strides[i] - below) / strides[1] + 1);

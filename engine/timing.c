@@ -62,9 +62,9 @@ static fig_status take_options(timing *t, const fig_timing_options *options) {
 static fig_status check_idle(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->staged == engine->launched) return fig_engine_wait(engine, -1);
-    return fig_fail(FIG_ORDER,
-                    "time: %" PRId64 " staged steps wait for their launch, the engine must be idle",
-                    engine->staged - engine->launched);
+    return fig_fail(
+        FIG_ORDER, "time: the engine must be idle, and has %" PRId64 " staged step%s to launch",
+        engine->staged - engine->launched, FIG_PLURAL(engine->staged - engine->launched));
 }
 
 /* A step that was staged and could not be launched is taken back. */

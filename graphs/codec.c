@@ -6,6 +6,7 @@
 #include "graphs/codec.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,8 @@
 #include "graphs/sections.h"
 #include "planner/spec.h"
 #include "planner/status.h"
+
+enum { WHOSE_BYTES = 512 }; /* more than the names of all operations */
 
 /* ---- What both directions share: the kernels of a program */
 
@@ -162,6 +165,7 @@ static fig_status contents_init(contents *c, const fig_codec_parts *parts) {
     put(c, FIG_SECTION_KERN, c->kernels, list_kernels(view, &parts->maker, c->kernels));
     put(c, FIG_SECTION_DIGS, parts->made_digests, parts->bucket_count);
     put(c, FIG_SECTION_SEGM, view->segments, view->segment_count);
+    put(c, FIG_SECTION_VARI, parts->target.tuning.records, parts->target.tuning.count);
     return FIG_OK;
 }
 
@@ -195,15 +199,11 @@ static fig_status within(const char *where, fig_status status) {
     return status == FIG_OK ? FIG_OK : fig_fail(status, "%s%s", where, fig_message());
 }
 
-static fig_status refuse_age(uint32_t maker) {
-    return fig_fail(FIG_STALE, "%s" FIG_SECTIONS_STALE, fig_message(), maker, FIG_VERSION);
-}
-
 /* The file's hashes agree, so what is refused is not damage by accident: it is age where the maker
  * is newer, and else what no recorder could have made. */
 fig_status fig_codec_judge(uint32_t maker, fig_status status) {
     if (status == FIG_OK || status == FIG_NOMEM || status == FIG_STALE) return status;
-    if (status == FIG_UNSUPPORTED || maker > FIG_VERSION) return refuse_age(maker);
+    if (status == FIG_UNSUPPORTED || maker > FIG_VERSION) return fig_sections_refuse_age(maker, "");
     return fig_fail(FIG_FORMAT, "%s", fig_message());
 }
 
@@ -244,11 +244,10 @@ static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
                         "section SPEC: size is %" PRIu32 ", the section has %" PRIu32 " bytes",
                         size, raw_bytes);
     for (size_t i = FIG_FILE_SPEC_BYTES; i < raw_bytes; i++) {
-        if (raw[i] != 0)
-            return fig_fail(FIG_STALE,
-                            "section SPEC: byte %zu is set, this library knows %d "
-                            "bytes" FIG_SECTIONS_STALE,
-                            i, FIG_FILE_SPEC_BYTES, sections->maker, FIG_VERSION);
+        if (raw[i] == 0) continue;
+        fig_fail(FIG_STALE, "section SPEC: byte %zu is set, this library knows %d bytes", i,
+                 FIG_FILE_SPEC_BYTES);
+        return fig_sections_refuse_age(sections->maker, "");
     }
     FIG_TRY(within("section SPEC: ", fig_spec_resolve(sections->raw[FIG_SECTION_SPEC], spec)));
     for (size_t i = sizeof size; i < sizeof *spec && i < raw_bytes; i++) {
@@ -262,14 +261,12 @@ static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
 /* Caps and order are for fig_graphs_assemble() to check; a variant of a later library is not. */
 static fig_status check_bucket(const fig_file_bucket *bucket, uint32_t i, const fig_traits *traits,
                                uint32_t maker) {
-    int32_t count;
-    fig_traits_variants(traits, &count);
-    if (bucket->variant >= (uint32_t)count)
-        return fig_fail(FIG_STALE,
-                        "section BUCK: bucket %" PRIu32 ": variant is %" PRIu32
-                        ", this library has %" PRId32 FIG_SECTIONS_STALE,
-                        i, bucket->variant, count, maker, FIG_VERSION);
-    return FIG_OK;
+    const int32_t count = fig_traits_variant_count(traits);
+    if (bucket->variant < (uint32_t)count) return FIG_OK;
+    fig_fail(FIG_STALE,
+             "section BUCK: bucket %" PRIu32 ": variant is %" PRIu32 ", this library has %" PRId32,
+             i, bucket->variant, count);
+    return fig_sections_refuse_age(maker, "");
 }
 
 static fig_status read_buckets(const fig_sections *sections, fig_codec_parts *parts) {
@@ -293,6 +290,19 @@ static fig_status read_buckets(const fig_sections *sections, fig_codec_parts *pa
     return FIG_OK;
 }
 
+/* Records of machines and libraries that are not ours are sound too, and kept. */
+static fig_status read_tuning(const fig_sections *sections, fig_tuning *tuning) {
+    const fig_tuning theirs = {.count = sections->item_count[FIG_SECTION_VARI]};
+    if (theirs.count == 0) return FIG_OK;
+    tuning->records = malloc(theirs.count * sizeof *tuning->records);
+    if (tuning->records == NULL)
+        return fig_fail(FIG_NOMEM, "section VARI: %" PRIu32 " records", theirs.count);
+    tuning->count = theirs.count;
+    memcpy(tuning->records, sections->raw[FIG_SECTION_VARI],
+           tuning->count * sizeof *tuning->records);
+    return within("section VARI: ", fig_tuning_check(tuning));
+}
+
 /* Before all else: an operation that this library lacks, or has otherwise, is age and no damage. */
 static fig_status read_operations(const fig_sections *sections, fig_codec_parts *parts) {
     const fig_file_kernel *kernels = sections->raw[FIG_SECTION_KERN];
@@ -301,18 +311,31 @@ static fig_status read_operations(const fig_sections *sections, fig_codec_parts 
         const fig_kernel *known = NULL;
         uint8_t abi[32];
         if (kernel->op < FIG_OP_KERNEL_COUNT) known = &fig_kernel_table[kernel->op];
-        if (known == NULL || strncmp(kernel->name, known->name, sizeof kernel->name) != 0)
-            return fig_fail(FIG_STALE,
-                            "section KERN: operation %" PRIu32
-                            " is \"%.*s\", which this library lacks" FIG_SECTIONS_STALE,
-                            kernel->op, (int)sizeof kernel->name, kernel->name, sections->maker,
-                            FIG_VERSION);
+        if (known == NULL || strncmp(kernel->name, known->name, sizeof kernel->name) != 0) {
+            fig_fail(FIG_STALE,
+                     "section KERN: operation %" PRIu32 " is \"%.*s\", which this library lacks",
+                     kernel->op, (int)sizeof kernel->name, kernel->name);
+            return fig_sections_refuse_age(sections->maker, "");
+        }
         hash_kernel(known, abi);
         if (kernel->params_bytes != known->params_bytes ||
             memcmp(kernel->abi, abi, sizeof abi) != 0)
             parts->changed_kernels |= UINT32_C(1) << kernel->op;
     }
     return FIG_OK;
+}
+
+/* ", whose fetch and attention differ". */
+static void name_changed(uint32_t changed, char whose[WHOSE_BYTES]) {
+    const int first = __builtin_ctz(changed), last = 31 - __builtin_clz(changed);
+    size_t used = 0;
+    for (int op = first; op <= last; op++) {
+        if (!(changed >> op & 1)) continue;
+        const char *before = op == first ? ", whose " : op == last ? " and " : ", ";
+        used += (size_t)snprintf(whose + used, WHOSE_BYTES - used, "%s%s", before,
+                                 fig_kernel_table[op].name);
+    }
+    snprintf(whose + used, WHOSE_BYTES - used, first == last ? " differs" : " differ");
 }
 
 static fig_status read_program(const fig_sections *sections, const fig_spec *spec,
@@ -333,9 +356,11 @@ static fig_status read_program(const fig_sections *sections, const fig_spec *spe
         .segment_count = sections->item_count[FIG_SECTION_SEGM],
     };
     const fig_status status = fig_program_restore(&parts->program, &view);
+    if (status != FIG_FORMAT || parts->changed_kernels == 0) return status;
     /* Its maker had other operations, and may have demanded other things of them. */
-    if (status == FIG_FORMAT && parts->changed_kernels != 0) return refuse_age(sections->maker);
-    return status;
+    char whose[WHOSE_BYTES];
+    name_changed(parts->changed_kernels, whose);
+    return fig_sections_refuse_age(sections->maker, whose);
 }
 
 /* The list must be what the program uses. */
@@ -368,6 +393,7 @@ static fig_status read_parts(const fig_sections *sections, fig_codec_parts *part
     FIG_TRY(read_machine(sections, &parts->target));
     FIG_TRY(read_spec(sections, &spec));
     FIG_TRY(read_buckets(sections, parts));
+    FIG_TRY(read_tuning(sections, &parts->target.tuning));
     FIG_TRY(read_program(sections, &spec, parts));
     return read_kernels(sections, parts);
 }
@@ -388,5 +414,6 @@ void fig_codec_finish(fig_codec_parts *parts) {
     fig_program_destroy(parts->program);
     free(parts->buckets);
     free(parts->made_digests);
+    fig_tuning_finish(&parts->target.tuning);
     memset(parts, 0, sizeof *parts);
 }

@@ -38,13 +38,8 @@ static fig_status check_parts(const fig_codec_parts *parts) {
     if (parts->target.deterministic != 0 && parts->target.deterministic != 1)
         return fig_fail(FIG_INVALID, "graphs: deterministic is %" PRId32 ", it must be 0 or 1",
                         parts->target.deterministic);
+    FIG_TRY(fig_tuning_check(&parts->target.tuning));
     return fig_traits_check(&parts->target.traits);
-}
-
-fig_lower_source fig_graphs_source(const fig_graphs *graphs) {
-    return (fig_lower_source){.view = fig_program_view_of(graphs->program),
-                              .order = &graphs->order,
-                              .workspace = &graphs->workspace};
 }
 
 /* The exec whose buckets need the same launches as bucket `index`; exec_count: none so far. Buckets
@@ -86,21 +81,19 @@ static fig_status make_shapes(fig_graphs *graphs) {
         if (shape->plan.layout.bytes > graphs->plan_bytes)
             graphs->plan_bytes = shape->plan.layout.bytes;
     }
-    FIG_TRY(fig_split_classes_find(view, &graphs->classes));
     FIG_TRY(share_execs(graphs));
-    FIG_TRY(fig_lower_order_init(&graphs->order, view));
-    return fig_workspace_init(&graphs->workspace, view, graphs->buckets, graphs->bucket_count);
+    FIG_TRY(fig_workspace_init(&graphs->workspace, view, graphs->buckets, graphs->bucket_count));
+    return fig_lower_common_init(&graphs->common, view, &graphs->workspace);
 }
 
 static fig_status make_digests(fig_graphs *graphs) {
     const size_t bytes = graphs->bucket_count * sizeof *graphs->digests;
-    const fig_lower_source source = fig_graphs_source(graphs);
     fig_lowered lowered;
     graphs->digests = malloc(bytes);
     if (graphs->digests == NULL) return fig_fail(FIG_NOMEM, "graphs: %zu bytes of digests", bytes);
     for (uint32_t exec = 0; exec < graphs->exec_count; exec++) {
         const uint32_t last = graphs->exec_buckets[exec];
-        FIG_TRY(fig_lower_bucket(&source, &graphs->buckets[last], &lowered));
+        FIG_TRY(fig_lower_bucket(&graphs->common, &graphs->buckets[last], &lowered));
         graphs->digests[last] = fig_lower_digest(&lowered);
         fig_lower_finish(&lowered);
     }
@@ -151,7 +144,8 @@ fig_status fig_graphs_assemble(fig_graphs **out, fig_codec_parts *parts) {
     }
     graphs->program = parts->program;
     graphs->target = (fig_lower_target){.traits = copy_traits(&parts->target.traits),
-                                        .deterministic = parts->target.deterministic};
+                                        .deterministic = parts->target.deterministic,
+                                        .tuning = parts->target.tuning};
     graphs->buckets = parts->buckets;
     graphs->made_digests = parts->made_digests;
     graphs->bucket_count = parts->bucket_count;
@@ -193,25 +187,39 @@ static fig_status take_buckets(const fig_spec *spec, const fig_lower_options *op
     return fig_bucket_normalise(*buckets, count, spec->batch_limit, spec->kv_limit);
 }
 
-/* Every bucket in every variant that is worth having. *shapes is to be freed. */
+/* The variants that a bucket is lowered in, as bits: the one asked for or, below 0, those that are
+ * worth having there. */
+static fig_status take_variants(const fig_program_view *view, const fig_lower_target *target,
+                                const fig_bucket *buckets, int32_t index, int32_t variant,
+                                uint32_t *variants) {
+    const int32_t count = fig_traits_variant_count(&target->traits);
+    *variants = 0;
+    if (variant < 0) return fig_lower_offer(view, target, buckets, index, variants);
+    if (variant >= count)
+        return fig_fail(FIG_INVALID, "variant is %" PRId32 ", limits 0 to %" PRId32, variant,
+                        count - 1);
+    *variants = UINT32_C(1) << variant;
+    return FIG_OK;
+}
+
+/* Each bucket once for every variant of its own. *shapes is to be freed. */
 static fig_status multiply_buckets(const fig_program_view *view, const fig_lower_target *target,
-                                   const fig_bucket *buckets, int32_t count,
+                                   const fig_bucket *buckets, int32_t count, int32_t variant,
                                    fig_bucket_shape **shapes, uint32_t *shape_count) {
-    int32_t variants[FIG_VARIANT_LIMIT], variant_count = 0, candidate_count;
-    fig_traits_variants(&target->traits, &candidate_count);
-    for (int32_t variant = 0; variant < candidate_count; variant++) {
-        if (fig_lower_variant_serves(view, target, variant)) variants[variant_count++] = variant;
-    }
+    const int32_t variant_count = fig_traits_variant_count(&target->traits);
     const uint32_t limit = (uint32_t)count * (uint32_t)variant_count;
     *shape_count = 0;
     *shapes = calloc(limit, sizeof **shapes);
     if (*shapes == NULL)
         return fig_fail(FIG_NOMEM, "graphs: %u buckets of %zu bytes", limit, sizeof **shapes);
     for (int32_t i = 0; i < count; i++) {
+        uint32_t variants;
+        FIG_TRY(take_variants(view, target, buckets, i, variant, &variants));
         for (int32_t v = 0; v < variant_count; v++) {
+            if (!(variants >> v & 1)) continue;
             fig_bucket_shape *shape = &(*shapes)[(*shape_count)++];
             shape->caps = buckets[i];
-            shape->variant = variants[v];
+            shape->variant = v;
         }
     }
     return FIG_OK;
@@ -225,44 +233,51 @@ static fig_status take_traits(const fig_traits *given, fig_traits *traits) {
 
 /* What graphs of a finished program are made of; ended by the caller, of a failure too. */
 static fig_status make_parts(const fig_program *program, const fig_lower_options *options,
-                             fig_codec_parts *parts) {
+                             const fig_graphs_choice *choice, fig_codec_parts *parts) {
     const fig_program_view *view = fig_program_view_of(program);
     fig_bucket *buckets = NULL;
     int32_t count = 0;
     FIG_TRY(take_traits(options->traits, &parts->target.traits));
+    if (choice->tuning != NULL) FIG_TRY(fig_tuning_clone(&parts->target.tuning, choice->tuning));
     parts->target.deterministic = options->deterministic;
     parts->maker = fig_codec_maker_of(view);
     fig_status status = take_buckets(&view->spec, options, &buckets, &count);
     if (status == FIG_OK)
-        status = multiply_buckets(view, &parts->target, buckets, count, &parts->buckets,
-                                  &parts->bucket_count);
+        status = multiply_buckets(view, &parts->target, buckets, count, choice->variant,
+                                  &parts->buckets, &parts->bucket_count);
     free(buckets);
     FIG_TRY(status);
     return fig_program_clone(&parts->program, program);
 }
 
-fig_status fig_graphs_lower(fig_graphs **graphs, const fig_program *program,
-                            const fig_lower_options *options) {
+fig_status fig_graphs_make(fig_graphs **graphs, const fig_program *program,
+                           const fig_lower_options *options, const fig_graphs_choice *choice) {
     fig_lower_options ours;
     fig_codec_parts parts = {0};
     *graphs = NULL;
     FIG_TRY(fig_program_ready(program));
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_lower_options"));
-    const fig_status status = make_parts(program, &ours, &parts);
+    const fig_status status = make_parts(program, &ours, choice, &parts);
     if (status == FIG_OK) return fig_graphs_assemble(graphs, &parts);
     fig_codec_finish(&parts);
     return status;
+}
+
+fig_status fig_graphs_lower(fig_graphs **graphs, const fig_program *program,
+                            const fig_lower_options *options) {
+    return fig_graphs_make(graphs, program, options, &(fig_graphs_choice){.variant = -1});
 }
 
 void fig_graphs_destroy(fig_graphs *graphs) {
     if (graphs == NULL) return;
     fig_program_destroy(graphs->program);
     fig_workspace_finish(&graphs->workspace);
-    fig_lower_order_finish(&graphs->order);
+    fig_lower_common_finish(&graphs->common);
     free(graphs->exec_buckets);
     free(graphs->buckets);
     free(graphs->digests);
     free(graphs->made_digests);
+    fig_tuning_finish(&graphs->target.tuning);
     free(graphs);
 }
 

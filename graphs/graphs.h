@@ -8,7 +8,7 @@
 #include "graphs/codec.h"
 
 /* Launches of all buckets; what bounds the time that reading a file may take. */
-enum { FIG_LAUNCH_LIMIT = 1 << 20 };
+enum { FIG_LAUNCH_LIMIT = 1 << 18 };
 
 /* An engine's ring of plans: how deep it may be, and is where nobody says. */
 enum { FIG_SLOT_LEAST = 2, FIG_SLOT_LIMIT = 64, FIG_SLOT_DEFAULT = 4 };
@@ -24,12 +24,11 @@ struct fig_graphs {
     uint64_t *digests;         /* [bucket_count] of what this library lowers */
     uint64_t *made_digests;    /* [bucket_count] of what the maker lowered, or as digests */
     uint32_t bucket_count;
-    fig_split_classes classes; /* the program's */
-    fig_workspace workspace;   /* of all buckets */
-    fig_lower_order order;     /* the program's */
-    uint32_t *exec_buckets;    /* [exec_count] the last bucket of those that share an exec */
-    uint32_t exec_count;       /* buckets that lower to different launches */
-    uint64_t plan_bytes;       /* the largest bucket's bound */
+    fig_workspace workspace; /* of all buckets */
+    fig_lower_common common; /* what all buckets are lowered from */
+    uint32_t *exec_buckets;  /* [exec_count] the last bucket of those that share an exec */
+    uint32_t exec_count;     /* buckets that lower to different launches */
+    uint64_t plan_bytes;     /* the largest bucket's bound */
     uint8_t content_id[32];
     uint32_t changed_kernels; /* bit op: its row in the maker's table was another */
 };
@@ -41,9 +40,14 @@ uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs);
 
 /* Of the device, for one exec; estimated. */
 uint64_t fig_memory_exec_bytes(const fig_graphs *graphs);
-/* What all of its buckets are lowered from. */
-fig_lower_source fig_graphs_source(const fig_graphs *graphs);
 
+/* What lowering chooses by, beside its options. */
+typedef struct fig_graphs_choice {
+    int32_t variant;          /* of every bucket; -1: those that are worth having */
+    const fig_tuning *tuning; /* NULL: none */
+} fig_graphs_choice;
+fig_status fig_graphs_make(fig_graphs **graphs, const fig_program *program,
+                           const fig_lower_options *options, const fig_graphs_choice *choice);
 /* Makes graphs of their parts, which it takes over, also where it fails: they are zeros then.
  * Buckets are sorted, without repeats. made_digests: NULL where the graphs are being made here. */
 fig_status fig_graphs_assemble(fig_graphs **graphs, fig_codec_parts *parts);

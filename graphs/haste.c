@@ -46,29 +46,27 @@ static uint32_t flags_of(const fig_program_view *view, const fig_launch *launch,
 }
 
 /* Behind what makes the plan nothing is early. */
-static void wait_for_plan(const fig_lowered *lowered, uint32_t *haste) {
-    for (uint32_t i = 0; i < lowered->edge_count; i++) {
-        const uint32_t op = lowered->launches[lowered->edges[i].from].op;
+static void wait_for_plan(fig_lower_common *common) {
+    for (uint32_t i = 0; i < common->edge_count; i++) {
+        const uint32_t op = common->launches[common->edges[i].from].op;
         if (op == FIG_OP_FETCH || op == FIG_OP_PLAN)
-            haste[lowered->edges[i].to] &= ~(uint32_t)FIG_ATTENTION_EARLY;
+            common->haste[common->edges[i].to] &= ~(uint32_t)FIG_ATTENTION_EARLY;
     }
 }
 
-fig_status fig_haste_find(uint32_t **haste, const fig_program_view *view,
-                          const fig_lowered *lowered) {
+fig_status fig_haste_find(fig_lower_common *common) {
+    const fig_program_view *view = common->view;
     int64_t *written = calloc((size_t)view->tensor_count + 1, sizeof *written); /* [id] */
-    *haste = calloc(lowered->launch_count, sizeof **haste);
-    if (written == NULL || *haste == NULL) {
+    common->haste = calloc(common->launch_count, sizeof *common->haste);
+    if (written == NULL || common->haste == NULL) {
         free(written);
-        free(*haste);
-        *haste = NULL;
-        return fig_fail(FIG_NOMEM, "haste: %u launches and %u tensors", lowered->launch_count,
+        return fig_fail(FIG_NOMEM, "haste: %u launches and %u tensors", common->launch_count,
                         view->tensor_count);
     }
     find_writes(view, written);
-    for (uint32_t i = 0; i < lowered->launch_count; i++)
-        (*haste)[i] = flags_of(view, &lowered->launches[i], written);
-    wait_for_plan(lowered, *haste);
+    for (uint32_t i = 0; i < common->launch_count; i++)
+        common->haste[i] = flags_of(view, &common->launches[i], written);
+    wait_for_plan(common);
     free(written);
     return FIG_OK;
 }

@@ -8,9 +8,8 @@
 
 #include "graphs/lower.h"
 
-/* FIG_ATTENTION_* of every launch, which are the same in every bucket; 0 of what is no attention.
- * Launches and edges are there. *haste is the caller's to free, NULL on failure. */
-fig_status fig_haste_find(uint32_t **haste, const fig_program_view *view,
-                          const fig_lowered *lowered);
+/* Sets common->haste: FIG_ATTENTION_* of every launch, 0 of what is no attention. Launches and
+ * edges are there. */
+fig_status fig_haste_find(fig_lower_common *common);
 
 #endif

@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "planner/spec.h"
+
 enum { WORDS = 40, WIDE = 91 /* columns that hold the number of launches as well */ };
 
 /* Buckets that one line is about. */
@@ -51,22 +53,30 @@ static const char *range(char text[WORDS], int32_t least, int32_t most) {
     return text;
 }
 
-/* "1x64, 8x16": kv heads at once and tokens of a tile, of each variant that there is. */
+static int reads_alike(const fig_bucket_info *a, const fig_bucket_info *b) {
+    return a->heads == b->heads && a->tile_tokens == b->tile_tokens;
+}
+
+/* "2x64": kv heads at once and tokens of a tile; of several variants their heads alone, "1, 2, 4".
+ */
 static const char *variants(char text[WORDS], const fig_inspect_summary *summary,
                             const stretch *s) {
+    const fig_bucket_info *only = &summary->infos[s->first];
     size_t used = 0;
-    text[0] = '\0';
-    for (uint32_t i = s->first; i < s->end; i++) {
-        const fig_bucket_info *info = &summary->infos[i];
-        int seen = info->workers == 0;
-        for (uint32_t j = s->first; j < i; j++)
-            seen |= summary->infos[j].heads == info->heads &&
-                    summary->infos[j].tile_tokens == info->tile_tokens;
-        if (seen || used + 16 > WORDS) continue;
-        used += (size_t)snprintf(text + used, WORDS - used, "%s%" PRId32 "x%" PRId32,
-                                 used > 0 ? ", " : "", info->heads, info->tile_tokens);
+    int several = 0;
+    for (uint32_t i = s->first; i < s->end; i++)
+        several |= !reads_alike(&summary->infos[i], only);
+    if (only->workers == 0) return "none";
+    if (!several) snprintf(text, WORDS, "%" PRId32 "x%" PRId32, only->heads, only->tile_tokens);
+    for (int32_t heads = 1; several && heads <= FIG_HEAD_LIMIT; heads++) {
+        int seen = 0;
+        for (uint32_t i = s->first; i < s->end; i++)
+            seen |= summary->infos[i].heads == heads;
+        if (!seen || used + 8 > WORDS) continue;
+        used +=
+            (size_t)snprintf(text + used, WORDS - used, "%s%" PRId32, used > 0 ? ", " : "", heads);
     }
-    return used > 0 ? text : "none";
+    return text;
 }
 
 static void print_line(fig_print *print, const fig_inspect_summary *summary, const stretch *s) {

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "include/figraph_tune.h"
 #include "planner/spec.h"
 
 /* ---- Parts of the summary */
@@ -71,6 +72,16 @@ static void print_traits(fig_print *print, const fig_traits *traits) {
     fig_print_integer(print, "compute_capability", traits->compute_capability);
     fig_print_integer(print, "sm_count", traits->sm_count);
     fig_print_integer(print, "shared_bytes", traits->shared_bytes);
+    fig_print_close(print, '}');
+}
+
+static void print_tuning(fig_print *print, const fig_graphs *graphs) {
+    fig_tune_info info = {.size = sizeof info};
+    fig_graphs_tune_info(graphs, &info);
+    fig_print_open(print, "tuning", '{');
+    fig_print_integer(print, "used", info.used);
+    fig_print_integer(print, "foreign", info.foreign);
+    fig_print_integer(print, "stale", info.stale);
     fig_print_close(print, '}');
 }
 
@@ -246,6 +257,7 @@ void fig_inspect_json_summary(fig_print *print, const fig_inspect_summary *summa
     fig_print_hex(print, "content_id", graphs->content_id, sizeof graphs->content_id);
     print_spec(print, &summary->view->spec);
     print_traits(print, &graphs->target.traits);
+    print_tuning(print, graphs);
     print_changes(print, summary);
     fig_print_truth(print, "deterministic", graphs->target.deterministic);
     fig_print_integer(print, "workspace_bytes", (int64_t)graphs->workspace.bytes);

@@ -46,8 +46,7 @@ static fig_status print_bucket(fig_print *print, const fig_graphs *graphs, uint3
                                  .index = index,
                                  .info.size = sizeof bucket.info};
     FIG_TRY(fig_graphs_bucket(graphs, (int32_t)index + 1, &bucket.info));
-    const fig_lower_source source = fig_graphs_source(graphs);
-    FIG_TRY(fig_lower_bucket(&source, &graphs->buckets[index], &bucket.lowered));
+    FIG_TRY(fig_lower_bucket(&graphs->common, &graphs->buckets[index], &bucket.lowered));
     if (format == FIG_PRINT_JSON) {
         fig_inspect_json_bucket(print, &bucket);
     } else {

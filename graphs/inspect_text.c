@@ -12,6 +12,7 @@
 #include "graphs/inspect_buckets.h"
 #include "graphs/inspect_classes.h"
 #include "graphs/segment.h"
+#include "include/figraph_tune.h"
 
 enum {
     INDENT = 2,
@@ -122,6 +123,21 @@ static void print_machine(fig_print *print, const fig_traits *traits) {
                     fig_print_count(text, (uint64_t)traits->shared_bytes));
 }
 
+/* Costs that the file brings along. */
+static void print_tuning(fig_print *print, const fig_graphs *graphs) {
+    fig_tune_info info = {.size = sizeof info};
+    fig_graphs_tune_info(graphs, &info);
+    if (info.used + info.foreign + info.stale == 0) return;
+    begin_row(print, "tuned");
+    fig_print_words(print, LABEL, "%" PRId32 " variants cost what was measured for this file",
+                    info.used);
+    if (info.foreign > 0)
+        fig_print_words(print, LABEL, "; %" PRId32 " records are of another machine, not used",
+                        info.foreign);
+    if (info.stale > 0)
+        fig_print_words(print, LABEL, "; %" PRId32 " are of another version, not used", info.stale);
+}
+
 static void print_made_for(fig_print *print, const fig_inspect_summary *summary) {
     const fig_graphs *graphs = summary->graphs;
     const fig_traits *traits = &graphs->target.traits;
@@ -135,6 +151,7 @@ static void print_made_for(fig_print *print, const fig_inspect_summary *summary)
     fig_print_text(print, "workspace %s, plan %s at most",
                    fig_print_bytes(workspace, graphs->workspace.bytes),
                    fig_print_bytes(plan, graphs->plan_bytes));
+    print_tuning(print, graphs);
     if (summary->relowered_count > 0) {
         begin_row(print, "relowered");
         fig_print_words(print, LABEL,

@@ -1,7 +1,8 @@
 /* launch.c: fill a launch's params from the kernel table.
  *
  * A field's kind says where its value comes from, so an operation needs no line here. Invariant: a
- * field is filled once and in its own width; what is not filled stays zero. */
+ * field is filled once, for all buckets or for each, and in its own width; what is not filled stays
+ * zero. */
 #include "graphs/launch.h"
 
 #include <string.h>
@@ -9,9 +10,10 @@
 typedef struct filling {
     const fig_launch_source *source;
     const fig_node *node; /* NULL: the fetch */
-    fig_launch *launch;
+    const fig_launch *launch;
     uint8_t *params;   /* of this launch */
-    fig_reloc *relocs; /* of this launch */
+    fig_reloc *relocs; /* [reloc_count] of this launch, so far */
+    uint32_t reloc_count, haste;
 } filling;
 
 static void put_bytes(filling *f, const fig_field *field, const void *bytes, size_t count) {
@@ -28,7 +30,7 @@ static void put_number(filling *f, const fig_field *field, int64_t number) {
 static void put_reloc(filling *f, const fig_field *field, fig_reloc reloc) {
     assert(field->bytes == (reloc.kind < FIG_RELOC_RING_SLOTS ? 8 : 4));
     reloc.offset = f->launch->params + field->offset;
-    f->relocs[f->launch->reloc_count++] = reloc;
+    f->relocs[f->reloc_count++] = reloc;
 }
 
 static void put_symbol(filling *f, const fig_field *field, fig_reloc_kind kind) {
@@ -131,12 +133,19 @@ static void put_stages(filling *f, const fig_field *field) {
     put_number(f, field, f->source->shape->variants[f->launch->split_class].stages);
 }
 
-static void put_field(filling *f, const fig_field *field) {
+/* Says of each kind that it is filled here or, below, for each bucket. */
+static void put_common(filling *f, const fig_field *field) {
     switch ((fig_field_kind)field->kind) {
     case FIG_FIELD_ZERO:
-    case FIG_FIELD_HASTE: /* lowering knows it once there are edges */
     case FIG_FIELD_TENSOR_MAP:
     case FIG_FIELD_RUN: return;
+    case FIG_FIELD_HASTE:
+    case FIG_FIELD_ROWS:
+    case FIG_FIELD_PLAN_SHAPE:
+    case FIG_FIELD_PLAN_SECTION:
+    case FIG_FIELD_SPLIT:
+    case FIG_FIELD_HEADS:
+    case FIG_FIELD_STAGES: return; /* see put_of_bucket() */
     case FIG_FIELD_ADDRESS: put_tensor_reloc(f, field, FIG_RELOC_ADDRESS); return;
     case FIG_FIELD_STRIDE: put_tensor_reloc(f, field, FIG_RELOC_STRIDE); return;
     case FIG_FIELD_EXTENT: put_tensor_reloc(f, field, FIG_RELOC_EXTENT); return;
@@ -144,15 +153,9 @@ static void put_field(filling *f, const fig_field *field) {
     case FIG_FIELD_PAGE_TOKENS: put_dim(f, field); return;
     case FIG_FIELD_DTYPE: put_dtype(f, field); return;
     case FIG_FIELD_ATTRIBUTE: put_attribute(f, field); return;
-    case FIG_FIELD_ROWS: put_rows(f, field); return;
     case FIG_FIELD_MULTIPLE: put_multiple(f, field); return;
     case FIG_FIELD_KV_LIMIT: put_number(f, field, f->source->view->spec.kv_limit); return;
     case FIG_FIELD_PLAN: put_symbol(f, field, FIG_RELOC_PLAN); return;
-    case FIG_FIELD_PLAN_SHAPE: put_plan_shape(f, field); return;
-    case FIG_FIELD_PLAN_SECTION: put_plan_section(f, field); return;
-    case FIG_FIELD_SPLIT: put_split(f, field); return;
-    case FIG_FIELD_HEADS: put_heads(f, field); return;
-    case FIG_FIELD_STAGES: put_stages(f, field); return;
     case FIG_FIELD_WORKSPACE: put_workspace(f, field); return;
     case FIG_FIELD_RING: put_symbol(f, field, FIG_RELOC_RING); return;
     case FIG_FIELD_RING_STATE: put_symbol(f, field, FIG_RELOC_RING_STATE); return;
@@ -163,12 +166,41 @@ static void put_field(filling *f, const fig_field *field) {
     assert(0 && "a kind of field");
 }
 
+/* Runs for each field of each launch of each bucket, so it is what loading a file costs. */
+static void put_of_bucket(filling *f, const fig_field *field) {
+    switch (field->kind) {
+    case FIG_FIELD_HASTE: put_number(f, field, f->haste); return;
+    case FIG_FIELD_ROWS: put_rows(f, field); return;
+    case FIG_FIELD_PLAN_SHAPE: put_plan_shape(f, field); return;
+    case FIG_FIELD_PLAN_SECTION: put_plan_section(f, field); return;
+    case FIG_FIELD_SPLIT: put_split(f, field); return;
+    case FIG_FIELD_HEADS: put_heads(f, field); return;
+    case FIG_FIELD_STAGES: put_stages(f, field); return;
+    }
+}
+
+static filling filling_of(const fig_launch_source *source, const fig_launch *launch,
+                          uint8_t *params) {
+    filling f = {.source = source, .launch = launch, .params = params};
+    if (launch->node_count > 0) f.node = &source->view->nodes[launch->node];
+    return f;
+}
+
 void fig_launch_fill(fig_launch *launch, const fig_launch_source *source, uint8_t *params,
                      fig_reloc *relocs) {
     const fig_kernel *kernel = &fig_kernel_table[launch->op];
-    filling f = {source, NULL, launch, params, relocs};
-    if (launch->node_count > 0) f.node = &source->view->nodes[launch->node];
-    launch->reloc_count = 0;
+    filling f = filling_of(source, launch, params);
+    f.relocs = relocs;
     for (uint32_t i = 0; i < kernel->field_count; i++)
-        put_field(&f, &kernel->fields[i]);
+        put_common(&f, &kernel->fields[i]);
+    launch->reloc_count = f.reloc_count;
+}
+
+void fig_launch_fill_bucket(const fig_launch *launch, const fig_launch_source *source,
+                            uint32_t haste, uint8_t *params) {
+    const fig_kernel *kernel = &fig_kernel_table[launch->op];
+    filling f = filling_of(source, launch, params);
+    f.haste = haste;
+    for (uint32_t i = 0; i < kernel->field_count; i++)
+        put_of_bucket(&f, &kernel->fields[i]);
 }

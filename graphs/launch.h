@@ -51,9 +51,13 @@ typedef struct fig_launch_source {
     const fig_bucket_shape *shape;
 } fig_launch_source;
 
-/* Fills the launch's params, zeroed, and its relocations, of which there are at most as many as its
- * kernel has fields, sorted by offset. Reads op, node, params and split_class, sets reloc_count. */
+/* What is the same in every bucket: fills so much of the launch's params, zeroed, and its
+ * relocations, of which there are at most as many as its kernel has fields, sorted by offset. Reads
+ * op, node, params and split_class, sets reloc_count. source->shape: NULL. */
 void fig_launch_fill(fig_launch *launch, const fig_launch_source *source, uint8_t *params,
                      fig_reloc *relocs);
+/* The rest, which a bucket decides. haste: FIG_ATTENTION_* of the launch. workspace: NULL. */
+void fig_launch_fill_bucket(const fig_launch *launch, const fig_launch_source *source,
+                            uint32_t haste, uint8_t *params);
 
 #endif

@@ -1,7 +1,8 @@
 /* lower.c: a program, a bucket and a machine's traits in; launches out.
  *
  * Owns how a bucket is split, which launches there are and their order; leaves what a launch holds
- * to launch.c. Invariant: nothing here reads an address, a clock or the machine it runs on. */
+ * to launch.c. What all buckets have in common is made once, for loading a file lowers each of its
+ * buckets. Invariant: nothing here reads an address, a clock or the machine it runs on. */
 #include "graphs/lower.h"
 
 #include <assert.h>
@@ -11,7 +12,9 @@
 
 #include "graphs/hash.h"
 #include "graphs/haste.h"
+#include "kernels/form.h"
 #include "planner/bounds.h"
+#include "planner/offer.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
@@ -35,41 +38,42 @@ static fig_status check_caps(const fig_spec *spec, const fig_lower_target *targe
     return FIG_OK;
 }
 
-/* What a machine's candidate is for a class. */
-static fig_variant resolve(const fig_variant *candidate, const fig_split_class *split_class,
-                           const fig_lower_target *target) {
-    fig_variant variant = *candidate;
-    variant.heads = fig_split_classes_heads(split_class, candidate->heads);
+/* Kernels on tensor cores read whole strips, and have so many warps at most: no more heads than
+ * those serve, and tiles of whole strips. Where tokens are short a strip has more of them. */
+static void fit_kernels(const fig_split_class *own, const fig_traits *traits,
+                        fig_variant *variant) {
+    const int32_t vectors = own->q_heads / own->kv_heads * own->row_tokens;
+    const int32_t heads = fig_form_heads(vectors);
+    if (traits->compute_capability < FIG_FORM_CAPABILITY || own->value_bytes > 2) return;
+    if (variant->heads > heads) variant->heads = fig_split_classes_heads(own, heads);
+    variant->tile_tokens *= fig_form_steps(own->value_bytes, own->head_dim);
+    const int32_t strip =
+        fig_form_strip(own->value_bytes, own->head_dim, fig_form_sets(variant->heads, vectors),
+                       traits->compute_capability == FIG_FORM_CAPABILITY_OF_BULK);
+    if (variant->tile_tokens < strip) variant->tile_tokens = strip;
+}
+
+/* What a machine's candidate is for the class of that index. */
+static fig_variant resolve(const fig_split_classes *classes, int32_t index,
+                           const fig_lower_target *target, int32_t number) {
+    const fig_split_class *own = &classes->of[index];
+    fig_variant variant = fig_traits_variant(&target->traits, number, own->value_bytes);
+    variant.heads = fig_split_classes_heads(own, variant.heads);
+    fit_kernels(own, &target->traits, &variant);
     if (target->deterministic) variant.tile_tokens = FIG_FIXED_TILE_TOKENS;
+    const fig_tuned *tuned = fig_tuning_find(&target->tuning, &target->traits, index, number);
+    if (tuned != NULL && fig_tuning_fits(tuned, &variant)) variant = tuned->variant;
     return variant;
 }
 
-/* Those of the machine's row that the bucket names. */
 static fig_status take_variants(const fig_split_classes *classes, const fig_lower_target *target,
                                 fig_bucket_shape *shape) {
-    int32_t count;
-    const fig_variant *candidates = fig_traits_variants(&target->traits, &count);
+    const int32_t count = fig_traits_variant_count(&target->traits);
     if (shape->variant < 0 || shape->variant >= count)
         return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %" PRId32,
                         shape->variant, count - 1);
     for (int32_t i = 0; i < classes->count; i++)
-        shape->variants[i] = resolve(&candidates[shape->variant], &classes->of[i], target);
-    return FIG_OK;
-}
-
-/* Those that were given must be what resolving could have made. */
-static fig_status check_variants(const fig_split_classes *classes, const fig_lower_target *target,
-                                 const fig_bucket_shape *shape) {
-    for (int32_t i = 0; i < classes->count; i++) {
-        const fig_variant *given = &shape->variants[i];
-        FIG_TRY(fig_traits_check_variant(given));
-        const fig_variant resolved = resolve(given, &classes->of[i], target);
-        if (memcmp(&resolved, given, sizeof resolved) != 0)
-            return fig_fail(FIG_INVALID,
-                            "bucket: variant %s reads %" PRId32 " of %" PRId32
-                            " kv heads and tiles of %" PRId32 " tokens",
-                            given->name, given->heads, classes->of[i].kv_heads, given->tile_tokens);
-    }
+        shape->variants[i] = resolve(classes, i, target, shape->variant);
     return FIG_OK;
 }
 
@@ -121,8 +125,8 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
     return FIG_OK;
 }
 
-fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_target *target,
-                              uint32_t exec, const fig_variant *variants, fig_bucket_shape *shape) {
+fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
+                           uint32_t exec, fig_bucket_shape *shape) {
     fig_split_classes classes;
     const fig_bucket_shape given = *shape;
     memset(shape, 0, sizeof *shape);
@@ -131,20 +135,11 @@ fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_targ
     shape->plan.exec = exec;
     FIG_TRY(check_caps(&view->spec, target, shape));
     FIG_TRY(fig_split_classes_find(view, &classes));
-    if (variants == NULL) {
-        FIG_TRY(take_variants(&classes, target, shape));
-    } else {
-        for (int32_t i = 0; i < classes.count; i++)
-            shape->variants[i] = variants[i];
-        FIG_TRY(check_variants(&classes, target, shape));
-    }
+    FIG_TRY(take_variants(&classes, target, shape));
     return shape_classes(view, target, &classes, shape);
 }
 
-fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
-                           uint32_t exec, fig_bucket_shape *shape) {
-    return fig_lower_shape_of(view, target, exec, NULL, shape);
-}
+/* ---- Variants that a bucket offers ----------------------------------------------------------- */
 
 static int reads_alike(const fig_variant *a, const fig_variant *b) {
     return a->heads == b->heads && a->tile_tokens == b->tile_tokens &&
@@ -154,16 +149,14 @@ static int reads_alike(const fig_variant *a, const fig_variant *b) {
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant) {
     fig_split_classes classes;
-    int32_t count;
-    const fig_variant *candidates = fig_traits_variants(&target->traits, &count);
-    assert(variant >= 0 && variant < count);
+    assert(variant >= 0 && variant < fig_traits_variant_count(&target->traits));
     if (target->deterministic) return variant == 0;
     if (fig_split_classes_find(view, &classes) != FIG_OK) return 1;
     for (int32_t smaller = 0; smaller < variant; smaller++) {
         int alike = 1;
         for (int32_t i = 0; i < classes.count; i++) {
-            const fig_variant own = resolve(&candidates[variant], &classes.of[i], target);
-            const fig_variant other = resolve(&candidates[smaller], &classes.of[i], target);
+            const fig_variant own = resolve(&classes, i, target, variant);
+            const fig_variant other = resolve(&classes, i, target, smaller);
             alike &= reads_alike(&own, &other);
         }
         if (alike) return 0;
@@ -171,7 +164,26 @@ int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_targe
     return 1;
 }
 
-/* ---- Launches -------------------------------------------------------------------------------- */
+fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target *target,
+                           const fig_bucket *buckets, int32_t index, uint32_t *offered) {
+    fig_bucket_shape candidates[FIG_VARIANT_LIMIT];
+    int32_t numbers[FIG_VARIANT_LIMIT], count = 0;
+    *offered = 0;
+    for (int32_t n = 0; n < fig_traits_variant_count(&target->traits); n++) {
+        if (!fig_lower_variant_serves(view, target, n)) continue;
+        candidates[count].caps = buckets[index];
+        candidates[count].variant = numbers[count] = n;
+        FIG_TRY(fig_lower_shape(view, target, 0, &candidates[count]));
+        count++;
+    }
+    const fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
+    const uint32_t chosen = fig_offer_choose(candidates, count, &range);
+    for (int32_t i = 0; i < count; i++)
+        *offered |= (chosen >> i & 1) << numbers[i];
+    return FIG_OK;
+}
+
+/* ---- What buckets have in common ------------------------------------------------------------- */
 
 static fig_launch launch_of(uint32_t op) {
     fig_launch launch = {.op = op, .split_class = UINT32_MAX};
@@ -184,38 +196,38 @@ static uint32_t launches_of(const fig_node *node) {
     return 2;
 }
 
-static void add_launch(fig_lowered *lowered, uint32_t op, uint32_t node, uint32_t split_class) {
+static void add_launch(fig_lower_common *common, uint32_t op, uint32_t node, uint32_t split_class) {
     fig_launch launch = launch_of(op);
     launch.node = node;
     launch.node_count = 1;
     launch.split_class = split_class;
-    lowered->launches[lowered->launch_count++] = launch;
+    common->launches[common->launch_count++] = launch;
 }
 
 /* Each node becomes a launch of its own or two, of which the last is of its split class. */
-static void make_node_launches(const fig_launch_source *source, fig_lowered *lowered) {
-    const fig_program_view *view = source->view;
+static void make_node_launches(fig_lower_common *common) {
+    const fig_program_view *view = common->view;
     for (uint32_t n = 0; n < view->node_count; n++) {
         const fig_node *node = &view->nodes[n];
-        const uint32_t split_class = fig_split_classes_index(source->classes, view, node);
-        const uint32_t first = lowered->launch_count;
+        const uint32_t split_class = fig_split_classes_index(&common->classes, view, node);
+        const uint32_t first = common->launch_count;
         if (launches_of(node) == 1) {
-            add_launch(lowered, node->op, n, split_class);
+            add_launch(common, node->op, n, split_class);
         } else {
-            add_launch(lowered, node->op, n, UINT32_MAX);
-            add_launch(lowered, fig_kernel_table[node->op].then, n, split_class);
+            add_launch(common, node->op, n, UINT32_MAX);
+            add_launch(common, fig_kernel_table[node->op].then, n, split_class);
         }
-        lowered->node_launches[n] = (fig_launch_range){first, lowered->launch_count - first};
+        common->node_launches[n] = (fig_launch_range){first, common->launch_count - first};
     }
 }
 
 /* Sets where each launch's params lie; returns the most relocations that they can have. */
-static uint32_t lay_out_params(fig_lowered *lowered) {
+static uint32_t lay_out_params(fig_lower_common *common) {
     uint32_t reloc_limit = 0;
-    for (uint32_t i = 0; i < lowered->launch_count; i++) {
-        fig_launch *launch = &lowered->launches[i];
-        launch->params = lowered->params_bytes;
-        lowered->params_bytes += (uint32_t)fig_size_align(launch->params_bytes, PARAMS_UNIT);
+    for (uint32_t i = 0; i < common->launch_count; i++) {
+        fig_launch *launch = &common->launches[i];
+        launch->params = common->params_bytes;
+        common->params_bytes += (uint32_t)fig_size_align(launch->params_bytes, PARAMS_UNIT);
         if (launch->op != FIG_OP_CALL) reloc_limit += fig_kernel_table[launch->op].field_count;
     }
     return reloc_limit;
@@ -228,96 +240,104 @@ uint32_t fig_lower_launch_count(const fig_program_view *view) {
     return count;
 }
 
-static fig_status make_launches(const fig_launch_source *source, fig_lowered *lowered) {
-    const fig_program_view *view = source->view;
-    const uint32_t count = fig_lower_launch_count(view);
-    lowered->launches = calloc(count, sizeof *lowered->launches);
-    lowered->node_launches = calloc(count, sizeof *lowered->node_launches);
-    if (lowered->launches == NULL || lowered->node_launches == NULL)
-        return fig_fail(FIG_NOMEM, "bucket: %u launches of %zu bytes", count,
-                        sizeof *lowered->launches);
-    lowered->launches[lowered->launch_count++] = launch_of(FIG_OP_FETCH);
-    make_node_launches(source, lowered);
-    const uint32_t reloc_limit = lay_out_params(lowered);
-    lowered->params = aligned_alloc(PARAMS_UNIT, lowered->params_bytes);
-    lowered->relocs = calloc(reloc_limit, sizeof *lowered->relocs);
-    if (lowered->params == NULL || lowered->relocs == NULL)
-        return fig_fail(FIG_NOMEM, "bucket: %u bytes of params and %u relocations",
-                        lowered->params_bytes, reloc_limit);
-    memset(lowered->params, 0, lowered->params_bytes);
+static fig_status make_launches(fig_lower_common *common) {
+    const uint32_t count = fig_lower_launch_count(common->view);
+    common->launches = calloc(count, sizeof *common->launches);
+    common->node_launches = calloc(count, sizeof *common->node_launches);
+    if (common->launches == NULL || common->node_launches == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: %u launches of %zu bytes", count,
+                        sizeof *common->launches);
+    common->launches[common->launch_count++] = launch_of(FIG_OP_FETCH);
+    make_node_launches(common);
     return FIG_OK;
 }
 
-void fig_lower_finish(fig_lowered *lowered) {
-    free(lowered->launches);
-    free(lowered->node_launches);
-    free(lowered->relocs);
-    free(lowered->params);
-    memset(lowered, 0, sizeof *lowered);
-}
-
-static void fill_launches(const fig_launch_source *source, fig_lowered *lowered) {
-    for (uint32_t i = 0; i < lowered->launch_count; i++) {
-        fig_launch *launch = &lowered->launches[i];
-        launch->reloc = lowered->reloc_count;
+static fig_status fill_launches(fig_lower_common *common, const fig_workspace *workspace) {
+    const fig_launch_source source = {
+        .view = common->view, .classes = &common->classes, .workspace = workspace};
+    const uint32_t reloc_limit = lay_out_params(common);
+    common->params = calloc(1, common->params_bytes);
+    common->relocs = calloc(reloc_limit, sizeof *common->relocs);
+    if (common->params == NULL || common->relocs == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: %u bytes of params and %u relocations",
+                        common->params_bytes, reloc_limit);
+    for (uint32_t i = 0; i < common->launch_count; i++) {
+        fig_launch *launch = &common->launches[i];
+        launch->reloc = common->reloc_count;
         if (launch->op == FIG_OP_CALL) continue;
-        fig_launch_fill(launch, source, lowered->params + launch->params,
-                        lowered->relocs + launch->reloc);
-        lowered->reloc_count += launch->reloc_count;
+        fig_launch_fill(launch, &source, common->params + launch->params,
+                        common->relocs + launch->reloc);
+        common->reloc_count += launch->reloc_count;
     }
+    return FIG_OK;
 }
 
 /* The nodes' edges, from the last launch of a node to the first of another; between the launches of
  * a node; what fetches and what makes the plan before all, since all read it; and, because the
  * launches of a split class share partials and counters, each of them after the one before. */
-static fig_status make_edges(const fig_program_view *view, const fig_lowered *lowered,
-                             fig_lower_order *order) {
+static fig_status make_edges(fig_lower_common *common) {
     uint32_t last[FIG_CLASS_LIMIT] = {0}, count = 0;
-    const fig_launch_range *ranges = lowered->node_launches;
+    const fig_program_view *view = common->view;
+    const fig_launch_range *ranges = common->node_launches;
     const uint32_t planned = fig_program_reads_lengths(view) ? ranges[0].first : 0;
-    const size_t limit = (size_t)view->edge_count + 4 * (size_t)lowered->launch_count;
+    const size_t limit = (size_t)view->edge_count + 4 * (size_t)common->launch_count;
     fig_edge *edges = calloc(limit, sizeof *edges);
     if (edges == NULL) return fig_fail(FIG_NOMEM, "edges: %zu of %zu bytes", limit, sizeof *edges);
-    order->edges = edges;
+    common->edges = edges;
     for (uint32_t i = 0; i < view->edge_count; i++) {
         const fig_launch_range *from = &ranges[view->edges[i].from];
         const uint32_t to = ranges[view->edges[i].to].first;
         edges[count++] = (fig_edge){from->first + from->count - 1, to};
     }
-    for (uint32_t to = 1; to < lowered->launch_count; to++) {
-        const uint32_t split_class = lowered->launches[to].split_class;
+    for (uint32_t to = 1; to < common->launch_count; to++) {
+        const uint32_t split_class = common->launches[to].split_class;
         edges[count++] = (fig_edge){0, to};
         if (planned != 0 && to > planned) edges[count++] = (fig_edge){planned, to};
-        if (ranges[lowered->launches[to].node].first < to) edges[count++] = (fig_edge){to - 1, to};
+        if (ranges[common->launches[to].node].first < to) edges[count++] = (fig_edge){to - 1, to};
         if (split_class == UINT32_MAX) continue;
         if (last[split_class] != 0) edges[count++] = (fig_edge){last[split_class], to};
         last[split_class] = to;
     }
-    order->edge_count = count;
-    return fig_edges_reduce(edges, &order->edge_count);
+    common->edge_count = count;
+    return fig_edges_reduce(edges, &common->edge_count);
 }
 
-void fig_lower_order_finish(fig_lower_order *order) {
-    free(order->edges);
-    free(order->haste);
-    memset(order, 0, sizeof *order);
+uint64_t fig_lower_common_digest(const fig_lower_common *common) {
+    uint64_t digest = 0;
+    digest =
+        fig_hash_mix(digest, common->launches, common->launch_count * sizeof *common->launches);
+    digest = fig_hash_mix(digest, common->edges, common->edge_count * sizeof *common->edges);
+    return fig_hash_mix(digest, common->relocs, common->reloc_count * sizeof *common->relocs);
 }
 
-fig_status fig_lower_order_init(fig_lower_order *order, const fig_program_view *view) {
-    fig_split_classes classes;
-    fig_lowered lowered = {0};
-    memset(order, 0, sizeof *order);
-    FIG_TRY(fig_split_classes_find(view, &classes));
-    const fig_launch_source source = {.view = view, .classes = &classes};
-    fig_status status = make_launches(&source, &lowered);
-    if (status == FIG_OK) status = make_edges(view, &lowered, order);
-    lowered.edges = order->edges;
-    lowered.edge_count = order->edge_count;
-    if (status == FIG_OK) status = fig_haste_find(&order->haste, view, &lowered);
-    fig_lower_finish(&lowered);
-    if (status != FIG_OK) fig_lower_order_finish(order);
-    return status;
+void fig_lower_common_finish(fig_lower_common *common) {
+    free(common->launches);
+    free(common->node_launches);
+    free(common->edges);
+    free(common->relocs);
+    free(common->haste);
+    free(common->params);
+    memset(common, 0, sizeof *common);
 }
+
+fig_status fig_lower_common_init(fig_lower_common *common, const fig_program_view *view,
+                                 const fig_workspace *workspace) {
+    memset(common, 0, sizeof *common);
+    common->view = view;
+    FIG_TRY(fig_split_classes_find(view, &common->classes));
+    fig_status status = make_launches(common);
+    if (status == FIG_OK) status = fill_launches(common, workspace);
+    if (status == FIG_OK) status = make_edges(common);
+    if (status == FIG_OK) status = fig_haste_find(common);
+    if (status != FIG_OK) {
+        fig_lower_common_finish(common);
+        return status;
+    }
+    common->digest = fig_lower_common_digest(common);
+    return FIG_OK;
+}
+
+/* ---- Buckets --------------------------------------------------------------------------------- */
 
 /* Params hold of a bucket where the sections of its plan lie, its rows, its splits but for their
  * limits, and what its variants say to a kernel. */
@@ -335,43 +355,39 @@ int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b) {
 static_assert(offsetof(fig_split_shape, tile_limit) + sizeof(int32_t) == sizeof(fig_split_shape),
               "all before it is compared");
 
-static void fill_haste(const uint32_t *haste, fig_lowered *lowered) {
-    for (uint32_t i = 0; i < lowered->launch_count; i++) {
-        const fig_launch *launch = &lowered->launches[i];
-        if (launch->op == FIG_OP_CALL) continue;
-        const fig_kernel *kernel = &fig_kernel_table[launch->op];
-        for (uint32_t j = 0; j < kernel->field_count; j++) {
-            if (kernel->fields[j].kind != FIG_FIELD_HASTE) continue;
-            memcpy(lowered->params + launch->params + kernel->fields[j].offset, &haste[i],
-                   sizeof haste[i]);
-        }
-    }
+void fig_lower_finish(fig_lowered *lowered) {
+    free(lowered->params);
+    memset(lowered, 0, sizeof *lowered);
 }
 
-fig_status fig_lower_bucket(const fig_lower_source *from, const fig_bucket_shape *shape,
+fig_status fig_lower_bucket(const fig_lower_common *common, const fig_bucket_shape *shape,
                             fig_lowered *lowered) {
-    fig_split_classes classes;
-    const fig_launch_source source = {from->view, &classes, from->workspace, shape};
+    const fig_launch_source source = {
+        .view = common->view, .classes = &common->classes, .shape = shape};
+    assert(common->classes.count == shape->plan.class_count);
     memset(lowered, 0, sizeof *lowered);
-    FIG_TRY(fig_split_classes_find(from->view, &classes));
-    assert(classes.count == shape->plan.class_count);
-    fig_status status = make_launches(&source, lowered);
-    if (status != FIG_OK) {
-        fig_lower_finish(lowered);
-        return status;
+    uint8_t *params = aligned_alloc(PARAMS_UNIT, common->params_bytes);
+    if (params == NULL)
+        return fig_fail(FIG_NOMEM, "bucket: %u bytes of params", common->params_bytes);
+    memcpy(params, common->params, common->params_bytes);
+    for (uint32_t i = 0; i < common->launch_count; i++) {
+        const fig_launch *launch = &common->launches[i];
+        if (launch->op == FIG_OP_CALL) continue;
+        fig_launch_fill_bucket(launch, &source, common->haste[i], params + launch->params);
     }
-    fill_launches(&source, lowered);
-    lowered->edges = from->order->edges;
-    lowered->edge_count = from->order->edge_count;
-    fill_haste(from->order->haste, lowered);
+    *lowered = (fig_lowered){.launches = common->launches,
+                             .node_launches = common->node_launches,
+                             .edges = common->edges,
+                             .relocs = common->relocs,
+                             .params = params,
+                             .launch_count = common->launch_count,
+                             .edge_count = common->edge_count,
+                             .reloc_count = common->reloc_count,
+                             .params_bytes = common->params_bytes,
+                             .common_digest = common->digest};
     return FIG_OK;
 }
 
 uint64_t fig_lower_digest(const fig_lowered *lowered) {
-    uint64_t digest = 0;
-    digest =
-        fig_hash_mix(digest, lowered->launches, lowered->launch_count * sizeof *lowered->launches);
-    digest = fig_hash_mix(digest, lowered->edges, lowered->edge_count * sizeof *lowered->edges);
-    digest = fig_hash_mix(digest, lowered->relocs, lowered->reloc_count * sizeof *lowered->relocs);
-    return fig_hash_mix(digest, lowered->params, lowered->params_bytes);
+    return fig_hash_mix(lowered->common_digest, lowered->params, lowered->params_bytes);
 }

@@ -8,58 +8,67 @@
 #define FIG_GRAPHS_LOWER_H
 
 #include "graphs/launch.h"
+#include "graphs/tuning.h"
 
-/* Edges between the launches of a program and what follows from them: the same in every bucket. */
-typedef struct fig_lower_order {
-    fig_edge *edges; /* [edge_count] reduced, sorted by (to, from) */
-    uint32_t *haste; /* [launches] FIG_ATTENTION_*, as haste.h has it */
-    uint32_t edge_count;
-} fig_lower_order;
-
-typedef struct fig_lowered {
+/* What the buckets of a program have in common: all but what params hold of a bucket. */
+typedef struct fig_lower_common {
+    const fig_program_view *view;
+    fig_split_classes classes;
     fig_launch *launches;
     fig_launch_range *node_launches; /* [node_count] that serve the node */
     fig_edge *edges;                 /* between launches; reduced, sorted by (to, from) */
     fig_reloc *relocs;
+    uint32_t *haste; /* [launch_count] FIG_ATTENTION_*, as haste.h has it */
+    uint8_t *params; /* zero where a bucket decides */
+    uint32_t launch_count, edge_count, reloc_count, params_bytes;
+    uint64_t digest; /* of launches, edges and relocations */
+} fig_lower_common;
+
+/* One bucket of them: params are its own, the rest is what it has in common. */
+typedef struct fig_lowered {
+    const fig_launch *launches;
+    const fig_launch_range *node_launches;
+    const fig_edge *edges;
+    const fig_reloc *relocs;
     uint8_t *params;
     uint32_t launch_count, edge_count, reloc_count, params_bytes;
+    uint64_t common_digest;
 } fig_lowered;
 
 /* What a program is lowered for. */
 typedef struct fig_lower_target {
     fig_traits traits;
     int32_t deterministic; /* 1: splits are fixed, see planner/split.h; variant 0 alone */
+    fig_tuning tuning;     /* whose costs count where they are of this machine */
 } fig_lower_target;
 
-/* Fills all of a bucket whose caps and variant are given; what that variant is says the row of that
- * number of the machine. FIG_TOO_LARGE: its line would have more tiles than an int32 counts. */
+/* Fills all of a bucket whose caps and variant are given; what that variant is says the machine's
+ * candidate of that number. FIG_TOO_LARGE: its line would have more tiles than an int32 counts. */
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
                            uint32_t exec, fig_bucket_shape *shape);
-/* The same with records in place of that row, as tuning finds them: [classes of the program]. */
-fig_status fig_lower_shape_of(const fig_program_view *view, const fig_lower_target *target,
-                              uint32_t exec, const fig_variant *variants, fig_bucket_shape *shape);
 /* 1: the variant is worth a bucket: it reads what no smaller-numbered one does of this program. */
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant);
+/* The variants that a bucket of a normal list offers: bit n for number n; see planner/offer.h. */
+fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target *target,
+                           const fig_bucket *buckets, int32_t index, uint32_t *offered);
 
 /* Of every bucket of the program, the fetch included. */
 uint32_t fig_lower_launch_count(const fig_program_view *view);
 
-/* finish takes a zeroed one. */
-fig_status fig_lower_order_init(fig_lower_order *order, const fig_program_view *view);
-void fig_lower_order_finish(fig_lower_order *order);
+/* The view outlives what is made of it; the workspace is that of all buckets, and is read here
+ * alone. finish takes a zeroed one. */
+fig_status fig_lower_common_init(fig_lower_common *common, const fig_program_view *view,
+                                 const fig_workspace *workspace);
+void fig_lower_common_finish(fig_lower_common *common);
+/* What its digest is. */
+uint64_t fig_lower_common_digest(const fig_lower_common *common);
 
 /* 1: two buckets of one program lower to the same launches. */
 int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b);
 
-/* What all buckets are lowered from. */
-typedef struct fig_lower_source {
-    const fig_program_view *view;
-    const fig_lower_order *order;   /* the program's; outlives what was lowered */
-    const fig_workspace *workspace; /* of all buckets */
-} fig_lower_source;
-/* shape: filled. */
-fig_status fig_lower_bucket(const fig_lower_source *source, const fig_bucket_shape *shape,
+/* shape: filled. What is lowered ends before what it has in common. */
+fig_status fig_lower_bucket(const fig_lower_common *common, const fig_bucket_shape *shape,
                             fig_lowered *lowered);
 void fig_lower_finish(fig_lowered *lowered);
 /* Changes with every byte of what was lowered; for noticing change, not for security. */

@@ -65,7 +65,8 @@ static fig_status lay_out(const fig_graphs *graphs, fig_run_shape *shape) {
     shape->plan_bytes = any_is_planned(view) ? shape->bucket.plan.layout.bytes : 0;
     shape->zeros = fig_size_align(shape->plan_bytes, UNIT);
     shape->workspace.bytes = shape->zeros;
-    FIG_TRY(fig_workspace_place_classes(&shape->workspace, &graphs->classes, &shape->bucket, 1));
+    FIG_TRY(
+        fig_workspace_place_classes(&shape->workspace, &graphs->common.classes, &shape->bucket, 1));
     shape->temps = shape->workspace.bytes;
     if (shape->temps - shape->zeros > ZEROS_LIMIT)
         return fig_fail(FIG_TOO_LARGE, "run: %" PRIu64 " bytes of partials, limit %" PRIu64,
@@ -94,7 +95,7 @@ static fig_status shape_rows(const fig_program_view *view, const fig_run_size *s
 
 static fig_status check_size(const fig_graphs *graphs, const fig_run_size *size) {
     const fig_spec *spec = &fig_program_view_of(graphs->program)->spec;
-    if (graphs->classes.count > 0 && size->rows > spec->batch_limit)
+    if (graphs->common.classes.count > 0 && size->rows > spec->batch_limit)
         return fig_fail(FIG_TOO_LARGE, "run: rows is %" PRId32 ", the spec's batch_limit %" PRId32,
                         size->rows, spec->batch_limit);
     if (size->kv_limit > spec->kv_limit)
@@ -104,14 +105,21 @@ static fig_status check_size(const fig_graphs *graphs, const fig_run_size *size)
     return FIG_OK;
 }
 
+/* The graphs', on that machine. */
+static fig_lower_target target_of(const fig_graphs *graphs, const fig_traits *traits) {
+    fig_lower_target target = graphs->target;
+    target.traits = *traits;
+    return target;
+}
+
 fig_status fig_run_shape_of_variant(const fig_graphs *graphs, const fig_traits *traits,
                                     const fig_run_size *size, int32_t variant,
                                     fig_run_shape *shape) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
-    const fig_lower_target target = {*traits, graphs->target.deterministic};
+    const fig_lower_target target = target_of(graphs, traits);
     memset(shape, 0, sizeof *shape);
     FIG_TRY(check_size(graphs, size));
-    if (graphs->classes.count == 0) {
+    if (graphs->common.classes.count == 0) {
         FIG_TRY(shape_rows(view, size, &shape->bucket));
     } else {
         shape->bucket.caps = (fig_bucket){size->rows, size->kv_limit};
@@ -133,11 +141,10 @@ static int64_t cost_of(const fig_run_shape *shape, const fig_run_size *size) {
 static fig_status make_best(const fig_graphs *graphs, const fig_traits *traits,
                             const fig_run_size *size, fig_run_shape *best) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
-    const fig_lower_target target = {*traits, graphs->target.deterministic};
-    int32_t count;
-    fig_traits_variants(traits, &count);
+    const fig_lower_target target = target_of(graphs, traits);
+    const int32_t count = fig_traits_variant_count(traits);
     FIG_TRY(fig_run_shape_of_variant(graphs, traits, size, 0, best));
-    for (int32_t variant = 1; variant < count && graphs->classes.count > 0; variant++) {
+    for (int32_t variant = 1; variant < count && graphs->common.classes.count > 0; variant++) {
         fig_run_shape other;
         if (!fig_lower_variant_serves(view, &target, variant)) continue;
         FIG_TRY(fig_run_shape_of_variant(graphs, traits, size, variant, &other));
@@ -150,11 +157,11 @@ static fig_status make_best(const fig_graphs *graphs, const fig_traits *traits,
 static fig_status cut(const fig_graphs *graphs, const fig_run_shape *best, int32_t workers,
                       fig_run_shape *shape) {
     *shape = *best;
-    for (int32_t i = 0; i < graphs->classes.count; i++) {
+    for (int32_t i = 0; i < graphs->common.classes.count; i++) {
         fig_split_shape *split = &shape->bucket.plan.splits[i];
         split->workers = fig_size_min(split->workers, workers);
     }
-    if (graphs->classes.count > 0) fig_plan_lay_out(&shape->bucket.plan);
+    if (graphs->common.classes.count > 0) fig_plan_lay_out(&shape->bucket.plan);
     return lay_out(graphs, shape);
 }
 

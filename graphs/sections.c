@@ -12,6 +12,7 @@
 
 #include "graphs/hash.h"
 #include "graphs/program.h"
+#include "graphs/tuning.h"
 #include "planner/bucket.h"
 #include "planner/size.h"
 #include "planner/status.h"
@@ -34,6 +35,7 @@ const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_KERN] = {"KERN", sizeof(fig_file_kernel), 1, FIG_FILE_KERNEL_LIMIT, .derived = 1},
     [FIG_SECTION_DIGS] = {"DIGS", sizeof(uint64_t), 1, FIG_BUCKET_LIMIT, .derived = 1},
     [FIG_SECTION_SEGM] = {"SEGM", sizeof(fig_segment), 1, FIG_SEGMENT_LIMIT, .optional = 1},
+    [FIG_SECTION_VARI] = {"VARI", sizeof(fig_tuned), 1, FIG_TUNING_LIMIT, .optional = 1},
 };
 
 /* ---- What both directions share */
@@ -150,6 +152,19 @@ fig_status fig_sections_write(const fig_sections *sections, uint8_t **bytes, siz
 
 /* ---- Reading */
 
+fig_status fig_sections_refuse_age(uint32_t maker, const char *whose) {
+    if (maker == FIG_VERSION)
+        return fig_fail(
+            FIG_STALE,
+            "%s; the file was made by another build of version %d%s: capture the graphs "
+            "anew",
+            fig_message(), FIG_VERSION, whose);
+    return fig_fail(FIG_STALE,
+                    "%s; the file was made by version %" PRIu32
+                    "%s, and this library is %d: capture the graphs anew",
+                    fig_message(), maker, whose, FIG_VERSION);
+}
+
 typedef struct reader {
     const uint8_t *bytes; /* [count] */
     size_t count;
@@ -237,11 +252,11 @@ static fig_status check_claims(const fig_file_section *entry, const fig_section_
     if (entry->flags != 0)
         return fig_fail(FIG_FORMAT, "section %s: flags are %#" PRIx32 ", they must be 0",
                         rule->name, entry->flags);
-    if (entry->item_bytes != rule->item_bytes)
-        return fig_fail(FIG_STALE,
-                        "section %s: item_bytes is %" PRIu32
-                        ", this library reads %" PRIu32 FIG_SECTIONS_STALE,
-                        rule->name, entry->item_bytes, rule->item_bytes, maker, FIG_VERSION);
+    if (entry->item_bytes != rule->item_bytes) {
+        fig_fail(FIG_STALE, "section %s: item_bytes is %" PRIu32 ", this library reads %" PRIu32,
+                 rule->name, entry->item_bytes, rule->item_bytes);
+        return fig_sections_refuse_age(maker, "");
+    }
     if (entry->raw_bytes % rule->item_bytes != 0)
         return fig_fail(FIG_FORMAT,
                         "section %s: raw_bytes is %" PRIu64 ", not a multiple of %" PRIu32,
@@ -265,9 +280,11 @@ static void pass_optional(fig_section *expected, fig_section s) {
 static fig_status read_entry(reader *r, const fig_file_section *entry, fig_section *expected) {
     const fig_section s = section_of(entry->name);
     if (s == FIG_SECTION_COUNT && entry->flags == FIG_FILE_ANCILLARY) return FIG_OK;
-    if (s == FIG_SECTION_COUNT)
-        return fig_fail(FIG_STALE, "section %.4s: unknown, flags are %#" PRIx32 FIG_SECTIONS_STALE,
-                        entry->name, entry->flags, r->header.maker, FIG_VERSION);
+    if (s == FIG_SECTION_COUNT) {
+        fig_fail(FIG_STALE, "section %.4s: unknown, flags are %#" PRIx32, entry->name,
+                 entry->flags);
+        return fig_sections_refuse_age(r->header.maker, "");
+    }
     pass_optional(expected, s);
     if (s != *expected)
         return fig_fail(FIG_FORMAT, "section %s stands where %s must", fig_section_table[s].name,

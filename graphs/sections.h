@@ -34,10 +34,6 @@ typedef struct fig_file_header {
 } fig_file_header;
 static_assert(sizeof(fig_file_header) == 72, "file format");
 
-/* Ends each sentence of FIG_STALE that knows the maker; its version and ours follow. */
-#define FIG_SECTIONS_STALE                                                                         \
-    "; the file was made by version %u, this library is %d: capture the graphs anew"
-
 enum { FIG_FILE_ANCILLARY = 1 }; /* a reader that does not know the section may skip it */
 
 typedef struct fig_file_section {
@@ -88,6 +84,7 @@ typedef enum fig_section {
     FIG_SECTION_KERN, /* fig_file_kernel; derived by the maker */
     FIG_SECTION_DIGS, /* u64 digests of the launches that the maker lowered; derived */
     FIG_SECTION_SEGM, /* fig_segment; optional */
+    FIG_SECTION_VARI, /* fig_tuned; optional */
     FIG_SECTION_COUNT
 } fig_section;
 
@@ -108,6 +105,11 @@ typedef struct fig_sections {
     uint32_t maker;                /* as in the header */
     void *held[FIG_SECTION_COUNT]; /* what finish frees: the memory of `raw` where it was read */
 } fig_sections;
+
+/* Ends the sentence of a refusal that is due to the file's age: who made it, and what to do.
+ * `whose` says more of the maker, ", whose fetch differs"; "": nothing more is known. Returns
+ * FIG_STALE. */
+fig_status fig_sections_refuse_age(uint32_t maker, const char *whose);
 
 /* What the file means, as a number: SHA-256 over name, size and raw bytes of each section that is
  * there and not derived, in order. */

@@ -9,13 +9,6 @@
 
 #include "kernels/form.h"
 
-enum {
-    BULK_SHARED_BYTES = 232448, /* of 9.0 */
-    COPY_SHARED_BYTES = 166912, /* of 8.0 */
-    CAPABILITY_OF_BULK = 90,
-    CAPABILITY_OF_COPY = 80
-};
-
 static int32_t value_bytes_of(const fig_attention_params *p) {
     return fig_numeric_bytes(p->kv_dtype);
 }
@@ -24,25 +17,20 @@ static int32_t vectors_of(const fig_attention_params *p) {
     return p->q_heads / p->kv_heads * p->split.row_tokens;
 }
 
-/* Of warps: each has 8 vectors of one kv head. */
 static int32_t sets_of(const fig_attention_params *p) {
-    return p->heads_per_worker * fig_size_ceil_div(vectors_of(p), FIG_FORM_VECTORS);
+    return fig_form_sets(p->heads_per_worker, vectors_of(p));
 }
 
-/* Warps of a set. One set alone has 4, which leaves a shorter end than 8. */
-static int32_t shares_of(int32_t sets, int is_bulk) {
-    return sets <= 2 ? 4 : sets <= 4 && is_bulk ? 2 : 1;
-}
-
-/* Dynamic shared memory: slots, the ring's state, and where shares meet; 0: there is no slot. */
-static uint32_t shared_bytes_of(const fig_attention_params *p, int is_bulk) {
-    const int32_t sets = sets_of(p), shares = shares_of(sets, is_bulk);
+/* Slots, the ring's state, and where shares meet, as far as a block of the machine has room; 0:
+ * there is no slot. */
+static uint32_t shared_bytes_of(const fig_attention_params *p, const fig_traits *traits,
+                                int is_bulk) {
+    const int32_t sets = sets_of(p), shares = fig_form_shares(sets, is_bulk);
     const int32_t slot =
         2 * fig_form_side_bytes(value_bytes_of(p), p->head_dim, shares, p->heads_per_worker);
     const int32_t vectors = fig_size_min(vectors_of(p), FIG_FORM_VECTORS);
     const int32_t join = sets * shares * fig_form_join_bytes(p->head_dim, vectors);
-    const int32_t limit = is_bulk ? BULK_SHARED_BYTES : COPY_SHARED_BYTES;
-    const int32_t room = limit - FIG_FORM_STATE_BYTES - join;
+    const int32_t room = traits->shared_bytes - FIG_FORM_STATE_BYTES - join;
     int32_t slots = fig_size_min(room, FIG_FORM_RING_BYTES) / slot;
     if (slots > FIG_FORM_SLOT_LIMIT) slots = FIG_FORM_SLOT_LIMIT;
     return slots > 0 ? (uint32_t)(slots * slot + FIG_FORM_STATE_BYTES + join) : 0;
@@ -61,12 +49,13 @@ static int is_form(const fig_attention_params *p) {
     }
 }
 
-static const char *refuses_tensors(const fig_attention_params *p, int is_bulk) {
+static const char *refuses_tensors(const fig_attention_params *p, const fig_traits *traits,
+                                   int is_bulk) {
     if (p->dtype != FIG_F16 && p->dtype != FIG_BF16) return "f16 or bf16";
     if (!is_form(p)) return "head_dim 64, 80, 96, 128 or 256";
     if (sets_of(p) > FIG_FORM_WARP_LIMIT)
         return "at most 8 warps, one for each kv head of a worker and 8 vectors of it";
-    if (shared_bytes_of(p, is_bulk) == 0) return "a slot in shared memory";
+    if (shared_bytes_of(p, traits, is_bulk) == 0) return "a slot in shared memory";
     if (((uint64_t)(uintptr_t)p->q | (uint64_t)p->q_strides.row * 2 |
          (uint64_t)p->q_strides.head * 2) %
             4 !=
@@ -93,15 +82,15 @@ static const char *refuses_places(const fig_attention_params *p) {
 
 const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    if (traits->compute_capability < CAPABILITY_OF_COPY) return "compute capability 8.0";
-    const char *refusal = refuses_tensors(p, 0);
+    if (traits->compute_capability < FIG_FORM_CAPABILITY) return "compute capability 8.0";
+    const char *refusal = refuses_tensors(p, traits, 0);
     return refusal != NULL ? refusal : refuses_places(p);
 }
 
 const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    if (traits->compute_capability != CAPABILITY_OF_BULK) return "compute capability 9.0";
-    const char *refusal = refuses_tensors(p, 1);
+    if (traits->compute_capability != FIG_FORM_CAPABILITY_OF_BULK) return "compute capability 9.0";
+    const char *refusal = refuses_tensors(p, traits, 1);
     if (refusal != NULL) return refusal;
     if (fig_form_token_bytes(value_bytes_of(p), p->head_dim) % 128 != 0)
         return "tokens of whole 128 bytes";
@@ -114,10 +103,9 @@ const char *fig_attention_family_bulk_refuses(const void *params, const fig_trai
 
 static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shape *shape) {
     const int32_t sets = sets_of(p), fillers = is_bulk ? 1 : 2;
-    const int32_t warps = sets * shares_of(sets, is_bulk) + fillers;
+    const int32_t warps = sets * fig_form_shares(sets, is_bulk) + fillers;
     *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
-                                .block = {(uint32_t)warps * 32, 1, 1},
-                                .shared_bytes = shared_bytes_of(p, is_bulk)};
+                                .block = {(uint32_t)warps * 32, 1, 1}};
 }
 
 void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape) {
@@ -128,11 +116,19 @@ void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape
     shape_of(params, 0, shape);
 }
 
+uint32_t fig_attention_family_bulk_shared(const void *params, const fig_traits *traits) {
+    return shared_bytes_of(params, traits, 1);
+}
+
+uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *traits) {
+    return shared_bytes_of(params, traits, 0);
+}
+
 static void entry_of(const fig_attention_params *p, int is_bulk, char name[FIG_ENTRY_BYTES]) {
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
     snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d_%d", is_bulk ? "bulk" : "copy",
-             dtypes[p->kv_dtype], p->head_dim, shares_of(sets_of(p), is_bulk));
+             dtypes[p->kv_dtype], p->head_dim, fig_form_shares(sets_of(p), is_bulk));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

@@ -8,9 +8,9 @@
  *     sums   [head_dim][8 vectors]  += V^T [head_dim][16] * weights [16][8]
  *
  * so that logits become weights where they lie, and turn by one exchange of lanes. Weights are two
- * numbers of the cache's 16 bits (f16 over 8 bits), what is nearest and what that leaves, so that
- * they count in full; what the second adds is left out where V is infinite, as inf - inf would be
- * no sum. m rises only where a logit passes it by 2^8, which f16 holds, so that most strips shrink
+ * numbers of the cache's 16 bits (f16 over 8 bits), the one next below and what that leaves, so
+ * that they count in full. Neither is below 0 and neither is 0 alone, as an infinite V must meet no
+ * inf - inf and no 0 * inf. m rises only where a logit passes it by 2^8, so that most strips shrink
  * nothing. Under codes of 8 bits q is f16 times the power of two that brings its largest number
  * below 2^15.
  *
@@ -31,6 +31,8 @@ template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK> struct fi
     static constexpr int32_t SHARES = SHARE_COUNT;
     static constexpr int32_t IS_BULK = BULK;
     static constexpr int32_t DTYPE = fig_fragment_dtype(KV);
+    /* Powers of two by which weights are larger than 2^(l - m): f16 ends at 2^-24, and at 2^16. */
+    static constexpr int32_t LIFT = DTYPE == FIG_F16 ? 7 : 0;
     static constexpr int32_t VALUE_BYTES = KV == FIG_F16 || KV == FIG_BF16 ? 2 : 1;
     static constexpr int32_t CHUNKS = DIMS * VALUE_BYTES / FIG_RING_CHUNK;
     static constexpr int32_t BLOCK_BYTES = fig_form_block_bytes(VALUE_BYTES, DIMS);
@@ -90,6 +92,17 @@ static __device__ __forceinline__ int32_t fig_warps_head_vectors(const fig_atten
     return fig_size_min(FIG_FORM_VECTORS, role.ratio * p.split.row_tokens);
 }
 
+/* V's, which ends a piece: asked for when it begins, where the compiler would wait until then. */
+static __device__ __forceinline__ float fig_warps_v_scale(const fig_attention_params &p,
+                                                          int32_t kv_head) {
+    float scale = 1;
+    if (p.v_scale == NULL) return scale;
+    asm volatile("ld.global.f32 %0, [%1];"
+                 : "=f"(scale)
+                 : "l"(&p.v_scale[p.v_scales > 1 ? kv_head : 0]));
+    return scale;
+}
+
 static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_attention_params &p,
                                                                      const fig_warps_role &role,
                                                                      int32_t row, int32_t group) {
@@ -104,6 +117,7 @@ static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_a
     place.vectors = role.vectors;
     place.share = role.share;
     place.barrier = 1 + role.number;
+    place.v_scale = fig_warps_v_scale(p, place.kv_head);
     return place;
 }
 
@@ -275,11 +289,12 @@ fig_warps_hide_unseen(const fig_attention_params &p, const fig_ring_note &note,
     }
 }
 
-/* Where some logit has passed its vector's m by 2^8, every vector's m becomes its greatest. */
+/* Where some logit has passed its vector's m by 2^8, every vector's m becomes its greatest.
+ * `greatest` is LIFT below m. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[form::STEPS][4],
                                                        fig_warps_seen<form> *seen) {
-    const float few = 8;
+    const float lift = form::LIFT, few = 8 + lift;
     int32_t passes = 0;
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++)
@@ -290,13 +305,14 @@ static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[for
     float shrink[2];
 #pragma unroll
     for (int32_t n = 0; n < 2; n++) {
-        float greatest = seen->greatest[n];
+        float greatest = seen->greatest[n] + lift;
 #pragma unroll
         for (int32_t s = 0; s < form::STEPS; s++)
             greatest = fmaxf(greatest, fmaxf(logits[s][n], logits[s][n + 2]));
 #pragma unroll
         for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2)
             greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, apart));
+        greatest -= lift;
         shrink[n] = fig_partials_power(seen->greatest[n] - greatest);
         seen->greatest[n] = greatest;
         seen->weights[n] *= shrink[n];
@@ -312,17 +328,25 @@ static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[for
 
 /* 16 tokens' weights of 8 vectors, as the right side of a product. */
 typedef struct fig_warps_weights {
-    uint32_t near[2], rest[2];
+    uint32_t below[2], rest[2];
 } fig_warps_weights;
 
-/* A weight's pair, and what is left of both. */
+/* What a weight leaves: more than 0, but of 0 itself. */
 template <int32_t DTYPE>
-static __device__ __forceinline__ void fig_warps_round(float first, float second, uint32_t *near,
+static __device__ __forceinline__ float fig_warps_rest(float weight, float below) {
+    const float least = DTYPE == FIG_BF16 ? 1.17549435e-38f : 5.96046448e-8f;
+    return fminf(fmaxf(weight - below, least), weight);
+}
+
+/* A pair of weights, and what is left of both. */
+template <int32_t DTYPE>
+static __device__ __forceinline__ void fig_warps_round(float first, float second, uint32_t *below,
                                                        uint32_t *rest) {
-    const uint32_t pair = fig_fragment_pair<DTYPE>(first, second);
+    const uint32_t pair = fig_fragment_pair_below<DTYPE>(first, second);
     const float2 rounded = fig_warps_widen_q(DTYPE, pair);
-    *near = fig_fragment_turn(pair);
-    *rest = fig_fragment_turn(fig_fragment_pair<DTYPE>(first - rounded.x, second - rounded.y));
+    *below = fig_fragment_turn(pair);
+    *rest = fig_fragment_turn(fig_fragment_pair<DTYPE>(fig_warps_rest<DTYPE>(first, rounded.x),
+                                                       fig_warps_rest<DTYPE>(second, rounded.y)));
 }
 
 /* A load's tiles of V^T, cleared of tokens by masks: of tokens 2t and 2t + 1, and of 8 further. */
@@ -347,18 +371,14 @@ static __device__ __forceinline__ void fig_warps_load_v(uint32_t block, int32_t 
     }
 }
 
-/* A tile of V^T times weights; what is left of them adds nothing where it makes no number. */
+/* A tile of V^T times weights. */
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_add_tile(const uint32_t (&tile)[4], const fig_warps_weights &weights, float (&sums)[4]) {
-    float rest[4] = {0, 0, 0, 0};
-    fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3], weights.near[0],
-                                       weights.near[1]);
-    fig_fragment_multiply<form::DTYPE>(rest, tile[0], tile[1], tile[2], tile[3], weights.rest[0],
+    fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3], weights.below[0],
+                                       weights.below[1]);
+    fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3], weights.rest[0],
                                        weights.rest[1]);
-#pragma unroll
-    for (int32_t i = 0; i < 4; i++)
-        if (fabsf(rest[i]) < INFINITY) sums[i] += rest[i];
 }
 
 template <class form>
@@ -471,8 +491,8 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
             x[i] = fig_partials_power(logits[s][i] - seen->greatest[i % 2]);
         seen->weights[0] += x[0] + x[2];
         seen->weights[1] += x[1] + x[3];
-        fig_warps_round<form::DTYPE>(x[0], x[1], &weights[s].near[0], &weights[s].rest[0]);
-        fig_warps_round<form::DTYPE>(x[2], x[3], &weights[s].near[1], &weights[s].rest[1]);
+        fig_warps_round<form::DTYPE>(x[0], x[1], &weights[s].below[0], &weights[s].rest[0]);
+        fig_warps_round<form::DTYPE>(x[2], x[3], &weights[s].below[1], &weights[s].rest[1]);
     }
     const uint32_t v = fig_ring_side(ring, FIG_RING_V) + first + fig_warps_row_of_v<form>(role);
     fig_ring_wait_full(ring, FIG_RING_V);

@@ -31,6 +31,24 @@ static const char *refusal_of(const fig_family *family, const void *params,
     return family->refuses != NULL ? family->refuses(params, traits) : NULL;
 }
 
+static void describe(fig_op op, uint32_t index, const void *params, const fig_traits *traits,
+                     fig_family_choice *choice) {
+    const fig_family *family = fig_families_of(op, index);
+    choice->family = index;
+    family->shape(params, &choice->shape);
+    if (family->shared != NULL) choice->shape.shared_bytes = family->shared(params, traits);
+    fig_families_entry(op, index, params, choice->entry);
+}
+
+int fig_families_may_serve(fig_op op, uint32_t index, const void *params, const fig_traits *traits,
+                           fig_family_choice *choice) {
+    const fig_family *family = fig_families_of(op, index);
+    memset(choice, 0, sizeof *choice);
+    if (family == NULL || refusal_of(family, params, traits) != NULL) return 0;
+    describe(op, index, params, traits, choice);
+    return 1;
+}
+
 void fig_families_choose(fig_op op, const void *params, const fig_traits *traits,
                          fig_family_choice *choice) {
     uint32_t count;
@@ -42,8 +60,7 @@ void fig_families_choose(fig_op op, const void *params, const fig_traits *traits
         choice->refusals[i] = refusal_of(&families[i], params, traits);
         if (choice->refusals[i] == NULL) break;
     }
-    families[choice->family].shape(params, &choice->shape);
-    fig_families_entry(op, choice->family, params, choice->entry);
+    describe(op, choice->family, params, traits, choice);
 }
 
 int fig_families_alike(const fig_family_choice *a, const fig_family_choice *b) {

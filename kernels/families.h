@@ -19,6 +19,10 @@ typedef struct fig_family_choice {
  * 0. */
 void fig_families_choose(fig_op op, const void *params, const fig_traits *traits,
                          fig_family_choice *choice);
+/* 1: the family of that number does not refuse such a launch, whatever those before it say, and
+ * *choice is how it would serve; its refusals are NULL. */
+int fig_families_may_serve(fig_op op, uint32_t index, const void *params, const fig_traits *traits,
+                           fig_family_choice *choice);
 /* 1: a launch that was made for `a` may get the params of `b`, since nothing but those differs. */
 int fig_families_alike(const fig_family_choice *a, const fig_family_choice *b);
 

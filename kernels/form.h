@@ -36,7 +36,9 @@ enum {
     FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
     FIG_FORM_RING_BYTES = 196608,
     FIG_FORM_SLOT_LIMIT = 32,
-    FIG_FORM_STATE_BYTES = 2112 /* of the ring's barriers and notes */
+    FIG_FORM_STATE_BYTES = 2112, /* of the ring's barriers and notes */
+    FIG_FORM_CAPABILITY = 80,    /* compute capability of tensor cores and asynchronous copies */
+    FIG_FORM_CAPABILITY_OF_BULK = 90
 };
 
 /* Bytes of a token of one head. */
@@ -52,6 +54,27 @@ FIG_FORM int32_t fig_form_block_bytes(int32_t value_bytes, int32_t head_dim) {
 /* Blocks that a warp sees at once: enough bytes for what a strip costs beside them. */
 FIG_FORM int32_t fig_form_steps(int32_t value_bytes, int32_t head_dim) {
     return value_bytes * head_dim <= 128 ? 2 : 1;
+}
+
+/* Heads that a worker has warps for, of so many vectors each; 0: not even for one. */
+FIG_FORM int32_t fig_form_heads(int32_t vectors) {
+    return FIG_FORM_WARP_LIMIT / ((vectors + FIG_FORM_VECTORS - 1) / FIG_FORM_VECTORS);
+}
+
+/* Of warps: each has 8 vectors of one kv head. */
+FIG_FORM int32_t fig_form_sets(int32_t heads, int32_t vectors) {
+    return heads * ((vectors + FIG_FORM_VECTORS - 1) / FIG_FORM_VECTORS);
+}
+
+/* Warps of a set. One set alone has 4, which leaves a shorter end than 8. */
+FIG_FORM int32_t fig_form_shares(int32_t sets, int32_t is_bulk) {
+    return sets <= 2 ? 4 : sets <= 4 && is_bulk ? 2 : 1;
+}
+
+/* Tokens of a strip: what a block reads at once. */
+FIG_FORM int32_t fig_form_strip(int32_t value_bytes, int32_t head_dim, int32_t sets,
+                                int32_t is_bulk) {
+    return FIG_FORM_TOKENS * fig_form_steps(value_bytes, head_dim) * fig_form_shares(sets, is_bulk);
 }
 
 /* Floats that a vector has in partials. */

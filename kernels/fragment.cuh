@@ -29,15 +29,15 @@ static __device__ __forceinline__ void
 fig_fragment_multiply(float (&sums)[4], uint32_t left0, uint32_t left1, uint32_t left2,
                       uint32_t left3, uint32_t right0, uint32_t right1) {
     if (DTYPE == FIG_BF16) {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                     : "r"(left0), "r"(left1), "r"(left2), "r"(left3), "r"(right0), "r"(right1));
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+            "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+            : "r"(left0), "r"(left1), "r"(left2), "r"(left3), "r"(right0), "r"(right1));
     } else {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                     : "r"(left0), "r"(left1), "r"(left2), "r"(left3), "r"(right0), "r"(right1));
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+            "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+            : "r"(left0), "r"(left1), "r"(left2), "r"(left3), "r"(right0), "r"(right1));
     }
 }
 
@@ -77,9 +77,14 @@ static __device__ __forceinline__ uint32_t fig_fragment_pair(float first, float 
     return pair;
 }
 
-/* 1 twice. */
-template <int32_t DTYPE> static __device__ constexpr uint32_t fig_fragment_ones(void) {
-    return DTYPE == FIG_BF16 ? 0x3f803f80u : 0x3c003c00u;
+/* The same, each the next towards 0. */
+template <int32_t DTYPE>
+static __device__ __forceinline__ uint32_t fig_fragment_pair_below(float first, float second) {
+    if (DTYPE == FIG_BF16)
+        return __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x7632);
+    uint32_t pair;
+    asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
 }
 
 /* Two e4m3 in the low half of a word to f16. What the older chips lack is made of shifts: they put

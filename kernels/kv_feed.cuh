@@ -1,10 +1,9 @@
 /* kv_feed.cuh: fills the ring with a worker's strips, in their order, and says what each is.
  *
- * Owns the worker's way along the split and, for each strip, where its tokens lie. Two ways lead
- * from the cache to the ring: by the bulk copy engine, one box for each 16 tokens, where pages are
- * whole ones of those; or by copies of 16 bytes, of which two warps issue one side each. Both leave
- * the same bytes. What a vector does not see may be brought along, and a page that the row does not
- * have is never read: zeros come in its place.
+ * Leaves the worker's way along the split to kv_piece.cuh. Two ways lead from the cache to the
+ * ring: by the bulk copy engine, one box for each 16 tokens, where pages are whole ones of those;
+ * or by the copies of kv_copy.cuh. Both leave the same bytes. What a vector does not see may be
+ * brought along, and a page that the row does not have is never read: zeros come in its place.
  *
  * Before fig_block_wait, where the launch allows it, the plan is read and old tokens are on their
  * way; those that the step itself appends come after it. Invariant: every slot is filled once and
@@ -12,172 +11,7 @@
 #ifndef FIG_KERNELS_KV_FEED_CUH
 #define FIG_KERNELS_KV_FEED_CUH
 
-#include "kernels/form.h"
-#include "kernels/cache.h"
-#include "kernels/kv_ring.cuh"
-#include "kernels/strip.cuh"
-
-/* A piece of the worker's, as far as its tokens go. */
-typedef struct fig_feed_piece {
-    fig_split_start start;
-    fig_cache_sequence sequence;
-    fig_strip_range tokens, seen_by_all;
-    int32_t length, kv_head;
-    int32_t before, row_tiles; /* fig_split_piece_of_row */
-} fig_feed_piece;
-
-/* What the plan says of a row. */
-typedef struct fig_feed_row {
-    int32_t length, sequence;
-    int32_t prefix, next_prefix;
-} fig_feed_row;
-
-/* A worker's plan, as far as the first loads bring it: where the worker starts and, of the first
- * rows, each lane's. */
-typedef struct fig_feed_plan {
-    fig_split_start start;
-    int32_t rows, advanced;
-    fig_feed_row of_lane;
-} fig_feed_plan;
-
-static __device__ __forceinline__ const int32_t *fig_feed_section(const fig_attention_params &p,
-                                                                  uint32_t offset) {
-    return (const int32_t *)(p.plan + offset);
-}
-
-static __device__ __forceinline__ fig_feed_row fig_feed_row_at(const fig_attention_params &p,
-                                                               int32_t row) {
-    const int32_t *prefix = fig_feed_section(p, p.prefix_offset);
-    fig_feed_row of;
-    of.length = fig_feed_section(p, p.lengths_offset)[row];
-    of.sequence = fig_feed_section(p, p.sequences_offset)[row];
-    of.prefix = prefix[row];
-    of.next_prefix = prefix[row + 1];
-    return of;
-}
-
-/* Every load by itself, none waits for another, and what is read too early is read again. */
-static __device__ __forceinline__ fig_feed_plan fig_feed_read_plan(const fig_attention_params &p) {
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const fig_plan_head *head = (const fig_plan_head *)p.plan;
-    fig_feed_plan plan;
-    plan.start = ((const fig_split_start *)(p.plan + p.starts_offset))[blockIdx.x];
-    plan.rows = head->rows;
-    plan.advanced = head->advanced;
-    plan.of_lane = fig_feed_row_at(p, fig_size_min(lane, p.split.row_limit - 1));
-    return plan;
-}
-
-/* Count 0 where the step has no rows: what lies behind the head is a plan before. */
-static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_feed_plan &plan) {
-    fig_split_start start = plan.start;
-    if (plan.rows == 0) start.count = 0;
-    return start;
-}
-
-static __device__ __forceinline__ fig_feed_row fig_feed_row_of(const fig_attention_params &p,
-                                                               const fig_feed_plan &plan,
-                                                               int32_t row) {
-    if (row >= FIG_BLOCK_WARP) return fig_feed_row_at(p, row);
-    fig_feed_row of;
-    of.length = __shfl_sync(0xffffffffu, plan.of_lane.length, row);
-    of.sequence = __shfl_sync(0xffffffffu, plan.of_lane.sequence, row);
-    of.prefix = __shfl_sync(0xffffffffu, plan.of_lane.prefix, row);
-    of.next_prefix = __shfl_sync(0xffffffffu, plan.of_lane.next_prefix, row);
-    return of;
-}
-
-/* Tokens that all of a row's queries see: its last sees as far back as any, its first least far
- * on. And those that any sees. */
-static __device__ __forceinline__ void fig_feed_ranges(const fig_attention_params &p,
-                                                       int32_t length, fig_strip_range *any,
-                                                       fig_strip_range *all) {
-    const int32_t first = length - p.split.row_tokens, last = length - 1;
-    const int32_t window = p.split.window;
-    any->first = window > 0 && first + 1 > window ? first + 1 - window : 0;
-    any->end = length;
-    all->first = window > 0 && last + 1 > window ? last + 1 - window : 0;
-    all->end = first + 1;
-}
-
-static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_attention_params &p,
-                                                                   const fig_feed_plan &plan,
-                                                                   const fig_split_start &start) {
-    const fig_feed_row row = fig_feed_row_of(p, plan, start.row);
-    fig_feed_piece of;
-    fig_strip_range any, tiles;
-    of.start = start;
-    of.length = row.length;
-    of.sequence = fig_cache_sequence_of(p.page_table, p.table_stride, row.sequence, p.page_size);
-    of.kv_head = start.group * p.heads_per_worker;
-    const int32_t origin =
-        p.split.window == 0 ? 0 : fig_split_first_tile_token(&p.split, of.length - plan.advanced);
-    tiles.first = origin + start.tile * p.split.tile_tokens;
-    of.before = row.prefix;
-    of.row_tiles = row.next_prefix - row.prefix;
-    const int32_t count = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
-    tiles.end = tiles.first + count * p.split.tile_tokens;
-    fig_feed_ranges(p, of.length, &any, &of.seen_by_all);
-    of.tokens = fig_strip_overlap(tiles, any);
-    return of;
-}
-
-/* Where a token lies, and a token before the piece's first where that does. */
-typedef struct fig_feed_place {
-    int32_t page, token; /* token: of the page */
-} fig_feed_place;
-
-static __device__ __forceinline__ fig_feed_place fig_feed_place_of(const fig_feed_piece &of,
-                                                                   int32_t token) {
-    const int32_t within = max(token, of.tokens.first), size = of.sequence.page_size;
-    const int32_t number = fig_form_divide(within, size);
-    fig_feed_place place;
-    place.page = of.sequence.pages == NULL ? of.sequence.number : of.sequence.pages[number];
-    place.token = (within < token ? within : token) - number * size;
-    return place;
-}
-
-static __device__ __forceinline__ fig_ring_note fig_feed_note(const fig_feed_piece &of,
-                                                              int32_t partial, int32_t token,
-                                                              int32_t strip) {
-    fig_ring_note note;
-    const fig_strip_range inner = fig_strip_overlap(of.tokens, of.seen_by_all);
-    note.flags = token <= of.tokens.first ? FIG_RING_FIRST : 0;
-    if (token + strip >= of.tokens.end) note.flags |= FIG_RING_LAST;
-    if (token < inner.first || token + strip > inner.end) note.flags |= FIG_RING_EDGE;
-    note.row = of.start.row;
-    note.group = of.start.group;
-    note.token = token;
-    note.first = of.tokens.first;
-    note.end = of.tokens.end;
-    note.length = of.length;
-    note.partial = partial;
-    return note;
-}
-
-/* The line; its length is known to a lane already where rows are few. */
-static __device__ __forceinline__ fig_split_line fig_feed_line(const fig_attention_params &p,
-                                                               const fig_feed_plan &plan) {
-    fig_split_line line;
-    line.prefix = fig_feed_section(p, p.prefix_offset);
-    line.rows = plan.rows;
-    const int32_t last = max(plan.rows, 1) - 1;
-    const int32_t tiles = last < FIG_BLOCK_WARP
-                              ? __shfl_sync(0xffffffffu, plan.of_lane.next_prefix, last)
-                              : line.prefix[plan.rows];
-    line.tiles = tiles * p.split.groups;
-    line.active = fig_split_active(line.tiles, p.split.workers);
-    return line;
-}
-
-/* Which partial the piece goes to; -1: it is whole. */
-static __device__ __forceinline__ int32_t fig_feed_partial(const fig_attention_params &p,
-                                                           const fig_split_line &line,
-                                                           const fig_feed_piece &of) {
-    const fig_split_piece piece =
-        fig_split_piece_of_row(&p.split, &line, of.before, of.row_tiles, &of.start);
-    return piece.first == piece.last ? -1 : fig_split_partial(&p.split, &piece, piece.number);
-}
+#include "kernels/kv_copy.cuh"
 
 /* ---- By the bulk copy engine */
 
@@ -204,20 +38,50 @@ static __device__ __forceinline__ void fig_feed_expect(uint32_t barrier, uint32_
         : "memory");
 }
 
-/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. */
-static __device__ __forceinline__ fig_feed_place fig_feed_block_at(const fig_feed_piece &of,
-                                                                   int32_t token) {
-    fig_feed_place nowhere = {-1, 0};
-    return token < of.tokens.end ? fig_feed_place_of(of, token) : nowhere;
-}
+/* Where 16 tokens lie: their page, as a coordinate of K's map and of V's, and the first of it. */
+typedef struct fig_feed_block {
+    int32_t k_page, v_page, token;
+} fig_feed_block;
 
 /* A page number outside the cache reads as page 0. */
-static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int32_t token,
-                                                         const fig_feed_piece &of, int64_t pages) {
-    if (token >= of.tokens.end) return -1;
+static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int64_t pages) {
     return page < 0 || page >= pages ? 0 : page;
 }
 
+/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. */
+static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_attention_params &p,
+                                                                   const fig_feed_piece &of,
+                                                                   int32_t token) {
+    fig_feed_block block = {-1, -1, 0};
+    if (token >= of.tokens.end) return block;
+    const fig_feed_place place = fig_feed_place_of(of, token);
+    block.k_page = fig_feed_known(place.page, p.k_pages);
+    block.v_page = fig_feed_known(place.page, p.v_pages);
+    block.token = place.token;
+    return block;
+}
+
+/* 1 for one lane of the warp, which the compiler knows to be alone. */
+static __device__ __forceinline__ int32_t fig_feed_is_alone(void) {
+    uint32_t is_alone;
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(is_alone));
+    return (int32_t)is_alone;
+}
+
+/* One side of a strip, by one lane: boxes side by side would each be elected for themselves. */
+template <int32_t BLOCKS>
+static __device__ __forceinline__ void
+fig_feed_boxes(const fig_ring &ring, int32_t side, const void *map, int32_t kv_head,
+               const int32_t (&pages)[BLOCKS], const int32_t (&tokens)[BLOCKS], uint64_t policy) {
+    const uint32_t block_bytes = ring.side_bytes / BLOCKS;
+#pragma unroll
+    for (int32_t block = 0; block < BLOCKS; block++)
+        fig_feed_box(fig_ring_side(ring, side) + (uint32_t)block * block_bytes, map, tokens[block],
+                     kv_head, pages[block], fig_ring_full(ring, side), policy);
+}
+
+/* A strip's blocks: 32 are known to a lane each. */
 template <class form>
 static __device__ __forceinline__ void
 fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
@@ -226,10 +90,9 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t window = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t origin = of.tokens.first & -FIG_RING_TOKENS;
-    const uint32_t block_bytes = ring->side_bytes / BLOCKS;
     const uint64_t policy = fig_feed_once();
-    fig_feed_place here = fig_feed_block_at(of, origin + lane * FIG_RING_TOKENS);
-    fig_feed_place ahead = fig_feed_block_at(of, origin + window + lane * FIG_RING_TOKENS);
+    fig_feed_block here = fig_feed_block_at(p, of, origin + lane * FIG_RING_TOKENS);
+    fig_feed_block ahead = fig_feed_block_at(p, of, origin + window + lane * FIG_RING_TOKENS);
     int32_t token = origin, partial = -1;
     do {
         if (!*has_waited && token + form::STRIP > of.length - p.split.row_tokens) {
@@ -237,19 +100,19 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
             *has_waited = 1;
         }
         const int32_t from = (token - origin) / FIG_RING_TOKENS % FIG_BLOCK_WARP;
-        const int32_t page = __shfl_sync(0xffffffffu, here.page, from + lane);
-        const int32_t page_token = __shfl_sync(0xffffffffu, here.token, from + lane);
-        const int32_t mine = token + lane * FIG_RING_TOKENS;
+        int32_t k_pages[BLOCKS], v_pages[BLOCKS], tokens[BLOCKS];
 #pragma unroll
-        for (int32_t side = 0; side < 2; side++) {
-            fig_ring_wait_empty(*ring, side);
-            if (lane < BLOCKS)
-                fig_feed_box(
-                    fig_ring_side(*ring, side) + (uint32_t)lane * block_bytes,
-                    side == FIG_RING_K ? &p.k_map : &p.v_map, page_token, of.kv_head,
-                    fig_feed_known(page, mine, of, side == FIG_RING_K ? p.k_pages : p.v_pages),
-                    fig_ring_full(*ring, side), policy);
+        for (int32_t block = 0; block < BLOCKS; block++) {
+            k_pages[block] = __shfl_sync(0xffffffffu, here.k_page, from + block);
+            v_pages[block] = __shfl_sync(0xffffffffu, here.v_page, from + block);
+            tokens[block] = __shfl_sync(0xffffffffu, here.token, from + block);
         }
+        fig_ring_wait_empty(*ring, FIG_RING_K);
+        if (fig_feed_is_alone())
+            fig_feed_boxes(*ring, FIG_RING_K, &p.k_map, of.kv_head, k_pages, tokens, policy);
+        fig_ring_wait_empty(*ring, FIG_RING_V);
+        if (fig_feed_is_alone())
+            fig_feed_boxes(*ring, FIG_RING_V, &p.v_map, of.kv_head, v_pages, tokens, policy);
         /* The first bytes are on their way before the piece's neighbours are looked for. */
         if (token == origin) partial = fig_feed_partial(p, line, of);
         if (lane == 0) {
@@ -262,106 +125,11 @@ fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
         token += form::STRIP;
         if ((token - origin) % window == 0) {
             here = ahead;
-            ahead = fig_feed_block_at(of, token + window + lane * FIG_RING_TOKENS);
+            ahead = fig_feed_block_at(p, of, token + window + lane * FIG_RING_TOKENS);
         }
     } while (token < of.tokens.end);
 }
 #endif
-
-/* ---- By copies of 16 bytes */
-
-static __device__ __forceinline__ void fig_feed_copy(uint32_t to, const void *from, uint32_t bytes,
-                                                     uint64_t policy) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
-                 "l"(from), "r"(bytes), "l"(policy)
-                 : "memory");
-}
-
-/* The side is full once the copies of all lanes so far, and lane 0's note, are there. */
-static __device__ __forceinline__ void fig_feed_fill_after_copies(uint32_t barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
-    if (threadIdx.x % FIG_BLOCK_WARP == 0) fig_ring_arrive(barrier);
-}
-
-/* Of the lane's token of a stretch; NULL: nowhere. A page number outside the cache reads as page 0.
- */
-static __device__ __forceinline__ const uint8_t *
-fig_feed_token_at(const fig_strip_side &side, const fig_feed_piece &of, int32_t token,
-                  fig_feed_place place, int32_t value_bytes) {
-    if (token < of.tokens.first || token >= of.tokens.end) return NULL;
-    const int32_t page = place.page < 0 || place.page >= side.pages ? 0 : place.page;
-    const int64_t offset = page * side.strides.page + place.token * side.strides.token;
-    return side.base + offset * value_bytes;
-}
-
-static __device__ __forceinline__ fig_feed_place fig_feed_token_ahead(const fig_feed_piece &of,
-                                                                      int32_t token) {
-    fig_feed_place nowhere = {0, 0};
-    return token < of.tokens.end ? fig_feed_place_of(of, token) : nowhere;
-}
-
-/* Up to 32 tokens of every head; `to` is where the first begins. */
-template <class form>
-static __device__ __forceinline__ void
-fig_feed_copy_tokens(const uint8_t *place, const fig_strip_side &side, int32_t tokens,
-                     int32_t heads, uint32_t to, uint64_t policy) {
-    const int64_t head_bytes = side.strides.head * form::VALUE_BYTES;
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-#pragma unroll 4
-    for (int32_t i = lane; i < tokens * form::CHUNKS; i += FIG_BLOCK_WARP) {
-        const int32_t token = i / form::CHUNKS, chunk = i % form::CHUNKS;
-        const uint8_t *from =
-            (const uint8_t *)__shfl_sync(0xffffffffu, (uint64_t)place, token & 31);
-        const uint32_t bytes = from == NULL ? 0 : FIG_RING_CHUNK;
-        const uint32_t block = (uint32_t)(token / FIG_RING_TOKENS * heads);
-        uint32_t at = to + block * form::BLOCK_BYTES + (uint32_t)(chunk / 8) * FIG_RING_COLUMN;
-        at += (uint32_t)(token % FIG_RING_TOKENS * 128 + (chunk % 8 ^ token % 8) * FIG_RING_CHUNK);
-        for (int32_t head = 0; head < heads; head++)
-            fig_feed_copy(at + (uint32_t)head * form::BLOCK_BYTES,
-                          from == NULL ? side.base
-                                       : from + head * head_bytes + chunk * FIG_RING_CHUNK,
-                          bytes, policy);
-    }
-}
-
-template <class form>
-static __device__ __forceinline__ void
-fig_feed_copy_piece(const fig_attention_params &p, const fig_split_line &line,
-                    const fig_feed_piece &of, int32_t is_v, fig_ring *ring, int32_t *has_waited) {
-    const int32_t STRETCH = form::STRIP < FIG_BLOCK_WARP ? form::STRIP : FIG_BLOCK_WARP;
-    const int32_t bytes = form::VALUE_BYTES;
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const fig_strip_side side =
-        is_v ? fig_strip_side_of(p.v_cache, p.v_cache_strides, p.v_pages, of.kv_head, bytes)
-             : fig_strip_side_of(p.k_cache, p.k_cache_strides, p.k_pages, of.kv_head, bytes);
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    int32_t token = of.tokens.first, partial = -1;
-    fig_feed_place ahead = fig_feed_token_ahead(of, token + lane);
-    do {
-        if (!*has_waited && token + form::STRIP > of.length - p.split.row_tokens) {
-            fig_block_wait();
-            *has_waited = 1;
-        }
-        fig_ring_wait_empty(*ring, is_v);
-#pragma unroll 1
-        for (int32_t done = 0; done < form::STRIP; done += STRETCH) {
-            const int32_t mine = token + done + lane;
-            const uint8_t *place = fig_feed_token_at(side, of, mine, ahead, bytes);
-            ahead = fig_feed_token_ahead(of, mine + STRETCH);
-            const uint32_t blocks = (uint32_t)(done / FIG_RING_TOKENS * p.heads_per_worker);
-            fig_feed_copy_tokens<form>(place, side, STRETCH, p.heads_per_worker,
-                                       fig_ring_side(*ring, is_v) + blocks * form::BLOCK_BYTES,
-                                       policy);
-        }
-        if (!is_v && token == of.tokens.first) partial = fig_feed_partial(p, line, of);
-        if (!is_v && lane == 0)
-            fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
-        fig_feed_fill_after_copies(fig_ring_full(*ring, is_v));
-        fig_ring_next(ring);
-        token += form::STRIP;
-    } while (token < of.tokens.end);
-}
 
 /* ---- A worker */
 

@@ -44,6 +44,7 @@ typedef struct fig_partials_place {
     int32_t index;        /* of the first, among the group's vectors */
     int32_t vectors;      /* of a group */
     int32_t share, barrier;
+    float v_scale;
 } fig_partials_place;
 
 static __device__ __forceinline__ float fig_partials_power(float x) {
@@ -142,7 +143,7 @@ fig_partials_way_of(const fig_attention_params &p, const fig_partials_place &pla
     way.out = vector.row * p.out_strides.row + vector.q_head * p.out_strides.head;
     way.lse = vector.row * p.lse_stride + vector.q_head;
     way.sink = p.sinks == NULL ? -INFINITY : p.sinks[vector.q_head] * FIG_NUMERIC_LOG2_E;
-    way.scale = fig_cache_scale(p.v_scale, p.v_scales, place.kv_head);
+    way.scale = place.v_scale;
     return way;
 }
 

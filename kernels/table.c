@@ -457,11 +457,13 @@ static const fig_family attention_families[] = {
     {.name = "bulk",
      .refuses = fig_attention_family_bulk_refuses,
      .shape = fig_attention_family_bulk_shape,
+     .shared = fig_attention_family_bulk_shared,
      .entry = fig_attention_family_bulk_entry,
      .map = fig_attention_family_bulk_map},
     {.name = "copy",
      .refuses = fig_attention_family_copy_refuses,
      .shape = fig_attention_family_copy_shape,
+     .shared = fig_attention_family_copy_shared,
      .entry = fig_attention_family_copy_entry},
     {.name = "scalar", .shape = fig_attention_shape},
 };

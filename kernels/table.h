@@ -133,8 +133,11 @@ typedef struct fig_family {
      * where they may use all that 9.0 alone has, 80 for every other GPU, 0 on the host. The whole
      * function is absent in the last family of a row. */
     const char *(*refuses)(const void *params, const fig_traits *traits);
-    /* Grid, block and dynamic shared memory of a launch. */
+    /* Grid and block of a launch. */
     void (*shape)(const void *params, fig_launch_shape *shape);
+    /* Dynamic shared memory of a block, on a machine where it has traits->shared_bytes at most.
+     * NULL: none. */
+    uint32_t (*shared)(const void *params, const fig_traits *traits);
     /* The entry in the family's image that takes such a launch. NULL: there is only one, named
      * fig_kernel_<name of the operation>. */
     void (*entry)(const void *params, char name[FIG_ENTRY_BYTES]);

@@ -31,11 +31,13 @@ void fig_attention_shape(const void *params, fig_launch_shape *shape);
 void fig_attention_twin(const void *params, const uint32_t block[3]);
 const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits);
 void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape);
+uint32_t fig_attention_family_bulk_shared(const void *params, const fig_traits *traits);
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_attention_family_bulk_map(const void *params, uint32_t item,
                                    fig_tensor_map_recipe *recipe);
 const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits);
 void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape);
+uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *traits);
 void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_merge_states_shape(const void *params, fig_launch_shape *shape);
 void fig_merge_states_twin(const void *params, const uint32_t block[3]);

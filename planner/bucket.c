@@ -72,23 +72,28 @@ static fig_split_totals count_of(const fig_split_shape *split, const fig_plan_st
     return step->lengths != NULL ? fig_split_count(split, &rows) : count_of_limit(split, step);
 }
 
-static int64_t class_cost(const fig_variant *variant, const fig_split_shape *split,
-                          int32_t token_bytes, const fig_plan_step *step) {
+fig_bucket_work fig_bucket_work_of(const fig_bucket_shape *bucket, int32_t split_class,
+                                   const fig_plan_step *step) {
+    const fig_split_shape *split = &bucket->plan.splits[split_class];
     const fig_split_totals of = count_of(split, step);
-    int64_t line = of.tiles * split->groups;
-    if (line == 0) return variant->start_ns;
-    int64_t fullest = ceil_div(line, split->workers), active = ceil_div(line, fullest);
-    int64_t fullest_bytes = fullest * split->tile_tokens * token_bytes;
-    return variant->start_ns + fullest_bytes * 1000 / variant->bytes_per_us +
-           ceil_div(of.longest * active, line) * variant->piece_ns +
-           ceil_div((int64_t)of.busy * split->groups, active) * variant->segment_ns;
+    const int64_t line = of.tiles * split->groups;
+    if (line == 0) return (fig_bucket_work){0, 0, 0};
+    const int64_t fullest = ceil_div(line, split->workers), active = ceil_div(line, fullest);
+    return (fig_bucket_work){
+        .bytes = fullest * split->tile_tokens * bucket->token_bytes[split_class],
+        .pieces = ceil_div(of.longest * active, line),
+        .segments = ceil_div((int64_t)of.busy * split->groups, active),
+    };
 }
 
 int64_t fig_bucket_cost(const fig_bucket_shape *bucket, const fig_plan_step *step) {
     int64_t cost = 0;
-    for (int32_t i = 0; i < bucket->plan.class_count; i++)
-        cost +=
-            class_cost(&bucket->variants[i], &bucket->plan.splits[i], bucket->token_bytes[i], step);
+    for (int32_t i = 0; i < bucket->plan.class_count; i++) {
+        const fig_variant *variant = &bucket->variants[i];
+        const fig_bucket_work work = fig_bucket_work_of(bucket, i, step);
+        cost += variant->start_ns + work.bytes * 1000 / variant->bytes_per_us +
+                work.pieces * variant->piece_ns + work.segments * variant->segment_ns;
+    }
     return cost;
 }
 
@@ -130,8 +135,8 @@ static fig_status refuse(const fig_bucket_shape *buckets, int32_t count, const f
                         row_limit);
     return fig_fail(FIG_TOO_LARGE,
                     "step: %s %" PRId64 " tokens, the largest bucket of %" PRId32
-                    " rows takes %" PRId64,
-                    tokens_phrase(step), tokens, rows, token_limit);
+                    " row%s takes %" PRId64,
+                    tokens_phrase(step), tokens, rows, FIG_PLURAL(rows), token_limit);
 }
 
 static int holds(const fig_bucket_shape *bucket, const fig_plan_step *step, int64_t tokens) {

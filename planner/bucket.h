@@ -26,6 +26,14 @@ int32_t fig_bucket_ladder(int32_t batch_limit, int32_t kv_limit, fig_bucket *buc
 fig_status fig_bucket_normalise(fig_bucket *buckets, int32_t *count, int32_t batch_limit,
                                 int32_t kv_limit);
 
+/* What a variant's costs are of: the fullest worker's bytes, the pieces of the longest row, and the
+ * segments of a worker. */
+typedef struct fig_bucket_work {
+    int64_t bytes, pieces, segments;
+} fig_bucket_work;
+fig_bucket_work fig_bucket_work_of(const fig_bucket_shape *bucket, int32_t split_class,
+                                   const fig_plan_step *step);
+
 /* Estimated time of one attention of each class of a step in a bucket, in ns. O(rows). Where the
  * step has no lengths, as if its token_limit were shared evenly. */
 int64_t fig_bucket_cost(const fig_bucket_shape *bucket, const fig_plan_step *step);

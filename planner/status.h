@@ -11,6 +11,9 @@
 __attribute__((format(printf, 2, 3))) fig_status fig_fail(fig_status status, const char *format,
                                                           ...);
 
+/* "%d row%s", for a sentence that counts. */
+#define FIG_PLURAL(count) ((count) == 1 ? "" : "s")
+
 /* Puts the sentence of a fault that another thread found into this thread's message. */
 fig_status fig_status_relay(fig_status status, const char *sentence);
 

@@ -1,67 +1,64 @@
-/* traits.c: the machines that graphs are lowered for, and the variants measured on them.
+/* traits.c: the machines that graphs are lowered for, and what a worker may read at once there.
  *
- * Owns the tables and their checks; the cost they feed is bucket.c's. Invariant: rows are only ever
- * added at the end, since a file may store no more than a row's number. */
+ * Owns machines and candidates, and their checks; what a candidate costs is costs.c's, and which is
+ * the cheapest bucket.c's. Invariant: candidates are only ever added at the end, since a file may
+ * store no more than the number of one. */
 #include "planner/traits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "planner/costs.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
-/* Figures of an H200 with 32 q heads, 8 kv heads, head_dim 128 and bf16. One worker per SM moves a
- * tile of 32 KB, one head's, in 1.07 us, and one of 64 KB, eight heads', in 1.97 us. */
-static const fig_variant h200_variants[] = {
-    {.name = "head",
-     .heads = 1,
-     .tile_tokens = 64,
-     .workers_per_sm = 1,
-     .start_ns = 5000,
-     .bytes_per_us = 30700,
-     .piece_ns = 110,
-     .segment_ns = 900},
-    {.name = "page",
-     .heads = 8,
-     .tile_tokens = 16,
-     .workers_per_sm = 1,
-     .start_ns = 8500,
-     .bytes_per_us = 33300,
-     .piece_ns = 270,
-     .segment_ns = 1000},
+/* Few heads and long tiles for few rows, whole pages for many. */
+static const fig_variant candidates[] = {
+    {.name = "head", .heads = 1, .tile_tokens = 64, .workers_per_sm = 1},
+    {.name = "page", .heads = 8, .tile_tokens = 16, .workers_per_sm = 1},
+    {.name = "pair", .heads = 2, .tile_tokens = 64, .workers_per_sm = 1},
+    {.name = "four", .heads = 4, .tile_tokens = 32, .workers_per_sm = 1},
 };
+enum { CANDIDATE_COUNT = sizeof candidates / sizeof candidates[0], ENDS_OF_ALL = 2 };
+static_assert((int)CANDIDATE_COUNT <= (int)FIG_VARIANT_LIMIT, "a set of them is a word's bits");
 
 typedef struct machine {
     fig_traits traits;
-    const fig_variant *variants; /* [variant_count] */
-    int32_t variant_count;
+    int32_t variant_count; /* the first so many candidates */
 } machine;
-
-#define VARIANTS(rows) rows, sizeof(rows) / sizeof(rows)[0]
 
 /* "host" has SMs so that its work is cut as a GPU's is, and the shared memory of the largest GPU so
  * that whatever is lowered for one lowers for it. */
 static const machine machines[] = {
-    {{sizeof(fig_traits), "h200", 90, 132, 232448}, VARIANTS(h200_variants)},
-    {{sizeof(fig_traits), "h100", 90, 132, 232448}, VARIANTS(h200_variants)},
-    {{sizeof(fig_traits), "a100", 80, 108, 166912}, VARIANTS(h200_variants)},
-    {{sizeof(fig_traits), "host", 0, 8, 232448}, VARIANTS(h200_variants)},
+    {{sizeof(fig_traits), "h200", 90, 132, 232448}, CANDIDATE_COUNT},
+    {{sizeof(fig_traits), "h100", 90, 132, 232448}, CANDIDATE_COUNT},
+    {{sizeof(fig_traits), "a100", 80, 108, 166912}, ENDS_OF_ALL},
+    {{sizeof(fig_traits), "host", 0, 8, 232448}, ENDS_OF_ALL},
 };
 enum { MACHINE_COUNT = sizeof machines / sizeof machines[0] };
 
-/* A machine of another name gets the variants of the first that has its compute capability, or of
- * the first of all. */
-const fig_variant *fig_traits_variants(const fig_traits *traits, int32_t *count) {
-    const machine *found = NULL;
-    for (int i = 0; i < MACHINE_COUNT && found == NULL; i++)
-        if (strcmp(traits->name, machines[i].traits.name) == 0) found = &machines[i];
-    for (int i = 0; i < MACHINE_COUNT && found == NULL; i++)
+/* A machine of another name is taken for the first that has its compute capability, or for the
+ * first of all. */
+static const machine *find_machine(const fig_traits *traits) {
+    for (int i = 0; i < MACHINE_COUNT; i++)
+        if (strcmp(traits->name, machines[i].traits.name) == 0) return &machines[i];
+    for (int i = 0; i < MACHINE_COUNT; i++)
         if (traits->compute_capability == machines[i].traits.compute_capability)
-            found = &machines[i];
-    if (found == NULL) found = &machines[0];
-    *count = found->variant_count;
-    return found->variants;
+            return &machines[i];
+    return &machines[0];
+}
+
+int32_t fig_traits_variant_count(const fig_traits *traits) {
+    return find_machine(traits)->variant_count;
+}
+
+fig_variant fig_traits_variant(const fig_traits *traits, int32_t number, int32_t value_bytes) {
+    const machine *found = find_machine(traits);
+    assert(number >= 0 && number < found->variant_count);
+    fig_variant variant = candidates[number];
+    fig_costs_take(found->traits.name, value_bytes, &variant);
+    return variant;
 }
 
 enum { COMPUTE_CAPABILITY_LIMIT = 999, SHARED_BYTES_LIMIT = 1 << 20 };

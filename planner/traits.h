@@ -1,7 +1,7 @@
 /* traits.h: the machines that graphs are lowered for, and what one worker may read at once there.
  *
- * Owns the measured figures that the choice of variant rests on. Invariant: a machine's rows are
- * only ever added to, since a file may say no more than a row's number. */
+ * What that costs is costs.h's. Invariant: a machine's candidates are only ever added to, since a
+ * file may say no more than the number of one. */
 #ifndef FIG_PLANNER_TRAITS_H
 #define FIG_PLANNER_TRAITS_H
 
@@ -14,9 +14,9 @@
  *           + pieces of the longest row * piece + segments of a worker * segment */
 typedef struct fig_variant {
     char name[12]; /* NUL-terminated */
-    int32_t heads; /* kv heads that a worker reads at once: in a machine's row the most, in a bucket
-                      as many as divide its kv_heads */
-    int32_t tile_tokens;
+    int32_t heads; /* kv heads that a worker reads at once: of a candidate the most, in a bucket as
+                      many as divide its kv_heads */
+    int32_t tile_tokens; /* of a candidate as a token of one head has 256 bytes of K */
     int32_t workers_per_sm;
     int32_t stages; /* tiles that a worker has room for; 0: as many as its kernel likes */
     int32_t start_ns, bytes_per_us, piece_ns, segment_ns;
@@ -24,8 +24,10 @@ typedef struct fig_variant {
 static_assert(sizeof(fig_variant) == 44, "file format");
 
 enum { FIG_VARIANT_LIMIT = 16 };
-/* Candidates of a machine: [*count], 1 to FIG_VARIANT_LIMIT. */
-const fig_variant *fig_traits_variants(const fig_traits *traits, int32_t *count);
+/* Candidates of a machine, 1 to FIG_VARIANT_LIMIT. */
+int32_t fig_traits_variant_count(const fig_traits *traits);
+/* One of them, from 0, with what it costs where a number of the cache has so many bytes. */
+fig_variant fig_traits_variant(const fig_traits *traits, int32_t number, int32_t value_bytes);
 /* FIG_INVALID names what no kernel could be built for. */
 fig_status fig_traits_check_variant(const fig_variant *variant);
 

@@ -186,7 +186,7 @@ static void a_bind_between_segments_is_seen_by_the_next(void **state) {
     assert_int_equal(fig_engine_stage(engine, &step), FIG_OK);
     assert_int_equal(fig_engine_bind(engine, &moved), FIG_OK);
     assert_int_equal(append(engine, "fetch", 1), FIG_ORDER);
-    check_message("prepare: 1 staged steps wait for their launch, with what was bound before");
+    check_message("prepare: 1 step to launch first, staged with what was bound before");
     assert_int_equal(fig_engine_launch(engine), FIG_OK);
     must_wait(engine);
     fig_engine_close(engine);

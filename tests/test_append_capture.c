@@ -386,7 +386,7 @@ static void a_step_staged_for_a_graph_that_ran_does_not_hold_up_a_bind(void **st
     c.exec = NULL;
     assert_int_equal(bind(&c, "x", other, sizeof other), FIG_OK);
     assert_int_equal(stage(&c, 2, 2), FIG_ORDER);
-    check_message("prepare: 1 staged steps wait for their launch, with what was bound before");
+    check_message("prepare: 1 step to launch first, staged with what was bound before");
     assert_int_equal(fig_engine_launch(c.engine), FIG_OK);
     assert_int_equal(stage(&c, 2, 2), FIG_OK);
     close_caller(&c);

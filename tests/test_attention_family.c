@@ -25,11 +25,19 @@ static fig_attention_params common(void) {
                                   .kv_dtype = FIG_BF16};
 }
 
-static fig_family_choice choose(const fig_attention_params *params, int32_t capability) {
-    const fig_traits traits = {.compute_capability = capability};
+/* What a block has on an H200, an A100 and an L40. */
+enum { H200_BYTES = 232448, A100_BYTES = 166912, L40_BYTES = 101376 };
+
+static fig_family_choice choose_within(const fig_attention_params *params, int32_t capability,
+                                       int32_t shared_bytes) {
+    const fig_traits traits = {.compute_capability = capability, .shared_bytes = shared_bytes};
     fig_family_choice choice;
     fig_families_choose(FIG_OP_ATTENTION, params, &traits, &choice);
     return choice;
+}
+
+static fig_family_choice choose(const fig_attention_params *params, int32_t capability) {
+    return choose_within(params, capability, capability == 90 ? H200_BYTES : A100_BYTES);
 }
 
 static void expect(const fig_attention_params *params, int32_t capability, const char *family,
@@ -47,6 +55,9 @@ static void the_machine_and_the_places_of_tokens_choose(void **state) {
     expect(&p, 0, "scalar", "fig_kernel_attention");
     p.page_size = 5;
     expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_128_4");
+    p.flags = FIG_ATTENTION_DENSE; /* a sequence in one page ends where it ends */
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
+    p.flags = 0;
     p.v_cache_strides.token = 1028;
     expect(&p, 90, "scalar", "fig_kernel_attention");
     p = common();
@@ -89,10 +100,10 @@ static void warps_are_eight_at_most_and_shared_memory_the_machine_s(void **state
         p.heads_per_worker = n / 10 % 8 + 1;
         p.split.row_tokens = queries;
         p.q_heads = p.kv_heads * ratio;
-        for (int32_t capability = 80; capability <= 90; capability += 10) {
-            const fig_family_choice choice = choose(&p, capability);
+        for (int i = 0; i < 3; i++) {
+            const int32_t limit = (const int32_t[]){H200_BYTES, A100_BYTES, L40_BYTES}[i];
+            const fig_family_choice choice = choose_within(&p, i == 0 ? 90 : 80, limit);
             if (fig_families_of(FIG_OP_ATTENTION, choice.family + 1) == NULL) continue;
-            const uint32_t limit = capability == 90 ? 232448 : 166912;
             assert_in_range(choice.shape.block[0], 64, 10 * 32);
             assert_in_range(choice.shape.shared_bytes, 1, limit);
             assert_true(p.heads_per_worker * ((ratio * queries + 7) / 8) <= 8);
@@ -100,6 +111,21 @@ static void warps_are_eight_at_most_and_shared_memory_the_machine_s(void **state
         }
     }
     assert_true(served > 1000);
+}
+
+/* By steps of a slot: 64 tokens of K and of V. */
+static void a_ring_has_as_many_slots_as_the_machine_s_blocks_have_room_for(void **state) {
+    (void)state;
+    fig_attention_params p = common();
+    const uint32_t slot = 2 * 64 * 256;
+    const uint32_t few = choose_within(&p, 80, L40_BYTES).shape.shared_bytes;
+    const uint32_t many = choose_within(&p, 80, A100_BYTES).shape.shared_bytes;
+    const uint32_t most = choose_within(&p, 80, H200_BYTES).shape.shared_bytes;
+    assert_in_range(few, L40_BYTES - slot, L40_BYTES);
+    assert_int_equal(many, few + 2 * slot);
+    assert_int_equal(most, few + 4 * slot);
+    assert_string_equal(choose_within(&p, 80, (int32_t)slot).refusals[1],
+                        "a slot in shared memory");
 }
 
 /* One box: 16 tokens of as many heads as a worker reads at once. */
@@ -125,6 +151,7 @@ int main(void) {
         cmocka_unit_test(the_machine_and_the_places_of_tokens_choose),
         cmocka_unit_test(what_is_not_bound_yet_is_served),
         cmocka_unit_test(warps_are_eight_at_most_and_shared_memory_the_machine_s),
+        cmocka_unit_test(a_ring_has_as_many_slots_as_the_machine_s_blocks_have_room_for),
         cmocka_unit_test(a_map_has_a_box_of_whole_columns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,8 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 generate() { # HEADER MODULE
-    python3 tools/binding.py "$1" include/figraph_unstable.h > "$scratch/$2.py" 2> "$scratch/error"
+    python3 tools/binding.py "$1" include/figraph_tune.h include/figraph_unstable.h \
+        > "$scratch/$2.py" 2> "$scratch/error"
 }
 
 cat > "$scratch/layout.py" << 'END'
@@ -29,6 +30,7 @@ KINDS = {
     ctypes.c_char: "char",
 }
 HEAD = """#include <figraph.h>
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <stdio.h>
 #define KIND(value) _Generic((value), int32_t: "int32_t", uint32_t: "uint32_t", \\
@@ -115,6 +117,28 @@ for width in int long size_t 'unsigned char' char; do
         exit 1
     }
 done
+
+# Words that make no module are refused in words, and help is help.
+refused() { # WORD, ARGUMENT...
+    word=$1
+    shift
+    if python3 tools/binding.py "$@" > "$scratch/none.py" 2> "$scratch/error"; then
+        echo "tools/binding.py $*: it wrote a module"
+        exit 1
+    fi
+    if [ -s "$scratch/none.py" ] || grep -q Traceback "$scratch/error" ||
+        ! grep -q "binding.py: .*$word" "$scratch/error"; then
+        echo "tools/binding.py $*: not refused for $word: $(cat "$scratch/error")"
+        exit 1
+    fi
+}
+refused HEADER
+refused none.h "$scratch/none.h"
+refused 'no function' /dev/null
+python3 tools/binding.py --help | grep -q '^usage: binding.py .*HEADER' || {
+    echo 'tools/binding.py --help: no usage'
+    exit 1
+}
 
 cat > "$scratch/use.py" << 'END'
 import ctypes

@@ -12,15 +12,12 @@
 #include "planner/status.h"
 #include "tests/support/random.h"
 
-enum { VARIANT_COUNT = 2 };
+enum { VARIANT_COUNT = 4 };
 
-/* [VARIANT_COUNT] */
-static const fig_variant *variants_of_h200(void) {
+static fig_variant variant_of_h200(int32_t number) {
     const fig_traits h200 = {.size = sizeof h200, .name = "h200"};
-    int32_t count;
-    const fig_variant *variants = fig_traits_variants(&h200, &count);
-    assert_int_equal(count, VARIANT_COUNT);
-    return variants;
+    assert_int_equal(fig_traits_variant_count(&h200), VARIANT_COUNT);
+    return fig_traits_variant(&h200, number, 2);
 }
 
 enum { LADDER_CAPACITY = 256, ROW_CAPACITY = 1024 };
@@ -103,15 +100,15 @@ static void a_bucket_past_the_limits_is_refused_by_index_and_field(void **state)
 
 /* A bucket of one class, kv_heads 8, head_dim 128, bf16, 132 workers, in a variant. */
 static fig_bucket_shape shape_of(fig_bucket caps, int32_t variant) {
-    int32_t heads = variants_of_h200()[variant].heads;
+    int32_t heads = variant_of_h200(variant).heads;
     fig_bucket_shape shape = {
-        .caps = caps, .variant = variant, .variants = {variants_of_h200()[variant]}};
+        .caps = caps, .variant = variant, .variants = {variant_of_h200(variant)}};
     shape.token_bytes[0] = 2 * heads * 128 * 2;
     shape.plan.row_limit = caps.batch;
     shape.plan.class_count = 1;
     shape.plan.splits[0] = (fig_split_shape){.row_limit = caps.batch,
                                              .groups = 8 / heads,
-                                             .tile_tokens = variants_of_h200()[variant].tile_tokens,
+                                             .tile_tokens = variant_of_h200(variant).tile_tokens,
                                              .workers = 132,
                                              .row_tokens = 1};
     fig_plan_lay_out(&shape.plan);
@@ -291,9 +288,11 @@ static void tokens_are_summed_past_32_bits(void **state) {
     int32_t index = -7;
     assert_int_equal(fig_bucket_choose(buckets, 4, &step, &index), FIG_OK);
     assert_int_equal(index, 3);
-    /* 2^31 tokens of 4 KB by 132 workers, at 30.7 and at 33.3 bytes per ns. */
-    assert_in_range(fig_bucket_cost(&buckets[2], &step), 2170000000, 2190000000);
-    assert_in_range(fig_bucket_cost(&buckets[3], &step), 2000000000, 2010000000);
+    for (int32_t variant = 0; variant < 2; variant++) {
+        /* 2^31 tokens of 4 KB by 132 workers, and what else there is. */
+        const int64_t ns = (INT64_C(1) << 43) / 132 * 1000 / variant_of_h200(variant).bytes_per_us;
+        assert_in_range(fig_bucket_cost(&buckets[2 + variant], &step), ns, ns + ns / 100);
+    }
 }
 
 /* Which bucket follows from rows and tokens alone; a cheaper variant of a larger one is not looked
@@ -315,10 +314,11 @@ static void the_choice_is_the_cheapest_variant_of_the_smallest_bucket(void **sta
     (void)state;
     static const fig_bucket caps[] = {{1, 128}, {1, 2048}, {8, 128},
                                       {8, 512}, {200, 64}, {200, 2048}};
-    fig_bucket_shape buckets[12];
-    int chosen[VARIANT_COUNT] = {0};
-    for (int i = 0; i < 12; i++)
-        buckets[i] = shape_of(caps[i / 2], i % 2);
+    enum { COUNT = 6 * VARIANT_COUNT };
+    fig_bucket_shape buckets[COUNT];
+    int chosen[VARIANT_COUNT] = {0}, often = 0;
+    for (int i = 0; i < COUNT; i++)
+        buckets[i] = shape_of(caps[i / VARIANT_COUNT], i % VARIANT_COUNT);
     fig_random random = fig_random_seed(3);
     for (int draw = 0; draw < 20000; draw++) {
         int32_t lengths[200], index, best = -1;
@@ -327,7 +327,7 @@ static void the_choice_is_the_cheapest_variant_of_the_smallest_bucket(void **sta
         int64_t tokens = 0;
         for (int32_t row = 0; row < step.rows; row++)
             tokens += lengths[row] = fig_random_range(&random, 0, longest);
-        for (int32_t i = 0; i < 12; i++) {
+        for (int32_t i = 0; i < COUNT; i++) {
             const fig_bucket *cap = &buckets[i].caps, *least = &buckets[best < 0 ? 0 : best].caps;
             if (cap->batch < step.rows || (int64_t)cap->batch * cap->kv < tokens) continue;
             int same = best >= 0 && cap->batch == least->batch && cap->kv == least->kv;
@@ -337,12 +337,13 @@ static void the_choice_is_the_cheapest_variant_of_the_smallest_bucket(void **sta
                  fig_bucket_cost(&buckets[i], &step) < fig_bucket_cost(&buckets[best], &step)))
                 best = i;
         }
-        assert_int_equal(fig_bucket_choose(buckets, 12, &step, &index), FIG_OK);
+        assert_int_equal(fig_bucket_choose(buckets, COUNT, &step, &index), FIG_OK);
         if (index != best) fail_msg("draw %d: bucket %d, expected %d", draw, index, best);
         chosen[buckets[index].variant]++;
     }
     for (int variant = 0; variant < VARIANT_COUNT; variant++)
-        assert_true(chosen[variant] > 100);
+        often += chosen[variant] > 100;
+    assert_true(often >= 3);
 }
 
 /* Microseconds of one attention on an H200: 32 q heads, 8 kv heads, head_dim 128, bf16,
@@ -352,24 +353,36 @@ typedef struct measured {
     double us[VARIANT_COUNT];
 } measured;
 static const measured measurements[] = {
-    {1, 128, 0, 0, {5.7, 9.4}},          {1, 512, 0, 0, {6.1, 14.1}},
-    {1, 1024, 0, 0, {7.6, 22.6}},        {1, 2048, 0, 0, {9.6, 37.6}},
-    {1, 4096, 0, 0, {12.4, 46.0}},       {1, 8192, 0, 0, {15.9, 48.7}},
-    {1, 32768, 0, 0, {41.5, 72.3}},      {8, 128, 0, 0, {7.2, 10.2}},
-    {8, 512, 0, 0, {12.1, 15.9}},        {8, 1024, 0, 0, {15.1, 20.8}},
-    {8, 2048, 0, 0, {22.1, 28.2}},       {8, 4096, 0, 0, {40.5, 44.7}},
-    {8, 8192, 0, 0, {75.2, 76.5}},       {8, 32768, 0, 0, {273.3, 256.7}},
-    {32, 128, 0, 0, {14.1, 17.9}},       {32, 512, 0, 0, {23.3, 27.9}},
-    {32, 1024, 0, 0, {40.6, 44.2}},      {32, 2048, 0, 0, {75.1, 75.4}},
-    {32, 4096, 0, 0, {139.8, 136.2}},    {32, 8192, 0, 0, {273.4, 255.4}},
-    {32, 32768, 0, 0, {1059.1, 979.3}},  {128, 128, 0, 0, {33.3, 25.3}},
-    {128, 512, 0, 0, {74.3, 75.2}},      {128, 1024, 0, 0, {139.4, 136.4}},
-    {128, 2048, 0, 0, {267.6, 257.6}},   {128, 4096, 0, 0, {529.0, 498.4}},
-    {128, 8192, 0, 0, {1039.4, 980.2}},  {256, 128, 0, 0, {55.9, 42.4}},
-    {256, 512, 0, 0, {136.9, 135.2}},    {256, 1024, 0, 0, {263.2, 256.9}},
-    {256, 2048, 0, 0, {520.5, 498.0}},   {256, 4096, 0, 0, {1027.2, 980.3}},
-    {256, 8192, 0, 0, {2032.4, 1943.3}}, {1, 32768, 39, 512, {62.1, 79.2}},
-    {2, 32768, 62, 1024, {143.0, 138.2}}};
+    {1, 512, 0, 0, {4.7, 21.0, 5.3, 8.6}},
+    {1, 2048, 0, 0, {7.1, 70.2, 10.8, 22.9}},
+    {1, 8192, 0, 0, {12.4, 74.8, 15.6, 27.6}},
+    {1, 32768, 0, 0, {34.3, 96.1, 37.7, 49.6}},
+    {4, 512, 0, 0, {5.7, 22.7, 6.1, 10.3}},
+    {4, 2048, 0, 0, {10.9, 27.5, 11.4, 15.5}},
+    {4, 8192, 0, 0, {33.5, 49.9, 33.6, 37.7}},
+    {4, 32768, 0, 0, {126.9, 139.9, 124.8, 127.2}},
+    {8, 128, 0, 0, {4.8, 9.6, 4.7, 5.3}},
+    {8, 512, 0, 0, {7.1, 16.6, 7.3, 9.3}},
+    {8, 2048, 0, 0, {18.1, 27.3, 18.2, 20.0}},
+    {8, 8192, 0, 0, {65.3, 71.5, 62.8, 64.6}},
+    {16, 512, 0, 0, {10.5, 15.9, 10.3, 10.7}},
+    {16, 1024, 0, 0, {17.8, 23.5, 17.8, 18.3}},
+    {16, 4096, 0, 0, {64.9, 67.8, 62.2, 62.8}},
+    {32, 128, 0, 0, {7.6, 10.0, 6.4, 6.9}},
+    {32, 512, 0, 0, {18.0, 20.8, 17.4, 17.9}},
+    {32, 2048, 0, 0, {65.0, 65.3, 61.9, 62.6}},
+    {32, 8192, 0, 0, {246.0, 241.8, 238.7, 238.7}},
+    {64, 512, 0, 0, {33.5, 34.5, 32.8, 32.8}},
+    {64, 2048, 0, 0, {125.4, 124.4, 122.6, 121.4}},
+    {128, 128, 0, 0, {22.2, 18.7, 18.7, 18.1}},
+    {128, 512, 0, 0, {66.9, 63.0, 64.1, 63.1}},
+    {128, 2048, 0, 0, {245.9, 239.8, 242.1, 239.4}},
+    {256, 128, 0, 0, {43.2, 34.8, 34.4, 34.8}},
+    {256, 512, 0, 0, {128.4, 125.8, 125.4, 124.2}},
+    {256, 1024, 0, 0, {246.7, 243.6, 243.5, 240.7}},
+    {1, 32768, 39, 512, {57.8, 94.0, 56.2, 63.7}},
+    {2, 32768, 62, 1024, {125.0, 135.4, 123.2, 123.3}},
+};
 enum { MEASURED_COUNT = sizeof measurements / sizeof measurements[0] };
 
 static int32_t choose_for(const measured *row) {
@@ -377,28 +390,34 @@ static int32_t choose_for(const measured *row) {
     fig_plan_step step = {.rows = row->rows + row->more_rows, .lengths = lengths};
     for (int32_t i = 0; i < step.rows; i++)
         lengths[i] = i < row->rows ? row->length : row->more_length;
-    const fig_bucket_shape buckets[] = {shape_of((fig_bucket){step.rows, 32768}, 0),
-                                        shape_of((fig_bucket){step.rows, 32768}, 1)};
+    fig_bucket_shape buckets[VARIANT_COUNT];
+    for (int32_t variant = 0; variant < VARIANT_COUNT; variant++)
+        buckets[variant] = shape_of((fig_bucket){step.rows, 32768}, variant);
     int32_t index;
-    assert_int_equal(fig_bucket_choose(buckets, 2, &step, &index), FIG_OK);
+    assert_int_equal(fig_bucket_choose(buckets, VARIANT_COUNT, &step, &index), FIG_OK);
     return buckets[index].variant;
 }
 
-static void the_faster_variant_is_chosen_wherever_it_matters(void **state) {
+static void the_fastest_variant_is_chosen_wherever_it_matters(void **state) {
     (void)state;
     int decided[VARIANT_COUNT] = {0};
     for (int i = 0; i < MEASURED_COUNT; i++) {
         const measured *row = &measurements[i];
-        int32_t faster = row->us[1] < row->us[0], chosen = choose_for(row);
+        const int32_t chosen = choose_for(row);
+        int32_t fastest = 0, second = -1;
+        for (int32_t v = 1; v < VARIANT_COUNT; v++)
+            if (row->us[v] < row->us[fastest]) fastest = v;
+        for (int32_t v = 0; v < VARIANT_COUNT; v++)
+            if (v != fastest && (second < 0 || row->us[v] < row->us[second])) second = v;
         /* What the model gets wrong costs less than a twentieth. */
-        if (row->us[chosen] > row->us[faster] * 1.05)
+        if (row->us[chosen] > row->us[fastest] * 1.05)
             fail_msg("%dx%d: %s takes %g us, %s %g", row->rows, row->length,
-                     variants_of_h200()[chosen].name, row->us[chosen],
-                     variants_of_h200()[faster].name, row->us[faster]);
-        if (row->us[!faster] > row->us[faster] * 1.15) decided[faster]++;
+                     variant_of_h200(chosen).name, row->us[chosen], variant_of_h200(fastest).name,
+                     row->us[fastest]);
+        if (row->us[second] > row->us[fastest] * 1.02) decided[fastest]++;
     }
-    assert_int_equal(decided[0], 14);
-    assert_int_equal(decided[1], 2);
+    /* Each variant is there for some of them; pages whole, for more rows than were measured. */
+    assert_true(decided[0] > 3 && decided[2] > 3);
 }
 
 /* A window of 512 tokens, both of which ends lie on borders of tiles, or neither. */
@@ -468,7 +487,7 @@ static void without_lengths_a_step_costs_what_its_limit_does(void **state) {
     }
     const fig_bucket_shape shape = shape_of((fig_bucket){256, 4096}, 0);
     const fig_plan_step none = {.rows = 0};
-    assert_int_equal(fig_bucket_cost(&shape, &none), variants_of_h200()[0].start_ns);
+    assert_int_equal(fig_bucket_cost(&shape, &none), variant_of_h200(0).start_ns);
 }
 
 static void an_idle_step_costs_its_start_alone(void **state) {
@@ -477,7 +496,7 @@ static void an_idle_step_costs_its_start_alone(void **state) {
     const fig_plan_step step = {.rows = 4, .lengths = lengths};
     for (int32_t variant = 0; variant < VARIANT_COUNT; variant++) {
         fig_bucket_shape shape = shape_of((fig_bucket){4, 128}, variant);
-        assert_int_equal(fig_bucket_cost(&shape, &step), variants_of_h200()[variant].start_ns);
+        assert_int_equal(fig_bucket_cost(&shape, &step), variant_of_h200(variant).start_ns);
         shape.plan.class_count = 0;
         assert_int_equal(fig_bucket_cost(&shape, &step), 0);
     }
@@ -498,7 +517,7 @@ int main(void) {
         cmocka_unit_test(tokens_are_summed_past_32_bits),
         cmocka_unit_test(a_larger_bucket_does_not_compete_with_its_variants),
         cmocka_unit_test(the_choice_is_the_cheapest_variant_of_the_smallest_bucket),
-        cmocka_unit_test(the_faster_variant_is_chosen_wherever_it_matters),
+        cmocka_unit_test(the_fastest_variant_is_chosen_wherever_it_matters),
         cmocka_unit_test(a_window_costs_the_tiles_that_it_touches),
         cmocka_unit_test(without_lengths_rows_and_the_token_limit_choose),
         cmocka_unit_test(without_lengths_a_step_costs_what_its_limit_does),

@@ -44,11 +44,6 @@ for expression in sys.argv[2:]:
         verdict "$holds" "$sentence"
     done < "$scratch/json"
 }
-
-fits() { # COLUMNS
-    LC_ALL=C.UTF-8 awk -v most="$1" 'length > most { long = 1 } END { exit long }' "$scratch/out"
-    verdict $? "no line is to be wider than $1 columns"
-}
 lacks() { # TEXT
     ! grep -qF -e "$1" "$scratch/out"
     verdict $? "stdout is not to hold \"$1\""
@@ -245,8 +240,8 @@ classes() {
         'all(k["partials"] <= k["partial_limit"] for k in j["classes"])'
 }
 classes
-json 'j["bucket"]["variant"] == {"heads": 1, "tile_tokens": 64}' \
-    'j["classes"][0]["tiles"] * 64 == 8 * j["kv_tokens"]' \
+json 'j["bucket"]["variant"] == {"heads": 2, "tile_tokens": 64}' \
+    'j["classes"][0]["tiles"] * 64 * 2 == 8 * j["kv_tokens"]' \
     'sum(j["classes"][0]["worker_rows"]) >= 40'
 least=$(sed -n 's/.*"tiles_least": \([0-9]*\).*/\1/p' "$scratch/out")
 # shellcheck disable=SC2086
@@ -598,6 +593,26 @@ for name in ("tutorial", "gemma-2-9b", "qwen3-8b", "mistral-7b"):
 END
 ends 0
 
+# ---- One of each, which is no plural
+"$figraph" capture --preset tutorial --batch-limit 1 --kv-limit 1 -o "$scratch/one.fig" \
+    --deterministic --device host > "$scratch/out"
+prints 'up to 1 row, a sequence up to 1 token'
+run verify "$scratch/one.fig"
+ends 0
+prints 'holds     1 bucket for host, 2 nodes over'
+run replay "$scratch/one.fig" --steps 1 --device host
+ends 0
+prints '  1 step, 1 row, 0 of them idle, 1 token read'
+run plan --preset tutorial --kv 1 --traits host
+ends 0
+prints 'step      1 row of 1: 1 token'
+lacks ' 1 rows'
+lacks ' 1 tokens'
+run serve "$scratch/one.fig" --requests 1 --fast --device host
+lacks ' 1 requests'
+lacks ' 1 plans'
+lacks ' 1 tokens'
+
 # ---- replay, refused -----------------------------------------------------------------------------
 run replay "$scratch/h200.fig" --steps 6 --check --json
 ends 0
@@ -780,9 +795,9 @@ refused 'tensor k_norm.0 of the standard step is missing'
 for wrong in width dense fixed role layout type tokens; do
     record $wrong
     run replay "$scratch/$wrong.fig" --steps 1 --check --rows 8 --kv 100 --device host
-    refused "differs from the standard step's"
+    refused "differs from the standard step's in its"
     run serve "$scratch/$wrong.fig" --requests 1 --device host --fast
-    refused "differs from the standard step's"
+    refused "differs from the standard step's in its"
 done
 record call
 run replay "$scratch/call.fig" --steps 1

@@ -1,4 +1,5 @@
 /* test_device_host.c: the host device behind its seam: memory, streams, execs, faults. */
+#define _DEFAULT_SOURCE /* mincore, which POSIX lacks */
 #include "engine/device.h"
 
 #include <pthread.h>
@@ -8,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -16,8 +19,17 @@
 #include "tests/support/fault.h"
 #include "tests/support/fetch_place.h"
 #include "tests/support/place.h"
+#include "tests/support/sample.h"
 
 enum { LOG_LIMIT = 1024 };
+
+/* Of a large block, what the system may have given when little of it was touched; tsan's calloc
+ * clears all that it takes. */
+#if defined(__SANITIZE_THREAD__)
+static const size_t LARGE_BYTES = 16 << 20, GIVEN_BYTES = 17 << 20;
+#else
+static const size_t LARGE_BYTES = 1 << 30, GIVEN_BYTES = 1 << 29;
+#endif
 
 static const fig_device_api *const api = &fig_device_host;
 static const fig_dev_after none = {NULL, 0};
@@ -151,6 +163,54 @@ static void blocks_come_zeroed_and_aligned(void **state) {
             api->release(h.dev, &block_of[i]);
         }
     }
+    host_close(&h);
+}
+
+/* Bytes of [memory, memory + bytes) that lie in pages which the system has given. */
+static size_t given_bytes(const uint8_t *memory, size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), skipped = (uintptr_t)memory % page;
+    const size_t count = (skipped + bytes + page - 1) / page;
+    unsigned char *given = malloc(count);
+    size_t found = 0;
+    assert_non_null(given);
+    assert_int_equal(mincore((void *)((uintptr_t)memory - skipped), count * page, given), 0);
+    for (size_t i = 0; i < count; i++)
+        found += given[i] & 1;
+    free(given);
+    return found * page;
+}
+
+static void a_large_block_costs_what_is_touched_of_it(void **state) {
+    (void)state;
+    const size_t bytes = LARGE_BYTES;
+    fig_block block_of;
+    host h = host_open();
+    for (int turn = 0; turn < 2; turn++) {
+        assert_int_equal(api->allocate(h.dev, &block_of, FIG_MEMORY_DEVICE, bytes), FIG_OK);
+        uint8_t *memory = block_of.device;
+        assert_int_equal((uintptr_t)memory % 256, 0);
+        for (size_t i = 0; i < bytes; i += bytes / 64)
+            assert_int_equal(memory[i], 0);
+        assert_int_equal(memory[bytes - 1], 0);
+        memset(memory, 0xee, 4096);
+        memset(memory + bytes - 4096, 0xee, 4096);
+        assert_in_range(given_bytes(memory, bytes), 0, GIVEN_BYTES);
+        api->release(h.dev, &block_of);
+        assert_null(block_of.device);
+    }
+    host_close(&h);
+}
+
+static void a_large_block_that_cannot_be_had_is_reported(void **state) {
+    (void)state;
+    fig_block block_of;
+    host h = host_open();
+    fig_fault_arm(1);
+    const fig_status status = api->allocate(h.dev, &block_of, FIG_MEMORY_DEVICE, 2 << 20);
+    fig_fault_disarm();
+    FIG_SAMPLE_REFUSES(status, FIG_NOMEM, "a block of 2097152 bytes");
+    assert_int_equal(api->allocate(h.dev, &block_of, FIG_MEMORY_DEVICE, SIZE_MAX), FIG_NOMEM);
+    assert_null(block_of.device);
     host_close(&h);
 }
 
@@ -477,6 +537,8 @@ static void want_of_memory_or_threads_is_a_status_and_a_sentence(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_come_zeroed_and_aligned),
+        cmocka_unit_test(a_large_block_costs_what_is_touched_of_it),
+        cmocka_unit_test(a_large_block_that_cannot_be_had_is_reported),
         cmocka_unit_test(a_copy_comes_after_what_was_launched),
         cmocka_unit_test(launches_run_in_order),
         cmocka_unit_test(a_wait_ends_at_its_bound),
@@ -488,6 +550,6 @@ int main(void) {
         cmocka_unit_test(a_graph_is_appended_again_and_again_to_the_only_stream),
         cmocka_unit_test(want_of_memory_or_threads_is_a_status_and_a_sentence),
     };
-    fig_place_host_only("it is about the host device");
+    fig_place_host_program("it is about the host device");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -199,7 +199,7 @@ static void a_staged_step_is_launched_before_its_tensors_may_move(void **state) 
     assert_int_equal(fig_gate_stage(&g, 4), FIG_OK);
     assert_int_equal(fig_gate_bind(g.engine, "act", other, sizeof other), FIG_OK);
     assert_int_equal(fig_gate_stage(&g, 4), FIG_ORDER);
-    check_message("prepare: 1 staged steps wait for their launch, with what was bound before");
+    check_message("prepare: 1 step to launch first, staged with what was bound before");
     assert_int_equal(fig_engine_prepare(g.engine, 0), FIG_ORDER);
     assert_int_equal(fig_engine_launch(g.engine), FIG_OK);
     fig_gate_wait(&g);
@@ -413,7 +413,7 @@ static void a_wait_has_its_bound_and_a_poll_none(void **state) {
     sem_wait(&g.entered);
     assert_int_equal(fig_engine_wait(g.engine, 0), FIG_TIMEOUT);
     assert_int_equal(fig_engine_wait(g.engine, 2000), FIG_TIMEOUT);
-    check_message("still running after 2000 us: 1 steps to end");
+    check_message("still running after 2000 us: 1 step to end");
     fig_progress progress = fig_gate_progress(g.engine);
     assert_int_equal(progress.staged, 2);
     assert_int_equal(progress.launched, 1);
@@ -455,9 +455,9 @@ static void a_replay_that_finds_no_plan_does_nothing_and_is_reported(void **stat
     fig_gate_wait(&g);
     memset(g.act, 0, sizeof g.act);
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(g.engine->api->exec_launch(g.engine->dev, g.engine->execs.of[i].exec,
-                                                    g.engine->stream),
-                         FIG_OK);
+        assert_int_equal(
+            g.engine->api->exec_launch(g.engine->dev, g.engine->execs.of[i].exec, g.engine->stream),
+            FIG_OK);
     assert_int_equal(fig_engine_wait(g.engine, FIG_HANG_US), FIG_DRIVER);
     check_message("2 replays found no plan staged and ran no rows");
     assert_int_equal(g.last.rows, 0);
@@ -497,8 +497,8 @@ static void lengths_beyond_their_bucket_run_no_rows_and_are_reported(void **stat
         fig_status status = fig_engine_wait(engine, FIG_HANG_US);
         if (too_many) {
             assert_int_equal(status, FIG_TOO_LARGE);
-            check_message("1 steps ran no rows: their lengths on the device are more than their "
-                          "bucket holds, or nothing was staged for them");
+            check_message("1 step ran no rows: lengths on the device are more than the bucket "
+                          "holds, or nothing was staged");
             assert_memory_equal(decode.memory, decode.before, decode.memory_bytes);
             continue;
         }

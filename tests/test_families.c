@@ -30,8 +30,13 @@ static const char *wide_refuses(const void *params, const fig_traits *traits) {
 
 static void wide_shape(const void *params, fig_launch_shape *shape) {
     const fig_gated_params *p = params;
-    *shape = (fig_launch_shape){
-        .grid = {(uint32_t)p->rows.row_limit, 1, 1}, .block = {64, 1, 1}, .shared_bytes = 2048};
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->rows.row_limit, 1, 1}, .block = {64, 1, 1}};
+}
+
+/* As much as a block of the machine has. */
+static uint32_t wide_shared(const void *params, const fig_traits *traits) {
+    (void)params;
+    return (uint32_t)traits->shared_bytes;
 }
 
 /* An entry for each distance between rows. */
@@ -44,8 +49,11 @@ static void wide_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
 const fig_family *__real_fig_table_families(fig_op op, uint32_t *count);
 const fig_family *__wrap_fig_table_families(fig_op op, uint32_t *count);
 const fig_family *__wrap_fig_table_families(fig_op op, uint32_t *count) {
-    static fig_family families[2] = {
-        {.name = "wide", .refuses = wide_refuses, .shape = wide_shape, .entry = wide_entry}};
+    static fig_family families[2] = {{.name = "wide",
+                                      .refuses = wide_refuses,
+                                      .shape = wide_shape,
+                                      .shared = wide_shared,
+                                      .entry = wide_entry}};
     const fig_family *real = __real_fig_table_families(op, count);
     if (op != FIG_OP_GATED) return real;
     assert_int_equal(*count, 1);
@@ -59,11 +67,29 @@ const fig_family *__wrap_fig_table_families(fig_op op, uint32_t *count) {
 static fig_family_choice choose(uintptr_t in, int64_t in_stride, int32_t capability) {
     const fig_gated_params params = {
         .in = (const void *)in, .in_stride = in_stride, .rows = {.row_limit = ROWS}, .width = 8};
-    const fig_traits traits = {.size = sizeof traits, .compute_capability = capability};
+    const fig_traits traits = {
+        .size = sizeof traits, .compute_capability = capability, .shared_bytes = 2048};
     fig_family_choice choice;
     memset(&choice, 0xa5, sizeof choice);
     fig_families_choose(FIG_OP_GATED, &params, &traits, &choice);
     return choice;
+}
+
+/* Who may come to serve once more is bound. */
+static void each_family_says_for_itself_whether_it_may_serve(void **state) {
+    (void)state;
+    const fig_gated_params params = {.rows = {.row_limit = ROWS}, .width = 8};
+    const fig_traits hopper = {
+        .size = sizeof hopper, .compute_capability = 90, .shared_bytes = 2048};
+    const fig_traits plain = {.size = sizeof plain, .compute_capability = 80};
+    fig_family_choice choice;
+    assert_true(fig_families_may_serve(FIG_OP_GATED, 0, &params, &hopper, &choice));
+    assert_int_equal(choice.shape.shared_bytes, 2048);
+    assert_string_equal(choice.entry, "fig_kernel_gated_0");
+    assert_true(fig_families_may_serve(FIG_OP_GATED, 1, &params, &hopper, &choice));
+    assert_string_equal(choice.entry, "fig_kernel_gated");
+    assert_false(fig_families_may_serve(FIG_OP_GATED, 2, &params, &hopper, &choice));
+    assert_false(fig_families_may_serve(FIG_OP_GATED, 0, &params, &plain, &choice));
 }
 
 static void the_first_family_that_does_not_refuse_serves(void **state) {
@@ -337,6 +363,7 @@ static void inspection_tells_the_family_for_the_machine_and_why(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_family_that_does_not_refuse_serves),
+        cmocka_unit_test(each_family_says_for_itself_whether_it_may_serve),
         cmocka_unit_test(launches_are_alike_where_family_shape_and_entry_are),
         FIG_CUDA_BENCH_TEST(what_is_bound_decides_the_family_and_moving_it_makes_the_exec_anew),
         FIG_CUDA_BENCH_TEST(a_change_of_family_that_fails_is_made_by_the_next_prepare),

@@ -44,12 +44,15 @@ static fig_graphs_info info_of(const fig_graphs *graphs) {
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-/* Batches 1, 2, 4, 6 and kv 128, 200, in two variants. */
+/* Batches 1, 2, 4, 6 and kv 128, 200, each in one variant or in both. */
 static void by_default_the_ladder_is_lowered_for_the_host(void **state) {
     (void)state;
+    static const fig_bucket caps[] = {{1, 128}, {1, 200}, {2, 128}, {2, 200},
+                                      {4, 128}, {4, 200}, {6, 128}, {6, 200}};
     fig_graphs *graphs = fig_sample_graphs();
     const fig_graphs_info info = info_of(graphs);
-    assert_int_equal(info.bucket_count, 4 * 2 * 2);
+    int32_t rung = -1, last = -1;
+    assert_in_range(info.bucket_count, 4 * 2, 4 * 2 * 2);
     assert_int_equal(info.tensor_count, 17);
     assert_int_equal(info.node_count, 4);
     assert_int_equal(info.relowered_count, 0);
@@ -58,20 +61,24 @@ static void by_default_the_ladder_is_lowered_for_the_host(void **state) {
     assert_true(info.spec->sm_scale == 0.125f);
     assert_int_equal(strlen(info.content_id), 64);
     for (int32_t i = 0; i < info.bucket_count; i++) {
-        static const fig_bucket caps[] = {{1, 128}, {1, 200}, {2, 128}, {2, 200},
-                                          {4, 128}, {4, 200}, {6, 128}, {6, 200}};
         fig_bucket_info bucket = {.size = sizeof bucket};
         assert_int_equal(fig_graphs_bucket(graphs, i + 1, &bucket), FIG_OK);
-        assert_memory_equal(&bucket.bucket, &caps[i / 2], sizeof caps[0]);
-        assert_int_equal(bucket.variant, i % 2);
-        assert_int_equal(bucket.heads, i % 2 == 0 ? 1 : 2);
-        assert_int_equal(bucket.tile_tokens, i % 2 == 0 ? 64 : 16);
+        if (rung < 0 || memcmp(&bucket.bucket, &caps[rung], sizeof caps[0]) != 0) {
+            rung++;
+            last = -1;
+        }
+        assert_true(rung < 8 && bucket.variant > last);
+        assert_memory_equal(&bucket.bucket, &caps[rung], sizeof caps[0]);
+        last = bucket.variant;
+        assert_int_equal(bucket.heads, bucket.variant == 0 ? 1 : 2);
+        assert_int_equal(bucket.tile_tokens, bucket.variant == 0 ? 64 : 16);
         assert_int_equal(bucket.launch_count, 7);
         assert_true(bucket.workers >= 1 && bucket.workers <= 8);
         assert_true(bucket.plan_bytes > 64 && bucket.plan_bytes <= graphs->plan_bytes);
         assert_true(bucket.workspace_bytes > 0 &&
                     bucket.workspace_bytes <= graphs->workspace.bytes);
     }
+    assert_int_equal(rung, 7);
     fig_graphs_destroy(graphs);
 }
 
@@ -88,12 +95,13 @@ static void buckets_and_traits_are_the_callers(void **state) {
     fig_graphs *graphs =
         fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits,
                                             .buckets = buckets, .bucket_count = 3));
-    assert_int_equal(graphs->bucket_count, 4);
-    for (int i = 0; i < 4; i++)
-        assert_memory_equal(&graphs->buckets[i].caps, &sorted[i / 2], sizeof sorted[0]);
+    const uint32_t last = graphs->bucket_count - 1;
+    assert_in_range(last, 1, 7);
+    assert_memory_equal(&graphs->buckets[0].caps, &sorted[0], sizeof sorted[0]);
+    assert_memory_equal(&graphs->buckets[last].caps, &sorted[1], sizeof sorted[0]);
     const fig_traits kept = {sizeof kept, "mine", 90, 7, 100000};
     assert_memory_equal(&graphs->target.traits, &kept, sizeof kept);
-    assert_int_equal(graphs->buckets[2].plan.splits[0].workers, 7);
+    assert_in_range(graphs->buckets[last].plan.splits[0].workers, 1, 7);
     fig_graphs_destroy(graphs);
 }
 
@@ -211,8 +219,8 @@ static void buckets_of_a_file_are_checked(void **state) {
     shapes[2].caps.kv = 50;
     FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID,
                        "bucket 2: 2 x 50, variant 0 does not come after");
-    shapes[2].variant = 2;
-    FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID, "variant is 2");
+    shapes[2].variant = 4;
+    FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID, "variant is 4");
     shapes[2].variant = 1;
     shapes[0].caps.batch = 3;
     FIG_SAMPLE_REFUSES(assemble(shapes, 3, NULL, &graphs), FIG_INVALID, "bucket 1: 2 x 50");
@@ -230,15 +238,15 @@ static void launches_of_all_buckets_have_a_limit(void **state) {
                            .batch_limit = 1,
                            .kv_limit = 4096};
     fig_program *program = fig_sample_program(&spec);
-    static fig_bucket_shape shapes[256];
+    static fig_bucket_shape shapes[64];
     fig_graphs *graphs;
     for (int i = 0; i < 4096; i++)
         fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
     assert_int_equal(fig_program_finish(program), FIG_OK);
-    for (int i = 0; i < 256; i++)
+    for (int i = 0; i < 64; i++)
         shapes[i].caps = (fig_bucket){1, i + 1};
-    FIG_SAMPLE_REFUSES(assemble_of(program, "host", shapes, 256, NULL, &graphs), FIG_TOO_LARGE,
-                       "256 buckets of 4097 launches, limit 1048576");
+    FIG_SAMPLE_REFUSES(assemble_of(program, "host", shapes, 64, NULL, &graphs), FIG_TOO_LARGE,
+                       "64 buckets of 4097 launches, limit 262144");
 }
 
 static void launches_unlike_the_makers_are_counted(void **state) {
@@ -475,7 +483,7 @@ static void outs_are_filled_as_far_as_the_caller_knows_them(void **state) {
     memset(&larger, 0xff, sizeof larger);
     larger.info.size = offsetof(fig_bucket_info, launch_count);
     assert_int_equal(fig_graphs_bucket(graphs, 2, &larger.info), FIG_OK);
-    assert_int_equal(larger.info.variant, 1);
+    assert_int_equal(larger.info.variant, graphs->buckets[1].variant);
     assert_int_equal(larger.info.launch_count, -1);
     larger.info.size = sizeof larger;
     assert_int_equal(fig_graphs_bucket(graphs, 2, &larger.info), FIG_OK);
@@ -494,6 +502,7 @@ static void outs_are_filled_as_far_as_the_caller_knows_them(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* And a model of twice as many layers, or with twice as many buckets, still would. */
 static void presets_lower_for_every_machine(void **state) {
     (void)state;
     const char *preset, *machine;
@@ -505,6 +514,8 @@ static void presets_lower_for_every_machine(void **state) {
             assert_int_equal(fig_traits_named(&traits, machine), FIG_OK);
             fig_graphs *graphs =
                 fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &traits));
+            assert_in_range(graphs->bucket_count * graphs->common.launch_count, 1,
+                            FIG_LAUNCH_LIMIT / 2);
             fig_graphs_destroy(graphs);
         }
     }
@@ -512,16 +523,18 @@ static void presets_lower_for_every_machine(void **state) {
 
 /* Byte for byte, and none but those: a second and dumber look than fig_lower_alike's. */
 static void check_shared(const fig_graphs *graphs) {
-    const fig_lower_source source = fig_graphs_source(graphs);
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         fig_lowered own, next;
-        assert_int_equal(fig_lower_bucket(&source, &graphs->buckets[i], &own), FIG_OK);
-        assert_ptr_equal(own.edges, graphs->order.edges);
+        assert_int_equal(fig_lower_bucket(&graphs->common, &graphs->buckets[i], &own), FIG_OK);
+        assert_ptr_equal(own.launches, graphs->common.launches);
+        assert_ptr_equal(own.node_launches, graphs->common.node_launches);
+        assert_ptr_equal(own.edges, graphs->common.edges);
+        assert_ptr_equal(own.relocs, graphs->common.relocs);
         for (uint32_t j = i + 1; j < graphs->bucket_count; j++) {
             fig_bucket_shape other = graphs->buckets[j];
             const int shares = other.plan.exec == graphs->buckets[i].plan.exec;
             other.plan.exec = graphs->buckets[i].plan.exec;
-            assert_int_equal(fig_lower_bucket(&source, &other, &next), FIG_OK);
+            assert_int_equal(fig_lower_bucket(&graphs->common, &other, &next), FIG_OK);
             assert_int_equal(memcmp(own.params, next.params, own.params_bytes) == 0, shares);
             fig_lower_finish(&next);
         }
@@ -533,11 +546,10 @@ static void buckets_that_need_the_same_launches_share_an_exec(void **state) {
     (void)state;
     fig_memory_info memory = {.size = sizeof memory};
     fig_graphs *graphs = fig_capture_preset("llama-3.1-70b", 1, "h200");
-    assert_int_equal(graphs->bucket_count, 198);
-    assert_int_equal(graphs->exec_count, 38);
+    assert_true(graphs->exec_count < graphs->bucket_count);
     check_shared(graphs);
     assert_int_equal(fig_graphs_memory(graphs, 0, &memory), FIG_OK);
-    assert_int_equal(memory.exec_count, 38);
+    assert_int_equal(memory.exec_count, graphs->exec_count);
     fig_graphs_destroy(graphs);
     graphs = fig_capture_mixed();
     check_shared(graphs);

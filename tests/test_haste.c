@@ -16,16 +16,15 @@ static uint32_t taken_of(fig_program *program, int n, uint32_t mask) {
     const fig_program_view *view = fig_program_view_of(program);
     fig_bucket_shape shape = {.caps = {4, 100}};
     fig_workspace workspace;
-    fig_lower_order order;
+    fig_lower_common common;
     fig_lowered lowered;
     uint32_t flags = UINT32_MAX;
     assert_int_equal(fig_lower_shape(view, &target, 0, &shape), FIG_OK);
     assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
-    assert_int_equal(fig_lower_order_init(&order, view), FIG_OK);
-    for (uint32_t i = 0; i < fig_lower_launch_count(view); i++)
-        order.haste[i] &= mask;
-    const fig_lower_source source = {view, &order, &workspace};
-    assert_int_equal(fig_lower_bucket(&source, &shape, &lowered), FIG_OK);
+    assert_int_equal(fig_lower_common_init(&common, view, &workspace), FIG_OK);
+    for (uint32_t i = 0; i < common.launch_count; i++)
+        common.haste[i] &= mask;
+    assert_int_equal(fig_lower_bucket(&common, &shape, &lowered), FIG_OK);
     for (uint32_t i = 0; i < lowered.launch_count; i++) {
         const fig_launch *launch = &lowered.launches[i];
         if (launch->op != FIG_OP_ATTENTION || n-- > 0) continue;
@@ -34,7 +33,7 @@ static uint32_t taken_of(fig_program *program, int n, uint32_t mask) {
         break;
     }
     fig_lower_finish(&lowered);
-    fig_lower_order_finish(&order);
+    fig_lower_common_finish(&common);
     fig_workspace_finish(&workspace);
     return flags;
 }

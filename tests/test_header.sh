@@ -13,10 +13,12 @@ cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
 #include <figraph_ffi.h>
 #include <figraph_runner.h>
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <figraph.h>
 #include <figraph_ffi.h>
 #include <figraph_runner.h>
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 int size_of_options(void);
 int size_of_options(void) {
@@ -35,6 +37,7 @@ done
 # C++ fills options, which is run, since it is there that sizes are set.
 cat > "$scratch/public.cc" << 'END'
 #include <figraph.h>
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <cstdlib>
 #include <cstring>

@@ -250,6 +250,6 @@ int main(void) {
         cmocka_unit_test(nodes_run_in_any_order_that_edges_allow),
         cmocka_unit_test(shuffled_blocks_run_once_each),
     };
-    fig_place_host_only("it is about the host device's work");
+    fig_place_host_program("it is about the host device's work");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,8 @@ static void ground_finish(ground *g) {
 }
 
 static void fill(ground *g, fig_op op, uint32_t node) {
-    const fig_launch_source source = {g->view, &g->classes, &g->workspace, &g->shape};
+    const fig_launch_source common = {g->view, &g->classes, &g->workspace, NULL};
+    const fig_launch_source bucket = {g->view, &g->classes, NULL, &g->shape};
     g->launch = (fig_launch){.op = op,
                              .node = node,
                              .node_count = node != UINT32_MAX,
@@ -52,7 +53,8 @@ static void fill(ground *g, fig_op op, uint32_t node) {
                              .split_class = UINT32_MAX};
     if (fig_kernel_table[op].split) g->launch.split_class = 0;
     memset(g->params, 0, sizeof g->params);
-    fig_launch_fill(&g->launch, &source, g->params, g->relocs);
+    fig_launch_fill(&g->launch, &common, g->params, g->relocs);
+    fig_launch_fill_bucket(&g->launch, &bucket, 0, g->params);
 }
 
 static uint32_t id_of(const ground *g, const char *name) {

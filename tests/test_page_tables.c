@@ -254,8 +254,8 @@ static void a_damaged_plan_loses_no_entry(void **state) {
         launch(b);
         assert_int_equal(fig_engine_wait(b->engine, -1), FIG_DRIVER);
         assert_string_equal(fig_message(),
-                            "1 plans arrived damaged, and 1 steps ran no rows for it; what those "
-                            "plans carried for page tables goes with the next");
+                            "1 plan arrived damaged, and 1 step ran no rows for it; what was "
+                            "carried for page tables goes with the next plan");
         if (ahead) set(b, 4, 0, PAGES, "page_table");
         stage(b), launch(b);
         wait_for_all(b);

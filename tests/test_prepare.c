@@ -233,7 +233,7 @@ static void a_step_waits_for_no_bucket_but_its_own(void **state) {
 }
 
 int main(void) {
-    fig_place_host_only("both devices are tried on any machine");
+    fig_place_host_program("both devices are tried on any machine");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_exec_is_made_when_a_step_first_needs_it),
         cmocka_unit_test(one_bucket_or_all_are_made_ahead),

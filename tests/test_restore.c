@@ -72,16 +72,15 @@ static void lower(const fig_program *program) {
     const fig_program_view *view = fig_program_view_of(program);
     fig_bucket_shape shape = {.caps = {1, 1}};
     fig_workspace workspace;
-    fig_lower_order order;
+    fig_lower_common common;
     fig_lowered lowered;
     const fig_lower_target target = fig_sample_target("host");
     assert_int_equal(fig_lower_shape(view, &target, 0, &shape), FIG_OK);
     assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
-    assert_int_equal(fig_lower_order_init(&order, view), FIG_OK);
-    const fig_lower_source source = {view, &order, &workspace};
-    assert_int_equal(fig_lower_bucket(&source, &shape, &lowered), FIG_OK);
+    assert_int_equal(fig_lower_common_init(&common, view, &workspace), FIG_OK);
+    assert_int_equal(fig_lower_bucket(&common, &shape, &lowered), FIG_OK);
     fig_lower_finish(&lowered);
-    fig_lower_order_finish(&order);
+    fig_lower_common_finish(&common);
     fig_workspace_finish(&workspace);
 }
 

@@ -300,7 +300,7 @@ static void open_segments(fig_image *image) {
     size_t count;
     assert_int_equal(fig_graphs_write(graphs, &bytes, &count), FIG_OK);
     fig_image_open(image, bytes, count);
-    assert_int_equal(image->count, FIG_SECTION_COUNT);
+    assert_int_equal(image->count, FIG_SECTION_VARI);
     assert_memory_equal(image->sections[FIG_SECTION_SEGM].entry.name, "SEGM", 4);
     assert_int_equal(image->sections[FIG_SECTION_SEGM].raw_bytes, 4 * 12);
     free(bytes);
@@ -313,10 +313,10 @@ static void segments_stand_last_and_once(void **state) {
     open_segments(&image);
     fig_image_section *section = &image.sections[FIG_SECTION_SEGM];
     fig_image_insert(&image, FIG_SECTION_SEGM, section);
-    assert_image("twice", &image, FIG_FORMAT, "section SEGM stands where the table's end must");
+    assert_image("twice", &image, FIG_FORMAT, "section SEGM stands where VARI must");
     fig_image_remove(&image, FIG_SECTION_SEGM);
     fig_image_insert(&image, FIG_SECTION_DIGS, section);
-    fig_image_remove(&image, FIG_SECTION_COUNT);
+    fig_image_remove(&image, FIG_SECTION_VARI);
     assert_image("moved", &image, FIG_FORMAT, "section SEGM stands where DIGS must");
     fig_image_remove(&image, FIG_SECTION_SEGM);
     assert_image("in its place", &image, FIG_FORMAT, "section SEGM stands where DIGS must");

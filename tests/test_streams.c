@@ -253,7 +253,7 @@ static void on_the_host_the_stream_is_the_calling_thread(void **state) {
 }
 
 int main(void) {
-    fig_place_host_only("it is about a driver that needs no GPU");
+    fig_place_host_program("it is about a driver that needs no GPU");
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(what_runs_on_a_stream_of_the_callers_is_waited_for),
         FIG_CUDA_BENCH_TEST(all_that_the_engine_does_later_comes_after_it),

@@ -184,7 +184,8 @@ static void what_is_wrong_is_refused(void **state) {
     refuse(&b, FIG_OPTIONS(fig_timing_options, .tensor = "nothing"), FIG_INVALID, "nothing");
     refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &longer), FIG_TOO_LARGE, "rows");
     assert_int_equal(fig_engine_stage(b.engine, &three_rows), FIG_OK);
-    refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows), FIG_ORDER, "1 staged steps");
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows), FIG_ORDER,
+           "1 staged step to launch");
     assert_int_equal(fig_engine_take_back(b.engine), FIG_OK);
     check_usable(&b);
     close_bench(&b);

@@ -10,15 +10,12 @@
 #include "planner/spec.h"
 #include "planner/traits.h"
 
-enum { VARIANT_COUNT = 2 };
+enum { VARIANT_COUNT = 4 };
 
-/* [VARIANT_COUNT] */
-static const fig_variant *variants_of_h200(void) {
+static fig_variant variant_of_h200(int32_t number) {
     const fig_traits h200 = {.size = sizeof h200, .name = "h200"};
-    int32_t count;
-    const fig_variant *variants = fig_traits_variants(&h200, &count);
-    assert_int_equal(count, VARIANT_COUNT);
-    return variants;
+    assert_int_equal(fig_traits_variant_count(&h200), VARIANT_COUNT);
+    return fig_traits_variant(&h200, number, 2);
 }
 
 static void each_name_gives_a_machine_that_passes(void **state) {
@@ -100,20 +97,22 @@ static void a_field_out_of_range_is_refused_by_name(void **state) {
 static void a_variant_fits_the_limits_of_the_split(void **state) {
     (void)state;
     for (int i = 0; i < VARIANT_COUNT; i++) {
-        const fig_variant *variant = &variants_of_h200()[i];
+        const fig_variant one = variant_of_h200(i), *variant = &one;
         assert_in_range(variant->heads, 1, FIG_HEAD_LIMIT);
         assert_in_range(variant->tile_tokens, 16, FIG_TILE_TOKENS_LIMIT);
         assert_in_range(variant->workers_per_sm, 1, FIG_WORKER_LIMIT);
         assert_true(variant->bytes_per_us > 0);
     }
     assert_in_range(FIG_FIXED_TILE_TOKENS, 16, FIG_TILE_TOKENS_LIMIT);
-    assert_string_equal(variants_of_h200()[0].name, "head");
-    assert_string_equal(variants_of_h200()[1].name, "page");
+    assert_string_equal(variant_of_h200(0).name, "head");
+    assert_string_equal(variant_of_h200(1).name, "page");
+    assert_string_equal(variant_of_h200(2).name, "pair");
+    assert_string_equal(variant_of_h200(3).name, "four");
 }
 
 static void a_variant_out_of_range_is_refused_by_name(void **state) {
     (void)state;
-    fig_variant variant = variants_of_h200()[0];
+    fig_variant variant = variant_of_h200(0);
     assert_int_equal(fig_traits_check_variant(&variant), FIG_OK);
     int32_t *const fields[] = {&variant.heads,    &variant.tile_tokens, &variant.workers_per_sm,
                                &variant.stages,   &variant.start_ns,    &variant.bytes_per_us,
@@ -141,12 +140,16 @@ static void every_machine_has_candidates_also_one_of_another_name(void **state) 
     static const char *const names[] = {"h200", "h100", "a100", "host", "mine"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         fig_traits traits = {.size = sizeof traits, .compute_capability = 80};
-        int32_t count;
         memcpy(traits.name, names[i], strlen(names[i]) + 1);
-        const fig_variant *variants = fig_traits_variants(&traits, &count);
+        const int32_t count = fig_traits_variant_count(&traits);
         assert_in_range(count, 1, FIG_VARIANT_LIMIT);
-        for (int32_t v = 0; v < count; v++)
-            assert_int_equal(fig_traits_check_variant(&variants[v]), FIG_OK);
+        for (int32_t v = 0; v < count; v++) {
+            for (int32_t bytes = 1; bytes <= 4; bytes *= 2) {
+                const fig_variant variant = fig_traits_variant(&traits, v, bytes);
+                assert_int_equal(fig_traits_check_variant(&variant), FIG_OK);
+                assert_true(variant.start_ns > 0);
+            }
+        }
     }
 }
 

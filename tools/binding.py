@@ -7,6 +7,7 @@ fixed width, so that a binding in any language is a plain translation.
     tools/binding.py include/figraph.h include/figraph_unstable.h > figraph.py
 """
 
+import argparse
 import re
 import sys
 
@@ -182,6 +183,8 @@ def parse(paths):
     for path in paths:
         with open(path, encoding="utf-8") as file:
             headers.read(file.read())
+    if not headers.functions:
+        raise Refused("%s: no function is declared" % ", ".join(paths))
     return headers
 
 
@@ -208,12 +211,22 @@ def write_module(headers):
     return PREAMBLE + "\n".join(lines) + "\n" + LOADER
 
 
-def main(paths):
+def main():
+    words = argparse.ArgumentParser(
+        prog="binding.py",
+        description="Writes a ctypes module of what libfigraph's headers declare.",
+    )
+    words.add_argument(
+        "headers",
+        metavar="HEADER",
+        nargs="+",
+        help="include/figraph.h first, then those that include it",
+    )
     try:
-        sys.stdout.write(write_module(parse(paths)))
-    except Refused as refused:
+        sys.stdout.write(write_module(parse(words.parse_args().headers)))
+    except (Refused, OSError, UnicodeDecodeError) as refused:
         sys.exit("binding.py: %s" % refused)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -95,8 +95,8 @@ fig_status fig_cuda_stream_poll(fig_dev_stream *stream, fig_cuda_gpu *gpu, int64
         spent_us = (fig_clock_ns() - begin_ns) / 1000;
         if (spent_us >= timeout_us)
             return fig_fail(FIG_TIMEOUT,
-                            "still running after %" PRId64 " us: at most %" PRId64 " steps to end",
-                            timeout_us, stream->pending);
+                            "still running after %" PRId64 " us: at most %" PRId64 " step%s to end",
+                            timeout_us, stream->pending, FIG_PLURAL(stream->pending));
         if (looks <= YIELD_COUNT) {
             sched_yield();
             continue;

@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdalign.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,7 +24,8 @@
 
 enum {
     QUEUE_LIMIT = 128, /* launches in flight; the deepest plan ring has 64 slots */
-    BLOCK_ALIGNMENT = 256
+    BLOCK_ALIGNMENT = 256,
+    LARGE_BYTES = 1 << 20 /* blocks from here on are cleared by the system, page by page */
 };
 
 struct fig_dev {
@@ -125,6 +128,34 @@ static fig_status borrow(fig_dev *dev, fig_block *block, fig_memory kind, size_t
     return status;
 }
 
+/* calloc takes so much from the system, which hands out cleared pages as they are touched: nobody
+ * pays for what no step uses. It knows no alignment, so the word below the block says what to free,
+ * and up to BLOCK_ALIGNMENT bytes behind it are in bounds for a sanitizer. */
+static void *allocate_large(size_t bytes) {
+    if (bytes > SIZE_MAX - BLOCK_ALIGNMENT) return NULL;
+    uint8_t *whole = calloc(1, bytes + BLOCK_ALIGNMENT);
+    if (whole == NULL) return NULL;
+    uint8_t *memory = whole + BLOCK_ALIGNMENT - (uintptr_t)whole % BLOCK_ALIGNMENT;
+    memcpy(memory - sizeof whole, &whole, sizeof whole);
+    return memory;
+}
+static_assert(alignof(max_align_t) >= sizeof(void *), "a word fits below an aligned block");
+
+/* What is small is cleared here, so that a sanitizer sees to the byte where it ends. */
+static void *allocate_small(size_t bytes) {
+    void *memory;
+    if (posix_memalign(&memory, BLOCK_ALIGNMENT, bytes > 0 ? bytes : 1) != 0) return NULL;
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+static void release_own(const fig_block *block) {
+    void *whole = block->device;
+    if (block->bytes >= LARGE_BYTES)
+        memcpy(&whole, (uint8_t *)block->device - sizeof whole, sizeof whole);
+    free(whole);
+}
+
 static fig_status host_allocate(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
     *block = (fig_block){0};
     FIG_TRY(count_call(dev, FIG_NOMEM, "allocate"));
@@ -133,9 +164,8 @@ static fig_status host_allocate(fig_dev *dev, fig_block *block, fig_memory kind,
     if (is_placed(dev, kind)) {
         FIG_TRY(fig_placement_allocate(&dev->placement, bytes, &memory));
     } else {
-        if (posix_memalign(&memory, BLOCK_ALIGNMENT, bytes > 0 ? bytes : 1) != 0)
-            return fig_fail(FIG_NOMEM, "host device: a block of %zu bytes", bytes);
-        memset(memory, 0, bytes);
+        memory = bytes < LARGE_BYTES ? allocate_small(bytes) : allocate_large(bytes);
+        if (memory == NULL) return fig_fail(FIG_NOMEM, "host device: a block of %zu bytes", bytes);
     }
     *block = (fig_block){memory, kind == FIG_MEMORY_PINNED ? memory : NULL, bytes, kind};
     return FIG_OK;
@@ -147,7 +177,7 @@ static void host_release(fig_dev *dev, fig_block *block) {
     } else if (is_placed(dev, block->kind)) {
         fig_placement_release(&dev->placement, block->device, block->bytes);
     } else {
-        free(block->device);
+        release_own(block);
     }
     *block = (fig_block){0};
 }
@@ -261,8 +291,8 @@ static fig_status host_stream_wait(fig_dev *dev, fig_dev_stream *stream, int64_t
     uint32_t pending = stream->pending;
     pthread_mutex_unlock(&stream->mutex);
     if (pending == 0) return FIG_OK;
-    return fig_fail(FIG_TIMEOUT, "still running after %" PRId64 " us: %u steps to end", timeout_us,
-                    pending);
+    return fig_fail(FIG_TIMEOUT, "still running after %" PRId64 " us: %u step%s to end", timeout_us,
+                    pending, FIG_PLURAL(pending));
 }
 
 static fig_status host_stream_query(fig_dev *dev, fig_dev_stream *stream, int64_t *pending,

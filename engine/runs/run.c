@@ -14,7 +14,7 @@
 #include "planner/size.h"
 #include "planner/status.h"
 
-enum { FIELD_LIMIT = 64, PIECE_BYTES = 16 };
+enum { PIECE_BYTES = 16 };
 
 /* A run that was checked. */
 typedef struct run_work {
@@ -32,14 +32,14 @@ typedef struct run_work {
 
 /* ---- Params ---------------------------------------------------------------------------------- */
 
-uint32_t fig_run_fill(const fig_runner *runner, const fig_run_shape *shape, uint32_t launch,
-                      uint8_t *params, fig_reloc *relocs) {
-    const fig_launch_source source = {runner->program, &runner->graphs->classes, &shape->workspace,
-                                      &shape->bucket};
-    fig_launch ours = runner->lowered.launches[launch];
-    ours.params = 0;
-    fig_launch_fill(&ours, &source, params, relocs);
-    return ours.reloc_count;
+void fig_run_fill(const fig_runner *runner, const fig_run_shape *shape, uint32_t launch,
+                  uint8_t *params) {
+    const fig_lower_common *common = &runner->graphs->common;
+    const fig_launch_source source = {
+        .view = runner->program, .classes = &common->classes, .shape = &shape->bucket};
+    const fig_launch *ours = &common->launches[launch];
+    memcpy(params, common->params + ours->params, ours->params_bytes);
+    fig_launch_fill_bucket(ours, &source, common->haste[launch], params);
 }
 
 /* Of a launch: where the tensors of its node lie. */
@@ -70,7 +70,7 @@ static uint64_t address_of(const void *base, uint64_t addend) {
     return base != NULL ? (uint64_t)(uintptr_t)base + addend : 0;
 }
 
-/* There is no ring. */
+/* There is no ring, and the workspace is not the graphs'. */
 static uint64_t value_of(const run_work *work, const launch_places *places,
                          const fig_reloc *reloc) {
     switch ((fig_reloc_kind)reloc->kind) {
@@ -78,8 +78,8 @@ static uint64_t value_of(const run_work *work, const launch_places *places,
         return address_of(place_of(places, reloc->symbol)->address, reloc->addend);
     case FIG_RELOC_STRIDE: return (uint64_t)place_of(places, reloc->symbol)->strides[reloc->item];
     case FIG_RELOC_EXTENT: return (uint64_t)place_of(places, reloc->symbol)->extent;
-    case FIG_RELOC_WORKSPACE: return address_of(work->scratch, reloc->addend);
     case FIG_RELOC_PLAN: return address_of(work->plan, reloc->addend);
+    case FIG_RELOC_WORKSPACE:
     case FIG_RELOC_RING:
     case FIG_RELOC_RING_STATE:
     case FIG_RELOC_RING_WORDS:
@@ -90,34 +90,56 @@ static uint64_t value_of(const run_work *work, const launch_places *places,
     return 0;
 }
 
-/* What lowering cannot know: how long dense caches are, and what comes right before. */
-static void put_run_fields(const run_work *work, uint32_t launch, const launch_places *places,
-                           uint8_t *params) {
-    const fig_kernel *kernel = &fig_kernel_table[work->runner->lowered.launches[launch].op];
-    uint32_t haste = work->runner->graphs->order.haste[launch];
+static uint64_t section_of(const run_work *work, const fig_field *field, uint32_t split_class) {
+    const fig_workspace *workspace = &work->shape.workspace;
+    switch ((fig_workspace_section)field->item) {
+    case FIG_WORKSPACE_PARTIALS: return workspace->partials[split_class];
+    case FIG_WORKSPACE_SUMS: return workspace->sums[split_class];
+    case FIG_WORKSPACE_COUNTERS: return workspace->counters[split_class];
+    }
+    assert(0 && "a section of the workspace");
+    return 0;
+}
+
+/* What lowering cannot know: where scratch is, how long dense caches are, and what comes right
+ * before. */
+static void put_run_field(const run_work *work, const fig_launch *launch,
+                          const launch_places *places, const fig_field *field, uint8_t *to) {
     const int32_t tokens = (int32_t)work->dense_tokens;
-    if (work->plans && work->launched == 1) haste &= ~(uint32_t)FIG_ATTENTION_EARLY;
-    for (uint32_t i = 0; i < kernel->field_count; i++) {
-        const fig_field *field = &kernel->fields[i];
-        uint8_t *to = params + field->offset;
-        if (field->kind == FIG_FIELD_HASTE) memcpy(to, &haste, sizeof haste);
-        if (field->kind != FIG_FIELD_PAGE_TOKENS) continue;
-        const uint32_t cache = places->operands[field->operand];
-        if (work->bound.tensors->of[cache - 1].is_dense) memcpy(to, &tokens, sizeof tokens);
+    uint64_t address;
+    uint32_t haste;
+    switch (field->kind) {
+    case FIG_FIELD_WORKSPACE:
+        address = address_of(work->scratch, section_of(work, field, launch->split_class));
+        memcpy(to, &address, sizeof address);
+        return;
+    case FIG_FIELD_HASTE:
+        memcpy(&haste, to, sizeof haste);
+        if (work->plans && work->launched == 1) haste &= ~(uint32_t)FIG_ATTENTION_EARLY;
+        memcpy(to, &haste, sizeof haste);
+        return;
+    case FIG_FIELD_PAGE_TOKENS:
+        if (work->bound.tensors->of[places->operands[field->operand] - 1].is_dense)
+            memcpy(to, &tokens, sizeof tokens);
+        return;
     }
 }
 
 static fig_status fill(const run_work *work, uint32_t launch, uint8_t *params) {
-    fig_reloc relocs[FIELD_LIMIT];
+    const fig_lower_common *common = &work->runner->graphs->common;
+    const fig_launch *ours = &common->launches[launch];
+    const fig_kernel *kernel = &fig_kernel_table[ours->op];
     launch_places places;
-    FIG_TRY(find_places(work, work->runner->lowered.launches[launch].node, &places));
-    const uint32_t count = fig_run_fill(work->runner, &work->shape, launch, params, relocs);
-    for (uint32_t i = 0; i < count; i++) {
-        if (relocs[i].kind >= FIG_RELOC_RING_SLOTS) continue; /* of a word, and 0 */
-        const uint64_t value = value_of(work, &places, &relocs[i]);
-        memcpy(params + relocs[i].offset, &value, sizeof value);
+    FIG_TRY(find_places(work, ours->node, &places));
+    fig_run_fill(work->runner, &work->shape, launch, params);
+    for (uint32_t i = 0; i < ours->reloc_count; i++) {
+        const fig_reloc *reloc = &common->relocs[ours->reloc + i];
+        if (reloc->kind >= FIG_RELOC_RING_SLOTS) continue; /* of a word, and 0 */
+        const uint64_t value = value_of(work, &places, reloc);
+        memcpy(params + (reloc->offset - ours->params), &value, sizeof value);
     }
-    put_run_fields(work, launch, &places, params);
+    for (uint32_t i = 0; i < kernel->field_count; i++)
+        put_run_field(work, ours, &places, &kernel->fields[i], params + kernel->fields[i].offset);
     return FIG_OK;
 }
 
@@ -137,7 +159,9 @@ static fig_status put(run_work *work, fig_op op, uint8_t *params) {
 }
 
 static uint32_t planner_of(const fig_runner *runner) {
-    return fig_program_reads_lengths(runner->program) ? runner->lowered.node_launches[0].first : 0;
+    return fig_program_reads_lengths(runner->program)
+               ? runner->graphs->common.node_launches[0].first
+               : 0;
 }
 
 /* The planner's launch: all of it, or the zeros alone. */
@@ -162,11 +186,11 @@ static fig_status launch_planner(run_work *work, int zeros) {
 }
 
 static fig_status launch_node(run_work *work, uint32_t node) {
-    const fig_launch_range range = work->runner->lowered.node_launches[node];
+    const fig_launch_range range = work->runner->graphs->common.node_launches[node];
     for (uint32_t i = range.first; i < range.first + range.count; i++) {
-        alignas(64) uint8_t params[FIG_PARAMS_LIMIT] = {0};
+        alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
         FIG_TRY(fill(work, i, params));
-        FIG_TRY(put(work, (fig_op)work->runner->lowered.launches[i].op, params));
+        FIG_TRY(put(work, (fig_op)work->runner->graphs->common.launches[i].op, params));
     }
     return FIG_OK;
 }

@@ -76,9 +76,10 @@ static fig_status take_binding(const fig_run_bound *bound, uint32_t tensor, fig_
 }
 
 /* A tensor as this run has it: of a cache without a table as many tokens as there are, of a table
- * the rows that are read. */
-static fig_places_wish wish_of(const fig_run_bound *bound, uint32_t tensor,
-                               const fig_binding *binding, fig_tensor_record *record) {
+ * the rows that are read. A single sequence has no next, so that whatever is said to lie between
+ * them is as much as there is. */
+static fig_places_wish wish_of(const fig_run_bound *bound, uint32_t tensor, fig_binding *binding,
+                               fig_tensor_record *record) {
     const fig_run_tensor *known = &bound->tensors->of[tensor - 1];
     *record = bound->tensors->view->tensors[tensor - 1];
     const fig_places_wish wish = {
@@ -88,6 +89,8 @@ static fig_places_wish wish_of(const fig_run_bound *bound, uint32_t tensor,
         .rows = bound->run->rows,
         .pages_least = known->is_dense ? bound->run->rows : 1,
     };
+    if (known->is_dense && bound->run->rows == 1 && binding->strides[3] != 0)
+        binding->strides[0] = (int64_t)(binding->bytes / fig_program_dtype_bytes(record->dtype));
     if (known->is_dense) record->dims[1] = fig_places_dense_tokens(&wish);
     if (known->page_tokens > 0) {
         record->dims[1] = fig_places_table_columns(&wish);
@@ -147,6 +150,11 @@ static fig_status look_at(const fig_run_bound *bound, uint32_t tensor, fig_run_r
     if (!known->is_dense && known->page_tokens == 0) return FIG_OK;
     FIG_TRY(take_binding(bound, tensor, &binding));
     wish_of(bound, tensor, &binding, &record);
+    if (record.dims[1] == 0)
+        return fig_fail(FIG_INVALID,
+                        "tensor %s: bytes is %" PRIu64 ", which holds no %s of each sequence",
+                        fig_program_tensor_name(bound->tensors->view, tensor), binding.bytes,
+                        known->is_dense ? "token" : "page");
     const int64_t tokens = record.dims[1] * (known->is_dense ? 1 : known->page_tokens);
     if (known->is_dense && tokens < room->dense_tokens) room->dense_tokens = tokens;
     if (tokens >= room->tokens) return FIG_OK;

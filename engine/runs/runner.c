@@ -12,8 +12,6 @@
 #include "engine/choice.h"
 #include "planner/status.h"
 
-enum { FIELD_LIMIT = 64 };
-
 static fig_status check_program(const fig_program_view *program) {
     for (uint32_t n = 0; n < program->node_count; n++)
         if (program->nodes[n].op == FIG_OP_CALL)
@@ -36,54 +34,41 @@ static fig_status open_device(fig_runner *runner, const fig_runner_options *opti
 /* Whatever its tensors' addresses and strides will be, one of the families that do not refuse what
  * is known now serves the launch, or the last. */
 static fig_status load_families(fig_runner *runner, fig_op op, const uint8_t *params) {
-    const fig_family *family;
-    for (uint32_t i = 0; (family = fig_families_of(op, i)) != NULL; i++) {
-        fig_family_choice choice = {.family = i};
-        if (family->refuses != NULL && family->refuses(params, &runner->kernel_traits) != NULL)
-            continue;
-        family->shape(params, &choice.shape);
-        fig_families_entry(op, i, params, choice.entry);
-        FIG_TRY(runner->api->load(runner->device, op, &choice));
+    for (uint32_t i = 0; fig_families_of(op, i) != NULL; i++) {
+        fig_family_choice choice;
+        if (fig_families_may_serve(op, i, params, &runner->kernel_traits, &choice))
+            FIG_TRY(runner->api->load(runner->device, op, &choice));
     }
     return FIG_OK;
 }
 
 static fig_status load_launch(fig_runner *runner, const fig_run_shape *shape, uint32_t launch) {
-    alignas(64) uint8_t params[FIG_PARAMS_LIMIT] = {0};
-    fig_reloc relocs[FIELD_LIMIT];
-    const fig_kernel *kernel = &fig_kernel_table[runner->lowered.launches[launch].op];
-    const uint32_t haste = runner->graphs->order.haste[launch];
-    assert(kernel->field_count <= FIELD_LIMIT);
-    fig_run_fill(runner, shape, launch, params, relocs);
-    for (uint32_t i = 0; i < kernel->field_count; i++)
-        if (kernel->fields[i].kind == FIG_FIELD_HASTE)
-            memcpy(params + kernel->fields[i].offset, &haste, sizeof haste);
-    return load_families(runner, (fig_op)runner->lowered.launches[launch].op, params);
+    const fig_lower_common *common = &runner->graphs->common;
+    alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
+    fig_run_fill(runner, shape, launch, params);
+    return load_families(runner, (fig_op)common->launches[launch].op, params);
 }
 
 /* Of every variant that a run may be cut in: how long its sequences are decides which. */
 static fig_status load_kernels(fig_runner *runner) {
     const fig_run_size size = {1, runner->program->spec.kv_limit, FIG_RUN_SHAPE_BEST};
     const fig_plan_params planner = {.rows = 1};
-    const int varies = runner->graphs->classes.count > 0 && !runner->graphs->target.deterministic;
-    int32_t count;
-    fig_traits_variants(&runner->traits, &count);
+    const int varies =
+        runner->graphs->common.classes.count > 0 && !runner->graphs->target.deterministic;
+    const int32_t count = fig_traits_variant_count(&runner->traits);
     FIG_TRY(load_families(runner, FIG_OP_PLAN, (const uint8_t *)&planner));
     for (int32_t variant = 0; variant < (varies ? count : 1); variant++) {
         fig_run_shape shape;
         FIG_TRY(fig_run_shape_of_variant(runner->graphs, &runner->traits, &size, variant, &shape));
-        for (uint32_t i = 1; i < runner->lowered.launch_count; i++)
+        for (uint32_t i = 1; i < runner->graphs->common.launch_count; i++)
             FIG_TRY(load_launch(runner, &shape, i));
     }
     return FIG_OK;
 }
 
 static fig_status open_runner(fig_runner *runner, const fig_runner_options *options) {
-    const fig_graphs *graphs = runner->graphs;
-    const fig_lower_source source = fig_graphs_source(graphs);
     FIG_TRY(check_program(runner->program));
     FIG_TRY(fig_run_tensors_init(&runner->tensors, runner->program));
-    FIG_TRY(fig_lower_bucket(&source, &graphs->buckets[0], &runner->lowered));
     FIG_TRY(open_device(runner, options));
     return load_kernels(runner);
 }
@@ -113,7 +98,6 @@ fig_status fig_runner_open(fig_runner **out, const fig_graphs *graphs,
 void fig_runner_close(fig_runner *runner) {
     if (runner == NULL) return;
     if (runner->api != NULL) runner->api->close(runner->device);
-    fig_lower_finish(&runner->lowered);
     fig_run_tensors_finish(&runner->tensors);
     free(runner);
 }

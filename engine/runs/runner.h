@@ -14,13 +14,12 @@ struct fig_runner {
     const fig_run_device_api *api;
     fig_run_device *device;
     fig_traits traits, kernel_traits; /* the device's; as its kernels may rely on them */
-    fig_lowered lowered;              /* of any bucket: which launches there are */
     fig_run_tensors tensors;
 };
 
-/* The params of a launch as far as nothing is bound, and its relocations; [field_count] of them at
- * most. params: zeroed, FIG_PARAMS_LIMIT bytes. Returns how many relocations. */
-uint32_t fig_run_fill(const fig_runner *runner, const fig_run_shape *shape, uint32_t launch,
-                      uint8_t *params, fig_reloc *relocs);
+/* The params of a launch as far as nothing is bound; [FIG_PARAMS_LIMIT], of which those behind the
+ * launch's own stay as they are. */
+void fig_run_fill(const fig_runner *runner, const fig_run_shape *shape, uint32_t launch,
+                  uint8_t *params);
 
 #endif

@@ -1,7 +1,7 @@
 /* run_capture.c: runs on a GPU, eager and captured: what was captured once is replayed for other
- * lengths in the same arrays and leaves the bits that an eager run leaves; the first run of the
- * process is captured, as a child of another graph, which is how XLA takes it; two threads run side
- * by side. */
+ * lengths in the same arrays and leaves the bits that an eager run leaves; the first runner of the
+ * process is opened while the caller captures, and its first run is captured, as a child of another
+ * graph, which is how XLA takes it; two threads run side by side. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,7 +100,7 @@ static void record_layer(fig_run_rig *rig, int paged) {
     fig_silu_and_mul(rig->program, &gated);
     fig_rms_norm(rig->program, &norm);
     fig_decode_attention(rig->program, &attend);
-    fig_run_rig_open(rig);
+    fig_run_rig_lower(rig);
 }
 
 static void fill_layer(fig_run_rig *rig, int paged) {
@@ -127,12 +127,13 @@ static void fill_layer(fig_run_rig *rig, int paged) {
     rig->run.stream = stream;
 }
 
-/* Scratch is the GPU's own, since blocks that finish count there. */
+/* Scratch is the GPU's own, since blocks that finish count there: as much as an H200 would have,
+ * known before any runner is open. */
 static void give_scratch(fig_run_rig *rig) {
     fig_scratch needed = {.size = sizeof needed};
     fig_traits traits = {.size = sizeof traits};
     fig_cu_address address;
-    assert_int_equal(fig_runner_read_traits(rig->runner, &traits), FIG_OK);
+    assert_int_equal(fig_traits_named(&traits, "h200"), FIG_OK);
     assert_int_equal(fig_graphs_scratch(rig->graphs, &traits, ROWS, 0, &needed), FIG_OK);
     CU(MemAlloc, &address, needed.best_bytes);
     CU(MemsetD8Async, address, 0xff, needed.best_bytes, stream);
@@ -207,12 +208,13 @@ static void expect_left(const fig_run_rig *rig, const kept *of, int n) {
 /* ---- Captures -------------------------------------------------------------------------------- */
 
 /* The only node of another graph is what was captured, as a child. */
-static fig_cu_exec capture(const fig_run_rig *rig) {
+static fig_cu_exec capture(fig_run_rig *rig) {
     fig_cu_graph captured = NULL, graph = NULL;
     fig_cu_node node;
     fig_cu_exec exec = NULL;
     fig_cu_instantiate_params params = {.flags = 0};
     CU(StreamBeginCapture, stream, OF_THREAD_LOCAL);
+    fig_run_rig_open(rig);
     const fig_status status = fig_runner_run(rig->runner, &rig->run);
     CU(StreamEndCapture, stream, &captured);
     if (status != FIG_OK) fail_msg("%s", fig_message());
@@ -248,7 +250,7 @@ static void replays_leave_an_eager_run_s_bits(int paged) {
     fig_run_rig_close(&rig);
 }
 
-/* Nothing of ours has run in this process before. */
+/* Nothing of ours has run in this process before, nor been loaded. */
 static void what_was_captured_first_of_all_replays_for_other_lengths(void **state) {
     (void)state;
     replays_leave_an_eager_run_s_bits(1);
@@ -301,6 +303,7 @@ static void two_threads_run_side_by_side(void **state) {
         record_layer(&own->rig, 1);
         fill_layer(&own->rig, 1);
         give_scratch(&own->rig);
+        fig_run_rig_open(&own->rig);
         draw_lengths(&own->rig);
         own->of = keep_of(&own->rig);
         put_back(&own->rig, &own->of);

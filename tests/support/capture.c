@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "graphs/graphs.h"
 #include "tests/support/sample.h"
 
 static void must(fig_status status) {
@@ -88,6 +89,22 @@ static void record_layer(fig_program *program, int32_t layer, fig_tensor x, fig_
     record_call(program, "project", act, x);
 }
 
+/* Both buckets in both variants of the host, be they worth having or not. */
+static fig_graphs *assemble(fig_program *program, const fig_bucket buckets[2]) {
+    fig_codec_parts parts = {.program = program,
+                             .bucket_count = 4,
+                             .buckets = calloc(4, sizeof *parts.buckets),
+                             .maker = fig_codec_maker_of(fig_program_view_of(program))};
+    fig_graphs *graphs;
+    if (parts.buckets == NULL) must(FIG_NOMEM);
+    parts.target.traits.size = sizeof parts.target.traits;
+    must(fig_traits_named(&parts.target.traits, "host"));
+    for (int32_t i = 0; i < 4; i++)
+        parts.buckets[i] = (fig_bucket_shape){.caps = buckets[i / 2], .variant = i % 2};
+    must(fig_graphs_assemble(&graphs, &parts));
+    return graphs;
+}
+
 fig_graphs *fig_capture_mixed(void) {
     const fig_bucket buckets[] = {{1, 128}, {4, 64}};
     const fig_spec spec = {.size = sizeof spec,
@@ -101,7 +118,6 @@ fig_graphs *fig_capture_mixed(void) {
                            .batch_limit = 4,
                            .kv_limit = 128};
     fig_program *program;
-    fig_graphs *graphs;
     must(fig_program_create(&program, &spec));
     const fig_tensor x = rows(program, "x", -1, FIG_ROLE_BOUND, 64, 0);
     const fig_tensor positions = tensor(
@@ -115,10 +131,7 @@ fig_graphs *fig_capture_mixed(void) {
     fig_program_layer(program, -1);
     fig_call(program, FIG_OPTIONS(fig_call_op, .call = "sample", .reads = &x, .read_count = 1));
     must(fig_program_finish(program));
-    must(fig_graphs_lower(&graphs, program,
-                          FIG_OPTIONS(fig_lower_options, .buckets = buckets, .bucket_count = 2)));
-    fig_program_destroy(program);
-    return graphs;
+    return assemble(program, buckets);
 }
 
 fig_graphs *fig_capture_breadth(void) {

@@ -40,3 +40,7 @@ prints() { # TEXT
     grep -qF -e "$1" "$scratch/out"
     verdict $? "stdout is to hold \"$1\""
 }
+fits() { # COLUMNS
+    LC_ALL=C.UTF-8 awk -v most="$1" 'length > most { long = 1 } END { exit long }' "$scratch/out"
+    verdict $? "no line is to be wider than $1 columns"
+}

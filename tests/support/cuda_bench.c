@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "tests/support/place.h"
+
 fig_fake_cuda *fig_cuda_bench_fake;
 
 static const fig_device_api *const api = &fig_device_cuda;
@@ -17,6 +19,7 @@ static const fig_dev_after none = {NULL, 0};
 
 int fig_cuda_bench_set_up(void **state) {
     (void)state;
+    fig_place_hold_host();
     fig_cuda_bench_fake = fig_fake_cuda_install();
     fig_fake_cuda_push(fig_fake_cuda_foreign());
     return 0;
@@ -24,6 +27,7 @@ int fig_cuda_bench_set_up(void **state) {
 
 int fig_cuda_bench_tear_down(void **state) {
     (void)state;
+    fig_place_release_host();
     const fig_fake_cuda *fake = fig_cuda_bench_fake;
     const int kept = fake->current == fig_fake_cuda_foreign();
     const int bad = fake->held != 0 || fake->unsafe != 0 || fake->memory_used != 0 || !kept ||

@@ -39,6 +39,7 @@ static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
 static fig_dev *dev; /* opened when first needed, never closed: it ends with the program */
 static fig_dev_stream *stream;
 static place_block *used, *kept[CLASS_COUNT];
+static int host_holds;
 
 /* ---- What the environment says ------------------------------------------------------------- */
 
@@ -53,6 +54,7 @@ static void refuse(const char *name, const char *values) {
 }
 
 fig_device fig_place_device(void) {
+    if (host_holds > 0) return FIG_DEVICE_HOST;
     if (says("FIG_DEVICE", "cuda")) return FIG_DEVICE_CUDA;
     if (getenv("FIG_DEVICE") != NULL && !says("FIG_DEVICE", "") && !says("FIG_DEVICE", "host"))
         refuse("FIG_DEVICE", "host or cuda");
@@ -91,6 +93,20 @@ fig_engine_options fig_place_host_only(const char *why) {
     if (fig_place_device() != FIG_DEVICE_HOST && why != last) printf("host only: %s\n", why);
     last = why;
     return (fig_engine_options){.size = sizeof(fig_engine_options), .device = FIG_DEVICE_HOST};
+}
+
+void fig_place_host_program(const char *why) {
+    fig_place_host_only(why);
+    host_holds++;
+}
+
+void fig_place_hold_host(void) {
+    host_holds++;
+}
+
+void fig_place_release_host(void) {
+    assert(host_holds > 0);
+    host_holds--;
 }
 
 const fig_traits *fig_place_traits(void) {

@@ -22,6 +22,11 @@ fig_engine_options fig_place_options(void);
 fig_status fig_place_open(fig_engine **engine, const fig_graphs *graphs); /* with those */
 /* Those of a test that is about the host, wherever others run: its reason is printed there. */
 fig_engine_options fig_place_host_only(const char *why);
+/* From here on the whole program runs on the host, wherever others run. */
+void fig_place_host_program(const char *why);
+/* Between the two as well: a test whose driver is a fake has no memory of a real GPU. */
+void fig_place_hold_host(void);
+void fig_place_release_host(void);
 /* What graphs are lowered for: NULL, the host, or the machine of the GPU's kind. */
 const fig_traits *fig_place_traits(void);
 

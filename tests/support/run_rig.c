@@ -39,17 +39,21 @@ fig_tensor fig_run_rig_tensor(fig_run_rig *rig, const char *name, fig_dtype dtyp
     return fig_program_tensor(rig->program, &info);
 }
 
-void fig_run_rig_open(fig_run_rig *rig) {
+void fig_run_rig_lower(fig_run_rig *rig) {
     static const fig_bucket least = {1, 1};
-    const fig_engine_options place = fig_place_options();
-    const fig_runner_options options = {
-        .size = sizeof options, .device = place.device, .test = place.test};
     const fig_lower_options lower = {.size = sizeof lower, .buckets = &least, .bucket_count = 1};
     expect_ok(fig_program_finish(rig->program), "finish");
     expect_ok(fig_graphs_lower(&rig->graphs, rig->program, &lower), "lower");
-    expect_ok(fig_runner_open(&rig->runner, rig->graphs, &options), "open");
     rig->run =
         (fig_run){.size = sizeof rig->run, .bindings = rig->bindings, .binding_count = rig->count};
+}
+
+void fig_run_rig_open(fig_run_rig *rig) {
+    const fig_engine_options place = fig_place_options();
+    const fig_runner_options options = {
+        .size = sizeof options, .device = place.device, .test = place.test};
+    if (rig->graphs == NULL) fig_run_rig_lower(rig);
+    expect_ok(fig_runner_open(&rig->runner, rig->graphs, &options), "open");
 }
 
 void fig_run_rig_close(fig_run_rig *rig) {

@@ -29,8 +29,9 @@ void fig_run_rig_begin(fig_run_rig *rig, const fig_spec *spec, uint64_t seed);
 /* Bound, of that shape; dims end with 0. */
 fig_tensor fig_run_rig_tensor(fig_run_rig *rig, const char *name, fig_dtype dtype,
                               const int64_t dims[4]);
-/* Finishes the program, lowers it and opens a runner. */
-void fig_run_rig_open(fig_run_rig *rig);
+/* Finishes the program and lowers it; then opens a runner. */
+void fig_run_rig_lower(fig_run_rig *rig);
+void fig_run_rig_open(fig_run_rig *rig); /* does the first part too, where it was not done */
 void fig_run_rig_close(fig_run_rig *rig);
 
 /* Gives tensor number `index` so many elements, `skew` of them behind a 64-byte boundary; returns

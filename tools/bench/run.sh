@@ -6,7 +6,7 @@
 # run, and the exit code is 1.
 #
 # Usage: tools/bench/run.sh [--only SET] [DIRECTORY [OPTION...]]   FIGRAPH is the program
-#   SET         uniform, ragged, fp8, shapes, step or ops; without it all of them
+#   SET         uniform, ragged, fp8, shapes, step, ops or tune; without it all of them
 #   DIRECTORY   tools/bench/results; OPTION   of every call: --quick, --device host
 cd "$(dirname "$0")/../.." || exit 1
 figraph=${FIGRAPH:-build/figraph}
@@ -14,9 +14,10 @@ only=
 if [ "$1" = --only ]; then
     only=$2
     case $only in
-    uniform | ragged | fp8 | shapes | step | ops) shift 2 ;;
+    uniform | ragged | fp8 | shapes | step | ops | tune) shift 2 ;;
     *)
-        echo "run.sh: --only: \"$only\" is none of uniform, ragged, fp8, shapes, step, ops" >&2
+        sets="uniform, ragged, fp8, shapes, step, ops, tune"
+        echo "run.sh: --only: \"$only\" is none of $sets" >&2
         exit 2
         ;;
     esac
@@ -27,6 +28,9 @@ scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$results" || exit 1
 code=0
+# A file is captured for the device that is measured.
+device=
+case " $* " in *' --device host '*) device='--traits host' ;; esac
 
 is_asked() { # SET
     [ -z "$only" ] || [ "$only" = "$1" ]
@@ -64,6 +68,28 @@ shapes() { # OPTION...: of all calls; one shape of each line that follows
     keep shapes
 }
 
+# What costs.sh makes the library's table of: times of every variant, over bf16 and e4m3 caches.
+tune() { # OPTION...
+    is_asked tune || return 0
+    : > "$scratch/all.csv"
+    for dtype in bf16 e4m3; do
+        kv=
+        [ "$dtype" = bf16 ] || kv="--kv-dtype $dtype"
+        # shellcheck disable=SC2086
+        if "$figraph" capture --preset llama-3.1-8b --layers 1 $kv $device -o "$scratch/t.fig" \
+            > "$scratch/out" &&
+            "$figraph" tune "$scratch/t.fig" --csv "$scratch/t.csv" "$@" > "$scratch/out"; then
+            grep '^over' "$scratch/out"
+            sed "$([ -s "$scratch/all.csv" ] && echo 1d)" "$scratch/t.csv" >> "$scratch/all.csv"
+        else
+            code=1
+        fi
+    done
+    chip=$(awk -F , 'NR == 2 { print $1 }' "$scratch/all.csv")
+    mv "$scratch/all.csv" "$results/${chip:-unknown}_tune.csv"
+    echo "$results/${chip:-unknown}_tune.csv"
+}
+
 bench uniform attention --heads 32/8,64/8 --uniform "$@"
 bench ragged attention --ragged --random 6 "$@"
 bench fp8 attention --fp8 "$@"
@@ -87,4 +113,5 @@ shapes "$@" << 'END'
 END
 bench step step "$@"
 bench ops ops "$@"
+tune "$@"
 exit $code

@@ -14,6 +14,7 @@
 #include "tools/figraph/bench_chain.h"
 #include "tools/figraph/bench_parts.h"
 #include "tools/figraph/bench_table.h"
+#include "tools/figraph/columns.h"
 #include "tools/figraph/report.h"
 #include "tools/figraph/source.h"
 #include "tools/figraph/synthetic.h"
@@ -332,19 +333,26 @@ static int measure(bench *b) {
 /* ---- Results ------------------------------------------------------------------------------- */
 
 static void print_means(const bench *b) {
-    if (b->machine.device == FIG_DEVICE_CUDA)
-        printf("\ngeometric means: chain %.3f, alone %.3f; of the ceiling measured, %.0f GB/s: "
-               "chain %.3f, alone %.3f\n",
-               fig_bench_table_mean(&b->table, "chain_share"),
-               fig_bench_table_mean(&b->table, "alone_share"),
-               fig_bench_table_mean(&b->table, "ceiling_gbps"),
-               fig_bench_table_mean(&b->table, "ceiling_chain_share"),
-               fig_bench_table_mean(&b->table, "ceiling_alone_share"));
+    char line[256];
+    snprintf(line, sizeof line,
+             "geometric means: chain %.3f, alone %.3f; of the ceiling measured, %.0f GB/s: chain "
+             "%.3f, alone %.3f",
+             fig_bench_table_mean(&b->table, "chain_share"),
+             fig_bench_table_mean(&b->table, "alone_share"),
+             fig_bench_table_mean(&b->table, "ceiling_gbps"),
+             fig_bench_table_mean(&b->table, "ceiling_chain_share"),
+             fig_bench_table_mean(&b->table, "ceiling_alone_share"));
+    if (b->machine.device == FIG_DEVICE_CUDA) {
+        printf("\n");
+        fig_columns_words(0, 0, line);
+    }
     const double worst = fig_bench_table_least(&b->table, "of_twin");
     if (!isnan(worst))
         printf("speed of random batches, of a uniform batch's: geometric mean %.3f, worst %.3f\n",
                fig_bench_table_mean(&b->table, "of_twin"), worst);
-    if (b->left_out > 0) printf("%d cells left out, memory does not hold them\n", b->left_out);
+    if (b->left_out > 0)
+        printf("%d cell%s left out, for want of memory\n", b->left_out,
+               b->left_out == 1 ? "" : "s");
 }
 
 static int run(const fig_arguments *arguments) {
@@ -353,7 +361,7 @@ static int run(const fig_arguments *arguments) {
     if (code == FIG_EXIT_FINE) code = read_cells(arguments, &b);
     if (code == FIG_EXIT_FINE) code = fig_bench_table_open(&b.table, columns, b.cells.count);
     if (code == FIG_EXIT_FINE) code = measure(&b);
-    if (code == FIG_EXIT_FINE) code = fig_bench_table_show(&b.table, arguments);
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_show(&b.machine, &b.table, arguments);
     if (code == FIG_EXIT_FINE && fig_arguments_text(arguments, "--json") == NULL) print_means(&b);
     fig_bench_table_close(&b.table);
     fig_bench_cells_finish(&b.cells);

@@ -113,41 +113,54 @@ static int is_quarter(const fig_bench_chain *chain) {
     return fig_synthetic_bytes(chain->spec.kv_dtype) == 1;
 }
 
-/* What a layer does beside attention, on tensors that all layers share. */
+static int is_step(const fig_bench_chain *chain) {
+    return chain->between == FIG_BENCH_STEP || chain->between == FIG_BENCH_STEP_APART;
+}
+
+/* What a layer does beside attention. */
 typedef struct beside {
-    fig_tensor gate_up, act, k, k_turned, v;
+    fig_tensor gate_up, act, k, k_last, k_turned, v;
 } beside;
 
 static beside record_beside(fig_bench_chain *chain) {
     fig_bench_rig *rig = &chain->rig;
     const fig_spec *spec = &chain->spec;
-    const int32_t heads = spec->kv_heads, head_dim = spec->head_dim;
-    return (beside){.gate_up =
-                        fig_bench_rig_rows(rig, FIG_BENCH_GATE_UP, 2 * chain->ffn_width, 0, 1),
-                    .act = fig_bench_rig_rows(rig, FIG_BENCH_ACT, chain->ffn_width, 0, 1),
-                    .k = fig_bench_rig_rows(rig, FIG_BENCH_K, heads, head_dim, 1),
-                    .k_turned = fig_bench_rig_rows(rig, FIG_BENCH_K_TURNED, heads, head_dim, 1),
-                    .v = fig_bench_rig_rows(rig, FIG_BENCH_V, heads, head_dim, 1)};
+    const int32_t heads = spec->kv_heads, head_dim = spec->head_dim, width = chain->ffn_width;
+    beside of = {.gate_up = fig_bench_rig_rows(rig, FIG_BENCH_GATE_UP, 2 * width, 0, 1),
+                 .act = fig_bench_rig_rows(rig, FIG_BENCH_ACT, width, 0, 1),
+                 .k = fig_bench_rig_rows(rig, FIG_BENCH_K, heads, head_dim, 1),
+                 .k_last = fig_bench_rig_rows(rig, FIG_BENCH_K_LAST, heads, head_dim, 1),
+                 .v = fig_bench_rig_rows(rig, FIG_BENCH_V, heads, head_dim, 1)};
+    if (chain->between == FIG_BENCH_STEP_APART)
+        of.k_turned = fig_bench_rig_rows(rig, FIG_BENCH_K_TURNED, heads, head_dim, 1);
+    return of;
 }
 
-static void record_before(fig_program *program, const beside *of, fig_tensor q,
-                          const fig_cache *cache) {
+/* A layer's k is of.k. */
+static void record_step(fig_bench_chain *chain, const beside *of, const fig_attention_op *op) {
+    fig_program *program = chain->rig.program;
     fig_silu_and_mul(program, FIG_OPTIONS(fig_gated_op, .in = of->gate_up, .out = of->act));
-    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = of->k, .k_out = of->k_turned));
+    if (chain->between == FIG_BENCH_STEP) {
+        fig_decode_attention(program, FIG_OPTIONS(fig_decode_attention_op, .q = op->q, .k = of->k,
+                                                  .v = of->v, .out = op->out, .cache = op->cache,
+                                                  .window = op->window));
+        return;
+    }
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = op->q, .k = of->k, .k_out = of->k_turned));
     fig_append_kv(program,
-                  FIG_OPTIONS(fig_append_kv_op, .k = of->k_turned, .v = of->v, .cache = *cache));
+                  FIG_OPTIONS(fig_append_kv_op, .k = of->k_turned, .v = of->v, .cache = op->cache));
+    fig_attention(program, op);
 }
 
 static void record_spacer(fig_bench_chain *chain, fig_tensor q, fig_tensor aside) {
     fig_rope(chain->rig.program, FIG_OPTIONS(fig_rope_op, .q = q, .k = aside));
 }
 
-static void record_attention(fig_bench_chain *chain, const fig_tensor x[2],
-                             fig_bench_between between) {
+static void record_layers(fig_bench_chain *chain, const fig_tensor x[2]) {
     fig_bench_rig *rig = &chain->rig;
     const fig_spec *spec = &chain->spec;
     fig_tensor aside = {0};
-    beside layer_has = {{0}, {0}, {0}, {0}, {0}};
+    beside layer_has = {{0}, {0}, {0}, {0}, {0}, {0}};
     fig_cache caches[COPIES_LIMIT] = {{.k = {0}}};
     fig_cache common = {.page_table = fig_bench_rig_table(rig, &chain->spec)};
     if (is_quarter(chain)) {
@@ -160,17 +173,20 @@ static void record_attention(fig_bench_chain *chain, const fig_tensor x[2],
         caches[copy].k = fig_bench_rig_cache(rig, &chain->spec, name.k);
         caches[copy].v = fig_bench_rig_cache(rig, &chain->spec, name.v);
     }
-    if (between == FIG_BENCH_SPACER)
+    if (chain->between == FIG_BENCH_SPACER)
         aside = fig_bench_rig_rows(rig, "aside", spec->kv_heads, spec->head_dim, 1);
-    if (between == FIG_BENCH_STEP) layer_has = record_beside(chain);
+    if (is_step(chain)) layer_has = record_beside(chain);
     for (int32_t layer = 0; layer < chain->layers; layer++) {
-        const fig_tensor q = x[layer % 2], out = x[1 - layer % 2];
-        if (between == FIG_BENCH_SPACER) record_spacer(chain, q, aside);
-        if (between == FIG_BENCH_STEP)
-            record_before(rig->program, &layer_has, q, &caches[layer % chain->copies]);
-        fig_attention(rig->program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out,
-                                                .cache = caches[layer % chain->copies],
-                                                .window = chain->cell->shape.window));
+        const fig_attention_op *op = FIG_OPTIONS(
+            fig_attention_op, .q = x[layer % 2], .out = x[1 - layer % 2],
+            .cache = caches[layer % chain->copies], .window = chain->cell->shape.window);
+        if (layer == chain->layers - 1) layer_has.k = layer_has.k_last;
+        if (chain->between == FIG_BENCH_SPACER) record_spacer(chain, op->q, aside);
+        if (is_step(chain)) {
+            record_step(chain, &layer_has, op);
+        } else {
+            fig_attention(rig->program, op);
+        }
     }
 }
 
@@ -239,8 +255,9 @@ static int fill(fig_bench_chain *chain) {
     const int64_t rows = spec->batch_limit, kv = rows * spec->kv_heads * spec->head_dim;
     fig_bench_rig *rig = &chain->rig;
     int code = fig_bench_rig_fill(rig, "x.0", spec->dtype, rows * spec->q_heads * spec->head_dim);
-    if (chain->between != FIG_BENCH_STEP) return code;
+    if (!is_step(chain)) return code;
     if (code == FIG_EXIT_FINE) code = fig_bench_rig_fill(rig, FIG_BENCH_K, spec->dtype, kv);
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_fill(rig, FIG_BENCH_K_LAST, spec->dtype, kv);
     if (code == FIG_EXIT_FINE) code = fig_bench_rig_fill(rig, FIG_BENCH_V, spec->dtype, kv);
     if (code == FIG_EXIT_FINE)
         code = fig_bench_rig_fill(rig, FIG_BENCH_GATE_UP, spec->dtype, rows * 2 * chain->ffn_width);
@@ -251,6 +268,7 @@ int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machin
                          fig_bench_between between) {
     fig_bench_rig *rig = &chain->rig;
     const fig_spec *spec = &chain->spec;
+    chain->between = between;
     chain->spec = spec_of(chain->cell);
     chain->step = (fig_step){.size = sizeof chain->step,
                              .rows = chain->cell->lengths.count,
@@ -265,9 +283,9 @@ int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machin
         for (int32_t layer = 0; layer < chain->layers; layer++)
             record_spacer(chain, x[0], aside);
     } else {
-        record_attention(chain, x, between);
+        record_layers(chain, x);
     }
-    chain->between = between;
+    rig->variant = chain->variant;
     rig->plain_edges = between == FIG_BENCH_SPACER || between == FIG_BENCH_SPACER_ONLY;
     code = fig_bench_rig_open(rig, machine, bucket_of(chain->cell, spec));
     if (code == FIG_EXIT_FINE) code = fill(chain);
@@ -305,7 +323,7 @@ static int gather(const fig_bench_chain *chain, int32_t row, int32_t head, size_
             spec->kv_layout == FIG_HND ? head * page + inside : inside * spec->kv_heads + head;
         const size_t at =
             half + place_of(chain, copy, pages[token / page]) + (size_t)vector * bytes;
-        if (chain->between != FIG_BENCH_STEP) {
+        if (!is_step(chain)) {
             fig_bench_pool_at(chain->pool, at, to + (size_t)token * bytes, bytes);
             continue;
         }
@@ -343,6 +361,10 @@ static int compare(const fig_bench_chain *chain, const sample *s, const truth_at
     return FIG_EXIT_FINE;
 }
 
+const char *fig_bench_chain_appended(const fig_bench_chain *chain) {
+    return chain->between == FIG_BENCH_STEP ? FIG_BENCH_K_LAST : FIG_BENCH_K_TURNED;
+}
+
 /* The cache's last token is what the step had to append, bit by bit. cached: as gathered. */
 static int check_appended(const fig_bench_chain *chain, const sample *s, int32_t kv_head,
                           const char *name, const uint8_t *cached) {
@@ -370,8 +392,8 @@ static int check_sample(const fig_bench_chain *chain, const sample *s, double *w
     truth_attention_result due;
     int code = gather(chain, s->row, kv_head, 0, s->k);
     if (code == FIG_EXIT_FINE) code = gather(chain, s->row, kv_head, chain->pool->half_bytes, s->v);
-    if (code == FIG_EXIT_FINE && chain->between == FIG_BENCH_STEP && length > 0) {
-        code = check_appended(chain, s, kv_head, FIG_BENCH_K_TURNED, s->k);
+    if (code == FIG_EXIT_FINE && is_step(chain) && length > 0) {
+        code = check_appended(chain, s, kv_head, fig_bench_chain_appended(chain), s->k);
         if (code == FIG_EXIT_FINE) code = check_appended(chain, s, kv_head, FIG_BENCH_V, s->v);
     }
     if (code != FIG_EXIT_FINE) return code;
@@ -403,7 +425,7 @@ static int check_samples(const fig_bench_chain *chain, sample *s, double *worst_
     const fig_lengths *lengths = &chain->cell->lengths;
     const int32_t longest = fig_bench_cell_longest(chain->cell);
     fig_synthetic synthetic;
-    const double limit = chain->between == FIG_BENCH_STEP ? READ_ELEMENTS : SAMPLED_ELEMENTS;
+    const double limit = is_step(chain) ? READ_ELEMENTS : SAMPLED_ELEMENTS;
     double elements = 0;
     int32_t longest_row = 0;
     int code = FIG_EXIT_FINE;

@@ -17,13 +17,18 @@ typedef enum fig_bench_between {
     FIG_BENCH_NOTHING,
     FIG_BENCH_SPACER,
     FIG_BENCH_SPACER_ONLY, /* no attention at all: what the spacer takes by itself */
-    FIG_BENCH_STEP         /* silu of gate_up, RoPE of q and k, append: the layers of a model */
+    FIG_BENCH_STEP,      /* the layers of a model: silu of gate_up, then RoPE of q and k, append and
+                              attention as the one node that the standard step has */
+    FIG_BENCH_STEP_APART /* the same, and each of the four a node of its own */
 } fig_bench_between;
 
-/* Tensors of FIG_BENCH_STEP, which all layers share: k_turned is what is appended beside v. */
+/* Tensors of a step, which all layers share; but the last layer's k is its own, so that who reads
+ * it before the step runs and after knows what became of it. What is appended beside v is k, which
+ * is turned where it lies, or of nodes apart k_turned. */
 #define FIG_BENCH_GATE_UP "gate_up"
 #define FIG_BENCH_ACT "act"
 #define FIG_BENCH_K "k"
+#define FIG_BENCH_K_LAST "k_last"
 #define FIG_BENCH_K_TURNED "k_turned"
 #define FIG_BENCH_V "v"
 
@@ -35,7 +40,8 @@ typedef struct fig_bench_chain {
     int32_t layers, copies; /* copies: caches apart from each other, taken in turn */
     int32_t *pages;         /* [pages of the cell]: the page table, row after row */
     fig_step step;
-    int32_t ffn_width;         /* of FIG_BENCH_STEP */
+    int32_t variant;           /* that is lowered, from 1; 0: those worth having */
+    int32_t ffn_width;         /* of a step */
     fig_bench_between between; /* once it is open */
 } fig_bench_chain;
 
@@ -47,6 +53,8 @@ size_t fig_bench_chain_bytes(const fig_bench_machine *machine, const fig_bench_c
 /* After size, or with cell, pool, layers and copies as a caller has them. Returns FIG_EXIT_*. */
 int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machine,
                          fig_bench_between between);
+/* Where a step leaves what its last layer has appended beside v. */
+const char *fig_bench_chain_appended(const fig_bench_chain *chain);
 /* Runs it once and compares rows and heads of its last layer. */
 int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp);
 void fig_bench_chain_close(fig_bench_chain *chain);

@@ -354,7 +354,7 @@ static int run(const fig_arguments *arguments) {
     if (code == FIG_EXIT_FINE) code = fig_bench_table_open(&b->table, columns, b->size_count);
     if (code == FIG_EXIT_FINE) code = open_pool(b);
     if (code == FIG_EXIT_FINE) code = measure(b);
-    if (code == FIG_EXIT_FINE) code = fig_bench_table_show(&b->table, arguments);
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_show(&b->machine, &b->table, arguments);
     fig_bench_table_close(&b->table);
     fig_bench_pool_close(&b->pool);
     free(b);

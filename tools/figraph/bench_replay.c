@@ -350,42 +350,42 @@ static void print_bar(const line *of) {
     while (used < BAR)
         bar[used++] = '.';
     bar[used] = '\0';
-    printf("  %6d   %s\n", of->rows, bar);
+    printf("  %4d   %s\n", of->rows, bar);
 }
 
 static void print_gpu(const bench *b) {
-    printf("\ndevice, a replay                                              fetched is over\n"
-           "    rows  launches   fetched    waited  resident      bare      bare  resident       "
-           "gap\n");
+    printf("\ndevice, a replay                                       fetched is over\n"
+           "  rows  launches  fetched   waited resident     bare     bare resident      gap\n");
     for (int32_t i = 0; i < b->line_count; i++) {
         const line *of = &b->lines[i];
         const fig_measured *m = &of->measured;
-        printf("  %6d  %8d  %8.0f  %8.0f  %8.0f  %8.0f  %+8.0f  %+8.0f  %8.0f\n", of->rows,
-               m->launches, m->fetched_ns, m->waited_ns, m->resident_ns, m->bare_ns,
-               of->fetch_over_bare, of->fetch_over_resident, m->gap_ns);
+        printf("  %4d  %8d %8.0f %8.0f %8.0f %8.0f %+8.0f %+8.0f %8.0f\n", of->rows, m->launches,
+               m->fetched_ns, m->waited_ns, m->resident_ns, m->bare_ns, of->fetch_over_bare,
+               of->fetch_over_resident, m->gap_ns);
     }
 }
 
 static void print_bench(const bench *b) {
     fig_report_name(b->name);
-    printf(" on %s: %s, %d SMs, driver %s\n%d layer%s, kv %s, medians of %d, in ns\n",
-           fig_source_device_name(b->device), b->traits.name, b->traits.sm_count, b->driver,
-           b->info.spec->layers, b->info.spec->layers == 1 ? "" : "s", b->kv, b->steps);
+    printf(" on %s", fig_source_device_name(b->device));
+    if (b->device == FIG_DEVICE_CUDA)
+        printf(": %s, %d SMs, driver %s", b->traits.name, b->traits.sm_count, b->driver);
+    printf("\n%d layer%s, kv %s, medians of %d, in ns\n", b->info.spec->layers,
+           b->info.spec->layers == 1 ? "" : "s", b->kv, b->steps);
     printf("\nhost, a step, by a loop that runs ahead of the device\n"
-           "    rows     tokens   check  choose    plan  launch    step   bare launch   above "
-           "bare\n");
+           "  rows   tokens   check  choose    plan  launch    step  bare launch  above bare\n");
     for (int32_t i = 0; i < b->line_count; i++) {
         const line *of = &b->lines[i];
         const fig_measured *m = &of->measured;
-        printf("  %6d %10" PRId64 "  %6.0f  %6.0f  %6.0f  %6.0f  %6.0f        %6.0f      %+7.0f\n",
-               of->rows, of->tokens, m->check_ns, m->choose_ns, m->plan_ns, m->launch_ns,
-               m->step_ns, m->bare_launch_ns, of->above_bare);
+        printf("  %4d %8" PRId64 "  %6.0f  %6.0f  %6.0f  %6.0f  %6.0f  %11.0f  %+10.0f\n", of->rows,
+               of->tokens, m->check_ns, m->choose_ns, m->plan_ns, m->launch_ns, m->step_ns,
+               m->bare_launch_ns, of->above_bare);
     }
     if (b->device == FIG_DEVICE_CUDA) print_gpu(b);
     printf("\nwhere a step's time on the host goes\n");
     for (int32_t i = 0; i < b->line_count; i++)
         print_bar(&b->lines[i]);
-    printf("           L launch  P plan  C check  H choose  . the rest\n");
+    printf("         L launch  P plan  C check  H choose  . the rest\n");
 }
 
 /* ---- For programs -------------------------------------------------------------------------- */

@@ -1,8 +1,10 @@
 /* bench_rig.c: a program of a bench's own, lowered for one bucket, bound and timed. */
 #include "tools/figraph/bench_rig.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "tools/figraph/columns.h"
 #include "tools/figraph/report.h"
 #include "tools/figraph/synthetic.h"
 
@@ -17,6 +19,19 @@ int fig_bench_rig_read_machine(const fig_arguments *arguments, fig_bench_machine
     machine->device = host ? FIG_DEVICE_HOST : FIG_DEVICE_CUDA;
     machine->samples = host ? 1 : machine->quick ? QUICK_SAMPLES : SAMPLES;
     machine->sample_us = host ? 1 : SAMPLE_US;
+    return code;
+}
+
+int fig_bench_rig_show(const fig_bench_machine *machine, const fig_bench_table *table,
+                       const fig_arguments *arguments) {
+    const int code = fig_bench_table_show(table, arguments);
+    if (code != FIG_EXIT_FINE || machine->device != FIG_DEVICE_HOST ||
+        fig_arguments_text(arguments, "--json") != NULL)
+        return code;
+    putchar('\n');
+    fig_columns_words(0, 0,
+                      "Times are not measured on the host: its kernels are C on one thread, which "
+                      "says nothing of a GPU's.");
     return code;
 }
 
@@ -71,7 +86,10 @@ int fig_bench_rig_open(fig_bench_rig *rig, const fig_bench_machine *machine, fig
         .numa_node = -1,
         .test = FIG_OPTIONS(fig_test_options, .plain_edges = rig->plain_edges)};
     fig_status status = fig_program_finish(rig->program);
-    if (status == FIG_OK) status = fig_graphs_lower(&rig->graphs, rig->program, &lower);
+    if (status == FIG_OK)
+        status = rig->variant > 0 ? fig_graphs_lower_variant(&rig->graphs, rig->program, &lower,
+                                                             rig->variant - 1)
+                                  : fig_graphs_lower(&rig->graphs, rig->program, &lower);
     fig_program_destroy(rig->program);
     rig->program = NULL;
     if (status == FIG_OK) status = fig_engine_open(&rig->engine, rig->graphs, &open);

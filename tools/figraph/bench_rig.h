@@ -4,9 +4,10 @@
 #ifndef FIG_TOOLS_BENCH_RIG_H
 #define FIG_TOOLS_BENCH_RIG_H
 
+#include <figraph_tune.h>
 #include <figraph_unstable.h>
 
-#include "tools/figraph/arguments.h"
+#include "tools/figraph/bench_table.h"
 #include "tools/figraph/source.h"
 
 /* Rows of an option table. */
@@ -26,11 +27,16 @@ typedef struct fig_bench_machine {
 /* From those options. Returns FIG_EXIT_*. */
 int fig_bench_rig_read_machine(const fig_arguments *arguments, fig_bench_machine *machine);
 
+/* Shows a table of what was measured there; on the host says why it has no times. */
+int fig_bench_rig_show(const fig_bench_machine *machine, const fig_bench_table *table,
+                       const fig_arguments *arguments);
+
 typedef struct fig_bench_rig {
     fig_dtype dtype;      /* the spec's */
     fig_program *program; /* NULL once it is lowered */
     fig_graphs *graphs;
     fig_engine *engine;
+    int32_t variant; /* before open: the one that is lowered, from 1; 0: those worth having */
     int plain_edges; /* before open: no launch begins before those before it have ended */
     int serial;      /* of timing: launches one after another, as recorded */
 } fig_bench_rig;

@@ -24,10 +24,10 @@ static const double TOLERANCE_ULP = 1;
 static const double SMALL = 1.0 / 1024; /* beside which an error is one of rounding on the way */
 
 static const fig_bench_column columns[] = {
-    {"device", 0, -1},       {"chip", 0, -1},    {"cell", 18, -1},   {"heads", 6, -1},
-    {"ffn_width", 9, 0},     {"layers", 6, 0},   {"layer_us", 9, 2}, {"parallel_us", 11, 2},
-    {"attention_us", 12, 2}, {"above_us", 8, 2}, {"spread", 6, 3},   {"worst_ulp", 0, 3},
-    {"bytes", 0, 0},         {NULL, 0, 0}};
+    {"device", 0, -1},      {"chip", 0, -1},         {"cell", 18, -1},   {"heads", 6, -1},
+    {"nodes", 5, -1},       {"ffn_width", 9, 0},     {"layers", 6, 0},   {"layer_us", 9, 2},
+    {"parallel_us", 11, 2}, {"attention_us", 12, 2}, {"above_us", 8, 2}, {"spread", 6, 3},
+    {"worst_ulp", 0, 3},    {"bytes", 0, 0},         {NULL, 0, 0}};
 
 typedef struct bench {
     fig_bench_machine machine;
@@ -35,6 +35,7 @@ typedef struct bench {
     fig_bench_table table;
     fig_bench_pool pool;
     int32_t layers, ffn_width;
+    fig_bench_between form; /* FIG_BENCH_STEP or FIG_BENCH_STEP_APART */
 } bench;
 
 /* What a cell takes, all layers together. */
@@ -84,43 +85,50 @@ static int check_activation(const fig_bench_chain *chain, int32_t row, uint8_t *
     return compare(chain, FIG_BENCH_ACT, act, due, width);
 }
 
-/* Head 0 of the row's k; what is appended of it was compared with the cache before. */
-static int check_rope(const fig_bench_chain *chain, int32_t row) {
-    enum { LIMIT = TRUTH_HEAD_DIM_LIMIT * sizeof(float) };
-    const fig_spec *spec = &chain->spec;
-    const int32_t count = spec->kv_heads * spec->head_dim;
-    const size_t bytes = (size_t)count * fig_synthetic_bytes(spec->dtype);
-    double due[TRUTH_HEAD_DIM_LIMIT];
-    uint8_t *k = calloc(2, bytes);
-    if (k == NULL) return fig_report_refuse("bench step: no memory for a check");
-    int code = read_row(chain, FIG_BENCH_K, row, count, k);
-    if (code == FIG_EXIT_FINE) code = read_row(chain, FIG_BENCH_K_TURNED, row, count, k + bytes);
-    if (code == FIG_EXIT_FINE) {
-        truth_rope(
-            &(truth_rope_args){
-                .x = {.base = k, .dtype = spec->dtype, .head_stride = spec->head_dim},
-                .rope = {.rotary_dim = spec->head_dim, .theta = 10000, .scale = 1},
-                .position = chain->cell->lengths.values[row] - 1,
-                .head_dim = spec->head_dim},
-            due);
-        code = compare(chain, FIG_BENCH_K_TURNED, k + bytes, due, spec->head_dim);
-    }
-    free(k);
-    return code;
-}
-
-/* After attention's own check, which has run the step: of the last row that has tokens. */
-static int check_layer(const fig_bench_chain *chain) {
-    const size_t width = (size_t)chain->ffn_width;
+/* The last row that has tokens. */
+static int32_t row_of(const fig_bench_chain *chain) {
     int32_t row = chain->cell->lengths.count - 1;
     while (chain->cell->lengths.values[row] == 0)
         row--;
-    uint8_t *scratch = malloc(3 * width * fig_synthetic_bytes(chain->spec.dtype));
+    return row;
+}
+
+static int read_k(const fig_bench_chain *chain, const char *name, uint8_t *to) {
+    return read_row(chain, name, row_of(chain), chain->spec.kv_heads * chain->spec.head_dim, to);
+}
+
+/* Head 0 of the row's k; what is appended of it was compared with the cache before. k: two rows,
+ * of which the first is what it was before the step. */
+static int check_rope(const fig_bench_chain *chain, uint8_t *k) {
+    const fig_spec *spec = &chain->spec;
+    const char *name = fig_bench_chain_appended(chain);
+    uint8_t *turned =
+        k + (size_t)(spec->kv_heads * spec->head_dim) * fig_synthetic_bytes(spec->dtype);
+    double due[TRUTH_HEAD_DIM_LIMIT];
+    const int code = read_k(chain, name, turned);
+    if (code != FIG_EXIT_FINE) return code;
+    truth_rope(
+        &(truth_rope_args){.x = {.base = k, .dtype = spec->dtype, .head_stride = spec->head_dim},
+                           .rope = {.rotary_dim = spec->head_dim, .theta = 10000, .scale = 1},
+                           .position = chain->cell->lengths.values[row_of(chain)] - 1,
+                           .head_dim = spec->head_dim},
+        due);
+    return compare(chain, name, turned, due, spec->head_dim);
+}
+
+/* Runs the step once; of what is beside attention the last row that has tokens is compared. */
+static int check_step(fig_bench_chain *chain, double *worst_ulp) {
+    const size_t bytes = fig_synthetic_bytes(chain->spec.dtype), width = (size_t)chain->ffn_width;
+    uint8_t *k = calloc(2 * (size_t)(chain->spec.kv_heads * chain->spec.head_dim), bytes);
+    uint8_t *scratch = malloc(3 * width * bytes);
     double *due = malloc(width * sizeof *due);
-    int code = scratch != NULL && due != NULL
-                   ? check_activation(chain, row, scratch, due)
+    int code = k != NULL && scratch != NULL && due != NULL
+                   ? read_k(chain, FIG_BENCH_K_LAST, k)
                    : fig_report_refuse("bench step: no memory for a check");
-    if (code == FIG_EXIT_FINE) code = check_rope(chain, row);
+    if (code == FIG_EXIT_FINE) code = fig_bench_chain_check(chain, worst_ulp);
+    if (code == FIG_EXIT_FINE) code = check_activation(chain, row_of(chain), scratch, due);
+    if (code == FIG_EXIT_FINE) code = check_rope(chain, k);
+    free(k);
     free(scratch);
     free(due);
     return code;
@@ -138,9 +146,8 @@ static fig_bench_chain chain_of(const bench *b, const fig_bench_cell *cell) {
 
 static int time_step(const bench *b, const fig_bench_cell *cell, times *taken, double *worst_ulp) {
     fig_bench_chain chain = chain_of(b, cell);
-    int code = fig_bench_chain_open(&chain, &b->machine, FIG_BENCH_STEP);
-    if (code == FIG_EXIT_FINE) code = fig_bench_chain_check(&chain, worst_ulp);
-    if (code == FIG_EXIT_FINE) code = check_layer(&chain);
+    int code = fig_bench_chain_open(&chain, &b->machine, b->form);
+    if (code == FIG_EXIT_FINE) code = check_step(&chain, worst_ulp);
     if (code == FIG_EXIT_FINE)
         code = fig_bench_rig_time(&chain.rig, &b->machine, &chain.step, &taken->parallel);
     chain.rig.serial = 1;
@@ -171,6 +178,7 @@ static int measure_cell(bench *b, const fig_bench_cell *cell) {
     fig_bench_table_word(table, "chip", "%s", b->machine.traits.name);
     fig_bench_table_word(table, "cell", "%s", cell->name);
     fig_bench_table_word(table, "heads", "%d/%d", cell->shape.q_heads, cell->shape.kv_heads);
+    fig_bench_table_word(table, "nodes", "%s", b->form == FIG_BENCH_STEP ? "one" : "apart");
     fig_bench_table_number(table, "ffn_width", b->ffn_width);
     fig_bench_table_number(table, "layers", b->layers);
     fig_bench_table_number(table, "bytes", fig_bench_cell_bytes(cell));
@@ -205,6 +213,8 @@ static int read_bench(const fig_arguments *arguments, bench *b) {
     if (code != FIG_EXIT_FINE) return code;
     b->layers = (int32_t)layers;
     b->ffn_width = (int32_t)width;
+    b->form =
+        fig_arguments_text(arguments, "--apart") != NULL ? FIG_BENCH_STEP_APART : FIG_BENCH_STEP;
     if (heads == NULL) heads = host ? "4/2" : "32/8";
     if (!fig_bench_cells_heads(heads, &set.shape.q_heads, &set.shape.kv_heads))
         return fig_report_refuse("bench step: --heads: \"%s\" is not as 32/8 is", heads);
@@ -246,7 +256,7 @@ static int run(const fig_arguments *arguments) {
     int code = read_bench(arguments, &b);
     if (code == FIG_EXIT_FINE) code = fig_bench_table_open(&b.table, columns, b.cells.count);
     if (code == FIG_EXIT_FINE) code = measure(&b);
-    if (code == FIG_EXIT_FINE) code = fig_bench_table_show(&b.table, arguments);
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_show(&b.machine, &b.table, arguments);
     fig_bench_table_close(&b.table);
     fig_bench_cells_finish(&b.cells);
     return code;
@@ -256,7 +266,7 @@ const fig_command fig_bench_step = {
     .name = "bench step",
     .summary = "a layer of silu, RoPE, append and attention, beside its attention alone",
     .notes = "Layers depend on each other: each turns and attends what the one before left, over\n"
-             "caches of its own. layer_us: one of them, its four launches one after another;\n"
+             "caches of its own. layer_us: one of them, its launches one after another;\n"
              "parallel_us: with activations beside the rest, as the engine launches the step;\n"
              "attention_us: of the same layers with nothing but attention; above_us: what the\n"
              "others add to it.",
@@ -268,6 +278,8 @@ const fig_command fig_bench_step = {
             {"--kv", "CELLS", "rows of a step, see figraph bench attention --help"},
             {"--layers", "N", "without it 32"},
             {"--ffn-width", "N", "without it 14336"},
+            {"--apart", NULL,
+             "RoPE, append and attention as three nodes, not as the one of the step"},
             FIG_BENCH_MACHINE_OPTIONS,
         },
 };

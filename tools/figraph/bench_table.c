@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/figraph/columns.h"
 #include "tools/figraph/emit.h"
 #include "tools/figraph/report.h"
 
@@ -85,27 +86,136 @@ double fig_bench_table_least(const fig_bench_table *table, const char *column) {
 
 /* ---- Three forms --------------------------------------------------------------------------- */
 
-static void print_value(const fig_bench_column *column, const fig_bench_value *value) {
-    if (column->digits < 0) {
-        printf(" %-*s", column->width, value->word);
-    } else if (isnan(value->number)) {
-        printf(" %*s", column->width, "-");
-    } else {
-        printf(" %*.*f", column->width, column->digits, value->number);
+/* How the columns stand on a screen. Narrow: a heading is in lines, one for each word of the name,
+ * "chain" over "us"; a column is as wide as what stands in it; and what is the same in all rows is
+ * told once, above. */
+typedef struct layout {
+    int widths[FIG_BENCH_COLUMN_LIMIT]; /* 0: not among the rows */
+    int lines;                          /* of the heading */
+    int narrow;
+} layout;
+
+static const char *text_of(const fig_bench_column *column, const fig_bench_value *value,
+                           char text[FIG_BENCH_WORD]) {
+    if (column->digits < 0) return value->word;
+    if (isnan(value->number)) return "-";
+    snprintf(text, FIG_BENCH_WORD, "%.*f", column->digits, value->number);
+    return text;
+}
+
+static int words_of(const char *name) {
+    int words = 1;
+    for (const char *c = name; *c != '\0'; c++)
+        words += *c == '_';
+    return words;
+}
+
+/* Finds what of a name stands in a line of the heading, whose last line has the last word. Returns
+ * its bytes. */
+static int heading(const layout *of, const char *name, int line, const char **part) {
+    *part = name;
+    if (!of->narrow) return (int)strlen(name);
+    line -= of->lines - words_of(name);
+    if (line < 0) return 0;
+    for (; line > 0; line--)
+        *part = strchr(*part, '_') + 1;
+    return (int)strcspn(*part, "_");
+}
+
+static int is_alike(const fig_bench_table *table, int column) {
+    char a[FIG_BENCH_WORD], b[FIG_BENCH_WORD];
+    for (int32_t row = 1; row < table->row_count; row++)
+        if (strcmp(text_of(&table->columns[column], &row_of(table, 0)[column], a),
+                   text_of(&table->columns[column], &row_of(table, row)[column], b)) != 0)
+            return 0;
+    return 1;
+}
+
+static int widest(const fig_bench_table *table, const layout *of, int column) {
+    char text[FIG_BENCH_WORD];
+    const char *part;
+    int most = 0;
+    for (int line = 0; line < of->lines; line++) {
+        const int bytes = heading(of, table->columns[column].name, line, &part);
+        if (bytes > most) most = bytes;
     }
+    for (int32_t row = 0; row < table->row_count; row++) {
+        const int bytes =
+            (int)strlen(text_of(&table->columns[column], &row_of(table, row)[column], text));
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* Takes off the rows what was not measured, and tells words and whole numbers once that are the
+ * same in all of them. The first column says which row it is, and stays. */
+static void print_alike(const fig_bench_table *table, layout *of) {
+    char text[FIG_BENCH_WORD], line[FIG_BENCH_COLUMN_LIMIT * FIG_BENCH_WORD];
+    int used = 0, seen = 0;
+    for (int i = 0; i < table->column_count; i++) {
+        if (of->widths[i] == 0 || seen++ == 0 || !is_alike(table, i)) continue;
+        const char *same = text_of(&table->columns[i], &row_of(table, 0)[i], text);
+        if (table->columns[i].digits > 0 && strcmp(same, "-") != 0) continue;
+        of->widths[i] = 0;
+        if (strcmp(same, "-") != 0)
+            used += snprintf(line + used, sizeof line - (size_t)used, "%s%s %s",
+                             used > 0 ? ", " : "in all rows: ", table->columns[i].name, same);
+    }
+    if (used > 0) fig_columns_words(0, 0, line);
+}
+
+static int width_of(const fig_bench_table *table, const layout *of) {
+    int width = 0;
+    for (int i = 0; i < table->column_count; i++)
+        if (of->widths[i] > 0) width += 1 + of->widths[i];
+    return width;
+}
+
+/* The last resort: the last columns say least, and the first says which row it is. */
+static void leave_out(const fig_bench_table *table, layout *of) {
+    char line[FIG_BENCH_COLUMN_LIMIT * FIG_BENCH_WORD];
+    int used = 0;
+    for (int i = table->column_count; i > 1 && width_of(table, of) > fig_columns_of_table(); i--) {
+        if (of->widths[i - 1] == 0) continue;
+        of->widths[i - 1] = 0;
+        used += snprintf(line + used, sizeof line - (size_t)used, "%s %s", used > 0 ? "," : "",
+                         table->columns[i - 1].name);
+    }
+    if (used == 0) return;
+    printf("left out, for want of columns:");
+    fig_columns_words(30, 0, line);
+}
+
+static layout lay_out(const fig_bench_table *table) {
+    layout of = {.lines = 1};
+    for (int i = 0; i < table->column_count; i++)
+        of.widths[i] = table->columns[i].width;
+    of.narrow = width_of(table, &of) > fig_columns_of_table();
+    if (!of.narrow) return of;
+    print_alike(table, &of);
+    for (int i = 0; i < table->column_count; i++) {
+        const int words = words_of(table->columns[i].name);
+        if (of.widths[i] > 0 && words > of.lines) of.lines = words;
+    }
+    for (int i = 0; i < table->column_count; i++)
+        if (of.widths[i] > 0) of.widths[i] = widest(table, &of, i);
+    leave_out(table, &of);
+    return of;
 }
 
 void fig_bench_table_print(const fig_bench_table *table) {
-    for (int i = 0; i < table->column_count; i++) {
-        const fig_bench_column *column = &table->columns[i];
-        if (column->width > 0)
-            printf(" %*s", column->digits < 0 ? -column->width : column->width, column->name);
-    }
-    printf("\n");
-    for (int32_t row = 0; row < table->row_count; row++) {
-        for (int i = 0; i < table->column_count; i++)
-            if (table->columns[i].width > 0)
-                print_value(&table->columns[i], &row_of(table, row)[i]);
+    const layout of = lay_out(table);
+    char text[FIG_BENCH_WORD];
+    const char *part;
+    for (int32_t row = -of.lines; row < table->row_count; row++) {
+        for (int i = 0; i < table->column_count; i++) {
+            const fig_bench_column *column = &table->columns[i];
+            if (of.widths[i] == 0) continue;
+            int bytes = FIG_BENCH_WORD;
+            if (row < 0) bytes = heading(&of, column->name, row + of.lines, &part);
+            if (row >= 0) part = text_of(column, &row_of(table, row)[i], text);
+            printf(" %*.*s", column->digits < 0 ? -of.widths[i] : of.widths[i], bytes, part);
+        }
         printf("\n");
     }
 }

@@ -41,6 +41,7 @@ void fig_bench_table_number(fig_bench_table *table, const char *column, double n
 double fig_bench_table_mean(const fig_bench_table *table, const char *column);
 double fig_bench_table_least(const fig_bench_table *table, const char *column);
 
+/* As wide as its columns; narrow where the terminal has not so many. */
 void fig_bench_table_print(const fig_bench_table *table);
 void fig_bench_table_emit(const fig_bench_table *table); /* an array of objects, as JSON */
 int fig_bench_table_write(const fig_bench_table *table, const char *path);

@@ -30,16 +30,17 @@ static void emit_capture(const captured *file) {
 
 static void print_capture(const captured *file) {
     const fig_graphs_info *info = &file->info;
-    char a[FIG_REPORT_NUMBER], b[FIG_REPORT_NUMBER];
+    char a[FIG_REPORT_COUNT], b[FIG_REPORT_COUNT], c[FIG_REPORT_COUNT];
     fig_report_name(file->path);
     printf("\n");
     printf("  bytes     %s\n", fig_report_number(a, file->bytes));
-    printf("  step      %d layer%s, %s nodes over %s tensors\n", info->spec->layers,
-           info->spec->layers == 1 ? "" : "s", fig_report_number(a, info->node_count),
-           fig_report_number(b, info->tensor_count));
+    printf("  step      %s, %s over %s\n", fig_report_count(a, info->spec->layers, "layer"),
+           fig_report_count(b, info->node_count, "node"),
+           fig_report_count(c, info->tensor_count, "tensor"));
     printf("  machine   %s, %s\n", info->traits->name, file->why);
-    printf("  buckets   %d: up to %d rows, a sequence up to %s tokens\n", info->bucket_count,
-           info->spec->batch_limit, fig_report_number(a, info->spec->kv_limit));
+    printf("  buckets   %d: up to %s, a sequence up to %s\n", info->bucket_count,
+           fig_report_count(a, info->spec->batch_limit, "row"),
+           fig_report_count(b, info->spec->kv_limit, "token"));
     printf("  content   %s\n", info->content_id);
 }
 

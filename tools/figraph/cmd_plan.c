@@ -164,20 +164,20 @@ static double mean_tiles(const planned_class *class) {
 
 static void print_step(const planned_step *plan) {
     const fig_plan_report *report = &plan->classes[0].report;
-    char lengths[56], a[FIG_REPORT_NUMBER], b[FIG_REPORT_NUMBER];
+    char lengths[56], a[FIG_REPORT_COUNT], b[FIG_REPORT_COUNT];
     fig_lengths_describe(&plan->lengths, lengths, sizeof lengths);
     fig_report_name(plan->source.name);
     printf("\n\n");
     printf("  machine   %s, %s\n", plan->machine.traits.name, plan->machine.why);
-    printf("  step      %d row%s of %s: %s tokens\n", plan->lengths.count,
-           plan->lengths.count == 1 ? "" : "s", lengths,
-           fig_report_number(a, fig_lengths_total(&plan->lengths)));
-    printf("  bucket    %d of %d: up to %d row%s and %s tokens\n", report->bucket,
-           plan->info.bucket_count, plan->bucket.bucket.batch,
-           plan->bucket.bucket.batch == 1 ? "" : "s",
-           fig_report_number(a, (int64_t)plan->bucket.bucket.batch * plan->bucket.bucket.kv));
-    printf("  variant   %d of %d kv heads at once, tiles of %d tokens, %d workers\n", report->heads,
-           plan->info.spec->kv_heads, report->tile_tokens, report->workers);
+    printf("  step      %s of %s: %s\n", fig_report_count(a, plan->lengths.count, "row"), lengths,
+           fig_report_count(b, fig_lengths_total(&plan->lengths), "token"));
+    printf(
+        "  bucket    %d of %d: up to %s and %s\n", report->bucket, plan->info.bucket_count,
+        fig_report_count(a, plan->bucket.bucket.batch, "row"),
+        fig_report_count(b, (int64_t)plan->bucket.bucket.batch * plan->bucket.bucket.kv, "token"));
+    printf("  variant   %d of %s at once, tiles of %d tokens, %s\n", report->heads,
+           fig_report_count(a, plan->info.spec->kv_heads, "kv head"), report->tile_tokens,
+           fig_report_count(b, report->workers, "worker"));
     printf("  plan      %s bytes of at most %s\n",
            fig_report_number(a, (int64_t)report->plan_bytes),
            fig_report_number(b, (int64_t)report->plan_bytes_limit));
@@ -186,16 +186,17 @@ static void print_step(const planned_step *plan) {
 /* What the class sees, where not every layer sees all. */
 static void print_class(const planned_step *plan, const planned_class *class) {
     const fig_plan_report *report = &class->report;
-    char a[FIG_REPORT_NUMBER];
+    char a[FIG_REPORT_COUNT];
     if (plan->class_count > 1 || class->window > 0) {
-        printf("\n%d of %d layer%s: a query sees ", class->layers, plan->source.spec.layers,
-               plan->source.spec.layers == 1 ? "" : "s");
+        printf("\n%d of %s: a query sees ", class->layers,
+               fig_report_count(a, plan->source.spec.layers, "layer"));
         if (class->window > 0)
-            printf("%s tokens, its own included\n\n", fig_report_number(a, class->window));
+            printf("%s, its own included\n\n", fig_report_count(a, class->window, "token"));
         if (class->window == 0) printf("all tokens\n\n");
     }
-    printf("  tiles     %s; each of %d workers has ", fig_report_number(a, report->tiles),
-           report->workers);
+    printf("  tiles     %s; ", fig_report_number(a, report->tiles));
+    if (report->workers > 1) printf("each of %d workers has ", report->workers);
+    if (report->workers == 1) printf("one worker has ");
     if (report->tiles_least == report->tiles_most) {
         printf("%d\n", report->tiles_most);
     } else {

@@ -136,6 +136,8 @@ static int run_step(replay_run *replay) {
                      .rows = schedule->rows,
                      .kv_lengths = schedule->lengths,
                      .sequences = session->sequences};
+    int code = fig_session_prepare(session, &step);
+    if (code != FIG_EXIT_FINE) return code;
     int64_t began = fig_report_now_ns();
     fig_status status = fig_engine_step(session->engine, &step);
     if (status == FIG_OK) status = fig_engine_wait(session->engine, WAIT_US);
@@ -152,7 +154,7 @@ static int run_step(replay_run *replay) {
     if (!replay->checked) return FIG_EXIT_FINE;
     double worst_before = replay->check.worst_ulp;
     replay->check.worst_ulp = 0;
-    int code = fig_check_step(&replay->check, session, schedule);
+    code = fig_check_step(&replay->check, session, schedule);
     sample_of->worst_ulp = replay->check.worst_ulp;
     if (worst_before > replay->check.worst_ulp) replay->check.worst_ulp = worst_before;
     return code;
@@ -217,17 +219,17 @@ static void print_buckets(const replay_run *replay) {
 }
 
 static void print_replay(const replay_run *replay) {
-    char a[FIG_REPORT_NUMBER], b[FIG_REPORT_NUMBER];
+    char a[FIG_REPORT_COUNT], b[FIG_REPORT_COUNT];
     fig_report_name(replay->path);
     printf(" on %s\n\n", fig_source_device_name(fig_engine_device(replay->session.engine)));
     print_buckets(replay);
-    printf("\n  %s steps, %s rows, ", fig_report_number(a, replay->ran),
-           fig_report_number(b, replay->row_count));
-    printf("%s of them idle, %s tokens read\n", fig_report_number(a, replay->idle_rows),
-           fig_report_number(b, replay->tokens));
+    printf("\n  %s, %s, ", fig_report_count(a, replay->ran, "step"),
+           fig_report_count(b, replay->row_count, "row"));
+    printf("%s of them idle, %s read\n", fig_report_number(a, replay->idle_rows),
+           fig_report_count(b, replay->tokens, "token"));
     if (replay->checked)
-        printf("  %s numbers compared with float64: all right\n",
-               fig_report_number(a, replay->check.elements));
+        printf("  %s compared with float64: all right\n",
+               fig_report_count(a, replay->check.elements, "number"));
 }
 
 static void emit_replay(const replay_run *replay, int code) {

@@ -4,7 +4,7 @@
  * library lowers the program to what the file's maker did. */
 #include <stdio.h>
 
-#include <figraph.h>
+#include <figraph_tune.h>
 
 #include "tools/figraph/commands.h"
 #include "tools/figraph/emit.h"
@@ -30,42 +30,73 @@ static int print_damage(const char *path, fig_status status, int json) {
     return checked ? FIG_EXIT_FAILED : code;
 }
 
-static void emit_sound(const char *path, const fig_graphs_info *info) {
+static void emit_tuning(fig_emit *emit, const fig_tune_info *tuning) {
+    fig_emit_object(emit, "tuning");
+    fig_emit_integer(emit, "used", tuning->used);
+    fig_emit_integer(emit, "foreign", tuning->foreign);
+    fig_emit_integer(emit, "stale", tuning->stale);
+    fig_emit_close(emit);
+}
+
+static void emit_sound(const char *path, const fig_graphs_info *info, const fig_tune_info *tuning) {
     fig_emit emit = {0};
     fig_emit_object(&emit, NULL);
     fig_emit_text(&emit, "file", path);
     fig_emit_truth(&emit, "sound", 1);
     fig_vocabulary_graphs(&emit, info);
+    emit_tuning(&emit, tuning);
     fig_emit_close(&emit);
 }
 
-static void print_sound(const char *path, const fig_graphs_info *info) {
-    char nodes[FIG_REPORT_NUMBER], tensors[FIG_REPORT_NUMBER], note[128];
+static void print_note(const char *note) {
+    fig_columns_words(printf("  note      "), NOTE_COLUMN, note);
+}
+
+/* Costs that were measured elsewhere, or of other kernels, stand in the file and count for nothing.
+ */
+static void print_tuning(const fig_tune_info *tuning) {
+    char note[160];
+    if (tuning->used > 0)
+        printf("  tuned     the costs of %d variants were measured for it\n", tuning->used);
+    if (tuning->foreign + tuning->stale == 0) return;
+    snprintf(note, sizeof note,
+             "%d records of costs are not used: %d of another machine, %d of another version; "
+             "figraph tune measures them anew",
+             tuning->foreign + tuning->stale, tuning->foreign, tuning->stale);
+    print_note(note);
+}
+
+static void print_sound(const char *path, const fig_graphs_info *info,
+                        const fig_tune_info *tuning) {
+    char buckets[FIG_REPORT_COUNT], nodes[FIG_REPORT_COUNT], tensors[FIG_REPORT_COUNT], note[160];
     fig_report_name(path);
     printf(": sound\n");
-    printf("  holds     %d buckets for %s, %s nodes over %s tensors\n", info->bucket_count,
-           info->traits->name, fig_report_number(nodes, info->node_count),
-           fig_report_number(tensors, info->tensor_count));
+    printf("  holds     %s for %s, %s over %s\n",
+           fig_report_count(buckets, info->bucket_count, "bucket"), info->traits->name,
+           fig_report_count(nodes, info->node_count, "node"),
+           fig_report_count(tensors, info->tensor_count, "tensor"));
     printf("  content   %s\n", info->content_id);
+    print_tuning(tuning);
     if (info->relowered_count == 0) return;
     snprintf(note, sizeof note,
-             "%d of %d buckets were lowered again: this library lowers them otherwise than the "
-             "file's maker did",
-             info->relowered_count, info->bucket_count);
-    fig_columns_words(printf("  note      "), NOTE_COLUMN, note);
+             "%d of %s lowered again: this library lowers them otherwise than the file's maker did",
+             info->relowered_count, buckets);
+    print_note(note);
 }
 
 static int run(const fig_arguments *arguments) {
     int json = fig_arguments_text(arguments, "--json") != NULL;
     fig_graphs_info info = {.size = sizeof info};
+    fig_tune_info tuning = {.size = sizeof tuning};
     fig_graphs *graphs;
     fig_status status = fig_graphs_load(&graphs, arguments->operand);
     if (status != FIG_OK) return print_damage(arguments->operand, status, json);
     fig_graphs_read_info(graphs, &info);
+    fig_graphs_tune_info(graphs, &tuning);
     if (json) {
-        emit_sound(arguments->operand, &info);
+        emit_sound(arguments->operand, &info, &tuning);
     } else {
-        print_sound(arguments->operand, &info);
+        print_sound(arguments->operand, &info, &tuning);
     }
     fig_graphs_destroy(graphs);
     return FIG_EXIT_FINE;

@@ -4,6 +4,7 @@
 #include "tools/figraph/columns.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +14,24 @@
 /* Beyond the widest a reader's eye loses the line. */
 enum { LEAST = 40, USUAL = 80, MOST = 200 };
 
-int fig_columns(void) {
+/* 0: nobody says. */
+static int told_columns(void) {
     const char *told = getenv("COLUMNS");
     struct winsize window;
     long columns = told != NULL ? strtol(told, NULL, 10) : 0;
     if (columns <= 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0) columns = window.ws_col;
-    if (columns <= 0) return USUAL;
+    if (columns <= 0) return 0;
     return columns < LEAST ? LEAST : columns > MOST ? MOST : (int)columns;
+}
+
+int fig_columns(void) {
+    const int told = told_columns();
+    return told > 0 ? told : USUAL;
+}
+
+int fig_columns_of_table(void) {
+    const int told = told_columns();
+    return told > 0 ? told : INT_MAX;
 }
 
 static int columns_of(const char *text, size_t bytes) {

@@ -5,6 +5,9 @@
 /* What COLUMNS says, else the terminal that stdout is; 80 where it is none. From 40 to 200. */
 int fig_columns(void);
 
+/* The same for a table, which is as wide as it likes where nobody says. */
+int fig_columns_of_table(void);
+
 /* Columns that a text takes: its characters, of as many bytes as UTF-8 makes them. */
 int fig_columns_of(const char *text);
 

@@ -70,6 +70,13 @@ const char *fig_report_number(char text[FIG_REPORT_NUMBER], int64_t value) {
     return text;
 }
 
+const char *fig_report_count(char text[FIG_REPORT_COUNT], int64_t count, const char *noun) {
+    char number[FIG_REPORT_NUMBER];
+    snprintf(text, FIG_REPORT_COUNT, "%s %s%s", fig_report_number(number, count), noun,
+             count == 1 ? "" : "s");
+    return text;
+}
+
 const char *fig_report_dtype(fig_dtype dtype) {
     switch (dtype) {
     case FIG_F32: return "f32";

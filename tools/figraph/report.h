@@ -28,6 +28,10 @@ void fig_report_name(const char *name);
 enum { FIG_REPORT_NUMBER = 32 };
 const char *fig_report_number(char text[FIG_REPORT_NUMBER], int64_t value);
 
+/* The same with what it counts, "1 row" or "52 736 rows"; `text` is returned. */
+enum { FIG_REPORT_COUNT = FIG_REPORT_NUMBER + 32 };
+const char *fig_report_count(char text[FIG_REPORT_COUNT], int64_t count, const char *noun);
+
 /* "f16", "bf16", ... */
 const char *fig_report_dtype(fig_dtype dtype);
 const char *fig_report_activation(fig_activation activation); /* "silu", ... */

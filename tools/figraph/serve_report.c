@@ -76,20 +76,19 @@ static void print_times(const fig_serve_result *result) {
 static void print_head(const fig_serve_report *report) {
     const fig_serve_trace *trace = report->options->trace;
     const fig_serve_totals totals = fig_serve_trace_totals(trace);
-    char number[FIG_REPORT_NUMBER], sentence[128];
+    char requests[FIG_REPORT_COUNT], sentence[160];
     fig_report_name(report->name);
     printf(" on %s\n\n", fig_source_device_name(report->result->device));
-    snprintf(sentence, sizeof sentence,
-             "%s requests, %.0f tokens of prompt and %.0f of output on average",
-             fig_report_number(number, trace->count), ratio(totals.prompt, trace->count),
-             ratio(totals.output, trace->count));
+    snprintf(sentence, sizeof sentence, "%s, %.0f tokens of prompt and %.0f of output on average",
+             fig_report_count(requests, trace->count, "request"),
+             ratio(totals.prompt, trace->count), ratio(totals.output, trace->count));
     fig_columns_words(printf("  asked     "), TEXT_COLUMN, sentence);
 }
 
 void fig_serve_report_print(const fig_serve_report *report) {
     const fig_serve_result *result = report->result;
     const fig_engine_stats *stats = &result->stats;
-    char number[FIG_REPORT_NUMBER];
+    char number[FIG_REPORT_COUNT];
     print_head(report);
     printf("  done      %s", fig_report_number(number, result->done));
     printf(" in %.2f s%s\n", (double)result->ns / 1e9,
@@ -97,18 +96,18 @@ void fig_serve_report_print(const fig_serve_report *report) {
     printf("  tokens    %s", fig_report_number(number, result->tokens));
     printf(", %s per second\n", fig_report_number(number, (int64_t)tokens_per_second(result)));
     printf("  steps     %s", fig_report_number(number, result->steps));
-    printf(" under %s plans", fig_report_number(number, result->plans));
+    printf(" under %s", fig_report_count(number, result->plans, "plan"));
     printf(", %.2f rows on average, %d at most\n", ratio(result->rows, result->steps),
            result->rows_most);
     printf("  pages     %s", fig_report_number(number, result->pages_most));
     printf(" of %s at most", fig_report_number(number, report->options->page_count));
-    printf(", %d tokens and %s bytes each\n", report->page_tokens,
-           fig_report_number(number, (int64_t)report->page_bytes));
+    printf(", %s", fig_report_count(number, report->page_tokens, "token"));
+    printf(" and %s each\n", fig_report_count(number, (int64_t)report->page_bytes, "byte"));
     printf("  uploaded  %.1f bytes a step in plans, %.1f in pages ahead of them\n",
            ratio(stats->uploaded_bytes, result->steps), ratio(stats->page_bytes, result->steps));
-    printf("  events    %" PRId64 " preempted, %" PRId64 " steps taken back, %" PRId64
+    printf("  events    %" PRId64 " preempted, %s taken back, %" PRId64
            " refused for want of a slot\n",
-           result->preemptions, stats->taken_back, stats->busy);
+           result->preemptions, fig_report_count(number, stats->taken_back, "step"), stats->busy);
     print_times(result);
     if (report->options->check)
         printf("\n  Every step was launched once, ran once and found its plan whole;\n"

@@ -235,10 +235,14 @@ int fig_session_open(fig_session *session, const fig_session_options *options) {
         return fig_report_status("replay");
     }
     code = bind_tensors(session);
-    if (code == FIG_EXIT_FINE) code = fill_once(session);
-    if (code != FIG_EXIT_FINE) return code;
-    /* So that the first step is timed as the others are. */
-    if (fig_engine_prepare(session->engine, 0) != FIG_OK) return fig_report_status("replay");
+    return code == FIG_EXIT_FINE ? fill_once(session) : code;
+}
+
+int fig_session_prepare(fig_session *session, const fig_step *step) {
+    fig_plan_report report = {.size = sizeof report};
+    if (fig_graphs_plan(session->graphs, step, &report) != FIG_OK ||
+        fig_engine_prepare(session->engine, report.bucket) != FIG_OK)
+        return fig_report_status("replay");
     return FIG_EXIT_FINE;
 }
 

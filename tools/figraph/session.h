@@ -73,6 +73,10 @@ fig_session_tensor *fig_session_find(const fig_session *session, int32_t layer,
  * every input fresh rows. */
 int fig_session_feed(fig_session *session, const fig_schedule *schedule);
 
+/* Before a step that is timed: prepares the bucket that it takes, and no other, since a file may
+ * have thousands. */
+int fig_session_prepare(fig_session *session, const fig_step *step);
+
 /* Reads a stretch of a tensor to `to`, which may be its mirror. */
 int fig_session_read(fig_session *session, const fig_session_tensor *tensor, size_t offset,
                      size_t bytes, void *to);

@@ -73,7 +73,7 @@ static int compare_tensors(const list *given, const list *standard, const char *
         }
         const char *what = difference(tensor, due);
         if (what == NULL) continue;
-        return fig_report_refuse("%s: tensor %s: its %s differs from the standard step's, and %s",
+        return fig_report_refuse("%s: tensor %s differs from the standard step's in its %s, and %s",
                                  command, tensor->name, what, reason);
     }
     for (int32_t i = 0; i < standard->count; i++) {
@@ -104,8 +104,9 @@ static int compare(const fig_graphs *given, const fig_graphs *standard, const ch
     const int32_t apart = due.node_count + 2 * due.spec->layers;
     if (code != FIG_EXIT_FINE || info.node_count == due.node_count || info.node_count == apart)
         return code;
-    return fig_report_refuse("%s: the program has %d nodes, a standard step of its spec %d",
-                             command, info.node_count, due.node_count);
+    char nodes[FIG_REPORT_COUNT];
+    return fig_report_refuse("%s: the program has %s, a standard step of its spec %d", command,
+                             fig_report_count(nodes, info.node_count, "node"), due.node_count);
 }
 
 int fig_standard_check(const fig_graphs *graphs, const char *command) {

@@ -1,0 +1,176 @@
+/* kv_piece.cuh: the worker's way along the split, piece by piece, for those who fill the ring.
+ *
+ * Owns what the plan says of a worker and of its rows, where a piece's tokens lie and what the note
+ * of each of its strips says. Leaves the bytes to kv_feed.cuh and kv_copy.cuh. Invariant: all
+ * functions are called by whole warps. */
+#ifndef FIG_KERNELS_KV_PIECE_CUH
+#define FIG_KERNELS_KV_PIECE_CUH
+
+#include "kernels/form.h"
+#include "kernels/cache.h"
+#include "kernels/kv_ring.cuh"
+#include "kernels/strip.cuh"
+
+/* A piece of the worker's, as far as its tokens go. */
+typedef struct fig_feed_piece {
+    fig_split_start start;
+    fig_cache_sequence sequence;
+    fig_strip_range tokens, seen_by_all;
+    int32_t length, kv_head;
+    int32_t before, row_tiles; /* fig_split_piece_of_row */
+} fig_feed_piece;
+
+/* What the plan says of a row. */
+typedef struct fig_feed_row {
+    int32_t length, sequence;
+    int32_t prefix, next_prefix;
+} fig_feed_row;
+
+/* A worker's plan, as far as the first loads bring it: where the worker starts and, of the first
+ * rows, each lane's. */
+typedef struct fig_feed_plan {
+    fig_split_start start;
+    int32_t rows, advanced;
+    fig_feed_row of_lane;
+} fig_feed_plan;
+
+static __device__ __forceinline__ const int32_t *fig_feed_section(const fig_attention_params &p,
+                                                                  uint32_t offset) {
+    return (const int32_t *)(p.plan + offset);
+}
+
+static __device__ __forceinline__ fig_feed_row fig_feed_row_at(const fig_attention_params &p,
+                                                               int32_t row) {
+    const int32_t *prefix = fig_feed_section(p, p.prefix_offset);
+    fig_feed_row of;
+    of.length = fig_feed_section(p, p.lengths_offset)[row];
+    of.sequence = fig_feed_section(p, p.sequences_offset)[row];
+    of.prefix = prefix[row];
+    of.next_prefix = prefix[row + 1];
+    return of;
+}
+
+/* Every load by itself, none waits for another, and what is read too early is read again. */
+static __device__ __forceinline__ fig_feed_plan fig_feed_read_plan(const fig_attention_params &p) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const fig_plan_head *head = (const fig_plan_head *)p.plan;
+    fig_feed_plan plan;
+    plan.start = ((const fig_split_start *)(p.plan + p.starts_offset))[blockIdx.x];
+    plan.rows = head->rows;
+    plan.advanced = head->advanced;
+    plan.of_lane = fig_feed_row_at(p, fig_size_min(lane, p.split.row_limit - 1));
+    return plan;
+}
+
+/* Count 0 where the step has no rows: what lies behind the head is a plan before. */
+static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_feed_plan &plan) {
+    fig_split_start start = plan.start;
+    if (plan.rows == 0) start.count = 0;
+    return start;
+}
+
+static __device__ __forceinline__ fig_feed_row fig_feed_row_of(const fig_attention_params &p,
+                                                               const fig_feed_plan &plan,
+                                                               int32_t row) {
+    if (row >= FIG_BLOCK_WARP) return fig_feed_row_at(p, row);
+    fig_feed_row of;
+    of.length = __shfl_sync(0xffffffffu, plan.of_lane.length, row);
+    of.sequence = __shfl_sync(0xffffffffu, plan.of_lane.sequence, row);
+    of.prefix = __shfl_sync(0xffffffffu, plan.of_lane.prefix, row);
+    of.next_prefix = __shfl_sync(0xffffffffu, plan.of_lane.next_prefix, row);
+    return of;
+}
+
+/* Tokens that all of a row's queries see: its last sees as far back as any, its first least far
+ * on. And those that any sees. */
+static __device__ __forceinline__ void fig_feed_ranges(const fig_attention_params &p,
+                                                       int32_t length, fig_strip_range *any,
+                                                       fig_strip_range *all) {
+    const int32_t first = length - p.split.row_tokens, last = length - 1;
+    const int32_t window = p.split.window;
+    any->first = window > 0 && first + 1 > window ? first + 1 - window : 0;
+    any->end = length;
+    all->first = window > 0 && last + 1 > window ? last + 1 - window : 0;
+    all->end = first + 1;
+}
+
+static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_attention_params &p,
+                                                                   const fig_feed_plan &plan,
+                                                                   const fig_split_start &start) {
+    const fig_feed_row row = fig_feed_row_of(p, plan, start.row);
+    fig_feed_piece of;
+    fig_strip_range any, tiles;
+    of.start = start;
+    of.length = row.length;
+    of.sequence = fig_cache_sequence_of(p.page_table, p.table_stride, row.sequence, p.page_size);
+    of.kv_head = start.group * p.heads_per_worker;
+    const int32_t origin =
+        p.split.window == 0 ? 0 : fig_split_first_tile_token(&p.split, of.length - plan.advanced);
+    tiles.first = origin + start.tile * p.split.tile_tokens;
+    of.before = row.prefix;
+    of.row_tiles = row.next_prefix - row.prefix;
+    const int32_t count = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
+    tiles.end = tiles.first + count * p.split.tile_tokens;
+    fig_feed_ranges(p, of.length, &any, &of.seen_by_all);
+    of.tokens = fig_strip_overlap(tiles, any);
+    return of;
+}
+
+/* Where a token lies, and a token before the piece's first where that does. */
+typedef struct fig_feed_place {
+    int32_t page, token; /* token: of the page */
+} fig_feed_place;
+
+static __device__ __forceinline__ fig_feed_place fig_feed_place_of(const fig_feed_piece &of,
+                                                                   int32_t token) {
+    const int32_t within = max(token, of.tokens.first), size = of.sequence.page_size;
+    const int32_t number = fig_form_divide(within, size);
+    fig_feed_place place;
+    place.page = of.sequence.pages == NULL ? of.sequence.number : of.sequence.pages[number];
+    place.token = (within < token ? within : token) - number * size;
+    return place;
+}
+
+static __device__ __forceinline__ fig_ring_note fig_feed_note(const fig_feed_piece &of,
+                                                              int32_t partial, int32_t token,
+                                                              int32_t strip) {
+    fig_ring_note note;
+    const fig_strip_range inner = fig_strip_overlap(of.tokens, of.seen_by_all);
+    note.flags = token <= of.tokens.first ? FIG_RING_FIRST : 0;
+    if (token + strip >= of.tokens.end) note.flags |= FIG_RING_LAST;
+    if (token < inner.first || token + strip > inner.end) note.flags |= FIG_RING_EDGE;
+    note.row = of.start.row;
+    note.group = of.start.group;
+    note.token = token;
+    note.first = of.tokens.first;
+    note.end = of.tokens.end;
+    note.length = of.length;
+    note.partial = partial;
+    return note;
+}
+
+/* The line; its length is known to a lane already where rows are few. */
+static __device__ __forceinline__ fig_split_line fig_feed_line(const fig_attention_params &p,
+                                                               const fig_feed_plan &plan) {
+    fig_split_line line;
+    line.prefix = fig_feed_section(p, p.prefix_offset);
+    line.rows = plan.rows;
+    const int32_t last = max(plan.rows, 1) - 1;
+    const int32_t tiles = last < FIG_BLOCK_WARP
+                              ? __shfl_sync(0xffffffffu, plan.of_lane.next_prefix, last)
+                              : line.prefix[plan.rows];
+    line.tiles = tiles * p.split.groups;
+    line.active = fig_split_active(line.tiles, p.split.workers);
+    return line;
+}
+
+/* Which partial the piece goes to; -1: it is whole. */
+static __device__ __forceinline__ int32_t fig_feed_partial(const fig_attention_params &p,
+                                                           const fig_split_line &line,
+                                                           const fig_feed_piece &of) {
+    const fig_split_piece piece =
+        fig_split_piece_of_row(&p.split, &line, of.before, of.row_tiles, &of.start);
+    return piece.first == piece.last ? -1 : fig_split_partial(&p.split, &piece, piece.number);
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* costs.c: what attention's variants cost on the machines that were measured.
+ *
+ * The rows are what `figraph tune --rows` makes of the times in tools/bench/results, and are
+ * written by tools/bench/costs.sh. Invariant: h200 has a row of 2 bytes for every candidate. */
+#include "planner/costs.h"
+
+#include <string.h>
+
+typedef struct cost_row {
+    const char *machine;
+    int32_t value_bytes;
+    const char *variant;
+    int32_t start_ns, bytes_per_us, piece_ns, segment_ns;
+} cost_row;
+
+/* clang-format off */
+static const cost_row rows[] = {
+    {"h200", 2, "head", 3325, 32917, 114, 549},
+    {"h200", 2, "page", 3906, 33807, 516, 749},
+    {"h200", 2, "pair", 3059, 33750, 172, 393},
+    {"h200", 2, "four", 3085, 33747, 299, 462},
+    {"h200", 1, "head", 2212, 30149, 202, 1892},
+    {"h200", 1, "page", 3773, 32668, 517, 1674},
+    {"h200", 1, "pair", 1918, 32915, 229, 1901},
+    {"h200", 1, "four", 3656, 33248, 294, 1152},
+};
+/* clang-format on */
+enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
+
+static const cost_row *find(const char *machine, int32_t value_bytes, const char *variant) {
+    for (int i = 0; i < ROW_COUNT; i++)
+        if (strcmp(rows[i].machine, machine) == 0 && rows[i].value_bytes == value_bytes &&
+            strcmp(rows[i].variant, variant) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+void fig_costs_take(const char *machine, int32_t value_bytes, fig_variant *variant) {
+    const cost_row *row = find(machine, value_bytes, variant->name);
+    if (row == NULL) row = find("h200", value_bytes, variant->name);
+    if (row == NULL) row = find(machine, 2, variant->name);
+    if (row == NULL) row = find("h200", 2, variant->name);
+    assert(row != NULL);
+    variant->start_ns = row->start_ns;
+    variant->bytes_per_us = row->bytes_per_us;
+    variant->piece_ns = row->piece_ns;
+    variant->segment_ns = row->segment_ns;
+}

@@ -1,0 +1,154 @@
+/* test_offer.c: a bucket offers the fewest variants that serve its steps well. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "graphs/graphs.h"
+#include "planner/offer.h"
+#include "planner/spec.h"
+#include "tests/support/random.h"
+#include "tests/support/sample.h"
+
+enum { KV_LIMIT = 32768, COUNT = 3 };
+
+/* 8 kv heads of 128, bf16; `heads` of them at once, in so many ns for a start, a piece and a
+ * segment. */
+static fig_bucket_shape shape_of(fig_bucket caps, int32_t heads, int32_t start_ns, int32_t piece_ns,
+                                 int32_t segment_ns) {
+    fig_bucket_shape shape = {.caps = caps,
+                              .variants = {{.name = "x",
+                                            .heads = heads,
+                                            .start_ns = start_ns,
+                                            .bytes_per_us = 33000,
+                                            .piece_ns = piece_ns,
+                                            .segment_ns = segment_ns}},
+                              .token_bytes = {2 * heads * 128 * 2}};
+    shape.plan.row_limit = caps.batch;
+    shape.plan.row_tokens = 1;
+    shape.plan.class_count = 1;
+    shape.plan.splits[0] = (fig_split_shape){.row_limit = caps.batch,
+                                             .groups = 8 / heads,
+                                             .tile_tokens = 64,
+                                             .workers = 132,
+                                             .row_tokens = 1};
+    fig_plan_lay_out(&shape.plan);
+    return shape;
+}
+
+static void the_range_is_what_no_bucket_before_holds(void **state) {
+    (void)state;
+    static const fig_bucket ladder[] = {{1, 128}, {1, 256}, {2, 128}, {2, 256}, {4, 128}, {4, 256}};
+    static const struct {
+        int32_t index, kv_limit, rows_before;
+        int64_t tokens_before;
+    } cases[] = {
+        {0, 256, 0, 0}, {1, 256, 0, 128}, {2, 256, 1, 0},   {3, 256, 1, 256},
+        {4, 256, 2, 0}, {5, 256, 2, 512}, {3, 512, 0, 256}, /* a row of 300 comes here */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const fig_offer_range range = fig_offer_range_of(ladder, cases[i].index, cases[i].kv_limit);
+        if (range.rows_before != cases[i].rows_before ||
+            range.tokens_before != cases[i].tokens_before || range.kv_limit != cases[i].kv_limit)
+            fail_msg("case %zu: %d rows and %d tokens before", i, (int)range.rows_before,
+                     (int)range.tokens_before);
+    }
+}
+
+static void one_that_is_the_cheapest_everywhere_is_offered_alone(void **state) {
+    (void)state;
+    const fig_bucket caps = {8, 1024};
+    const fig_offer_range range = {.kv_limit = KV_LIMIT};
+    for (uint32_t best = 0; best < COUNT; best++) {
+        fig_bucket_shape candidates[COUNT];
+        for (uint32_t i = 0; i < COUNT; i++)
+            candidates[i] = shape_of(caps, 2, i == best ? 1000 : 9000, 100, 100);
+        assert_int_equal(fig_offer_choose(candidates, COUNT, &range), 1u << best);
+        assert_int_equal(fig_offer_choose(&candidates[best], 1, &range), 1);
+    }
+}
+
+/* One is for few rows, one for many, and one that is never the best by much. */
+static void two_are_offered_where_neither_serves_all_steps(void **state) {
+    (void)state;
+    const fig_bucket caps = {256, 1024};
+    const fig_bucket_shape candidates[COUNT] = {shape_of(caps, 1, 2000, 50, 3000),
+                                                shape_of(caps, 4, 20000, 200, 100),
+                                                shape_of(caps, 2, 20000, 200, 1000)};
+    const fig_offer_range all = {.kv_limit = KV_LIMIT};
+    const fig_offer_range many = {
+        .kv_limit = KV_LIMIT, .rows_before = 128, .tokens_before = 131072};
+    assert_int_equal(fig_offer_choose(candidates, COUNT, &all), 3);
+    assert_int_equal(fig_offer_choose(candidates, COUNT, &many), 2);
+}
+
+/* The dumber truth, over costs and buckets drawn at random. */
+static void no_step_that_is_even_costs_much_over_the_best(void **state) {
+    (void)state;
+    fig_random random = fig_random_seed(5);
+    int32_t lengths[256];
+    int fewer = 0;
+    for (int draw = 0; draw < 300; draw++) {
+        const fig_bucket caps = {1 << fig_random_range(&random, 0, 8),
+                                 128 << fig_random_range(&random, 0, 6)};
+        const fig_offer_range range = {.kv_limit = KV_LIMIT};
+        fig_bucket_shape candidates[COUNT];
+        for (int i = 0; i < COUNT; i++)
+            candidates[i] =
+                shape_of(caps, 1 << i, fig_random_range(&random, 1, 9) * 1000,
+                         fig_random_range(&random, 0, 500), fig_random_range(&random, 0, 2000));
+        const uint32_t offered = fig_offer_choose(candidates, COUNT, &range);
+        assert_in_range(offered, 1, (1 << COUNT) - 1);
+        fewer += offered != (1 << COUNT) - 1;
+        for (int32_t rows = 1; rows <= caps.batch; rows *= 2) {
+            int64_t best = INT64_MAX, least = INT64_MAX;
+            for (int32_t row = 0; row < rows; row++)
+                lengths[row] = caps.kv;
+            const fig_plan_step step = {.rows = rows, .lengths = lengths, .horizon = 1};
+            for (int i = 0; i < COUNT; i++) {
+                const int64_t cost = fig_bucket_cost(&candidates[i], &step);
+                if (cost < best) best = cost;
+                if (offered >> i & 1 && cost < least) least = cost;
+            }
+            if (least * 1000 > best * 1027)
+                fail_msg("draw %d, %d rows: %d ns, best %d", draw, rows, (int)least, (int)best);
+        }
+    }
+    assert_true(fewer > 200);
+}
+
+/* What all of a model's buckets hold of a device, and take to prepare, follows from its execs. */
+static void no_preset_needs_more_than_forty_execs(void **state) {
+    (void)state;
+    static const fig_dtype caches[] = {0, FIG_E4M3, FIG_E5M2};
+    const fig_lower_target h200 = fig_sample_target("h200");
+    const char *preset;
+    for (int32_t p = 0; (preset = fig_spec_preset_name(p)) != NULL; p++) {
+        for (int i = 0; i < 3; i++) {
+            fig_spec spec = {.size = sizeof spec};
+            assert_int_equal(fig_spec_preset(&spec, preset), FIG_OK);
+            spec.layers = 1;
+            memset(spec.window_layers, 0, sizeof spec.window_layers);
+            spec.kv_dtype = caches[i];
+            fig_graphs *graphs =
+                fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &h200.traits));
+            if (graphs->exec_count > 40)
+                fail_msg("%s: %u execs of %u buckets", preset, graphs->exec_count,
+                         graphs->bucket_count);
+            fig_graphs_destroy(graphs);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_range_is_what_no_bucket_before_holds),
+        cmocka_unit_test(one_that_is_the_cheapest_everywhere_is_offered_alone),
+        cmocka_unit_test(two_are_offered_where_neither_serves_all_steps),
+        cmocka_unit_test(no_step_that_is_even_costs_much_over_the_best),
+        cmocka_unit_test(no_preset_needs_more_than_forty_execs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
