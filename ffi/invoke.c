@@ -13,6 +13,16 @@
 #include "ffi/registry.h"
 #include "planner/status.h"
 
+fig_status fig_invoke_current_gpu(int32_t *ordinal) {
+    fig_cu_device device = -1;
+    *ordinal = -1;
+    FIG_TRY(fig_cuda_api_open());
+    if (fig_cuda_api_table()->CtxGetDevice(&device) != FIG_CU_SUCCESS)
+        return fig_fail(FIG_ORDER, "the caller names no GPU, and none is current");
+    *ordinal = device;
+    return FIG_OK;
+}
+
 void fig_invoke_add(fig_invoke *invoke, fig_slot slot, const fig_array *array) {
     if (!fig_array_is_present(array)) return;
     invoke->recipe.device = array->device;
@@ -52,12 +62,16 @@ static int32_t bind(const fig_invoke *invoke, fig_binding bindings[FIG_SLOT_COUN
 /* The default stream is never captured, and asking about it would end a capture elsewhere. */
 static int is_capturing(const fig_invoke *invoke) {
     unsigned int status = 0;
+    uint64_t id;
+    fig_cu_graph graph;
+    const fig_cu_node *tails;
+    const fig_cu_edge *edges;
+    size_t count;
     if (invoke->recipe.device != FIG_DEVICE_CUDA || invoke->stream == NULL) return 0;
     const fig_cuda_api *cu = fig_cuda_api_table();
-    if (cu->StreamGetCaptureInfo(invoke->stream, &status, NULL, NULL, NULL, NULL, NULL) !=
-        FIG_CU_SUCCESS)
-        return 0;
-    return status != 0;
+    const fig_cu_result result =
+        cu->StreamGetCaptureInfo(invoke->stream, &status, &id, &graph, &tails, &edges, &count);
+    return result == FIG_CU_SUCCESS && status != 0;
 }
 
 static fig_run run_of(const fig_invoke *invoke, const fig_binding *bindings, int32_t count) {

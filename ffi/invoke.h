@@ -70,6 +70,9 @@ fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invo
  * over. */
 void fig_invoke_add(fig_invoke *invoke, fig_slot slot, const fig_array *array);
 
+/* The GPU whose context is current, for a caller that cannot name one. */
+fig_status fig_invoke_current_gpu(int32_t *ordinal);
+
 /* Memory of `scratch`, where it is there. */
 fig_status fig_invoke_lend(fig_invoke *invoke, const fig_array *scratch);
 void fig_invoke_lend_plan(fig_invoke *invoke, const fig_array *plan);

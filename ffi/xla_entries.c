@@ -184,6 +184,8 @@ static fig_xla_error *handle(fig_xla_frame *frame, const char *name, fig_device 
     if (fig_xla_call_answer(frame)) return NULL;
     if (frame->stage != FIG_XLA_INITIALIZE && frame->stage != FIG_XLA_EXECUTE) return NULL;
     fig_xla_call_begin(&call, frame, device);
+    if (call.ordinal < 0 && call.status == FIG_OK)
+        call.status = fig_invoke_current_gpu(&call.ordinal);
     return fig_xla_call_finish(&call, target(&call));
 }
 
