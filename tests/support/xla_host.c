@@ -221,7 +221,10 @@ static void free_attributes(fig_xla_attributes *list) {
 void fig_xla_host_call(fig_xla_host *host) {
     struct fig_xla_context context = {host};
     fig_xla_frame *frame = fresh(1, sizeof *frame);
-    if (host->ordinal < 0) host->api.struct_size = offsetof(fig_xla_api, run_get);
+    if (host->ordinal < 0) { /* what lies behind the table's end is no function */
+        host->api.struct_size = offsetof(fig_xla_api, run_get);
+        memset(&host->api.ordinal_get, 0xee, sizeof host->api.ordinal_get);
+    }
     *frame = (fig_xla_frame){.struct_size = sizeof *frame,
                              .api = &host->api,
                              .context = &context,
