@@ -38,7 +38,6 @@ static fig_status check_parts(const fig_codec_parts *parts) {
     if (parts->target.deterministic != 0 && parts->target.deterministic != 1)
         return fig_fail(FIG_INVALID, "graphs: deterministic is %" PRId32 ", it must be 0 or 1",
                         parts->target.deterministic);
-    FIG_TRY(fig_tuning_check(&parts->target.tuning));
     return fig_traits_check(&parts->target.traits);
 }
 

@@ -25,9 +25,9 @@ static int32_t sets_of(const fig_attention_params *p) {
  * there is no slot. */
 static uint32_t shared_bytes_of(const fig_attention_params *p, const fig_traits *traits,
                                 int is_bulk) {
-    const int32_t sets = sets_of(p), shares = fig_form_shares(sets, is_bulk);
-    const int32_t slot =
-        2 * fig_form_side_bytes(value_bytes_of(p), p->head_dim, shares, p->heads_per_worker);
+    const int32_t sets = sets_of(p), shares = fig_form_shares(sets);
+    const int32_t slot = 2 * fig_form_side_bytes(value_bytes_of(p), p->head_dim, shares,
+                                                 p->heads_per_worker, is_bulk);
     const int32_t vectors = fig_size_min(vectors_of(p), FIG_FORM_VECTORS);
     const int32_t join = sets * shares * fig_form_join_bytes(p->head_dim, vectors);
     const int32_t room = traits->shared_bytes - FIG_FORM_STATE_BYTES - join;
@@ -102,8 +102,8 @@ const char *fig_attention_family_bulk_refuses(const void *params, const fig_trai
 /* ---- Blocks */
 
 static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shape *shape) {
-    const int32_t sets = sets_of(p), fillers = is_bulk ? 1 : 2;
-    const int32_t warps = sets * fig_form_shares(sets, is_bulk) + fillers;
+    const int32_t sets = sets_of(p), fillers = is_bulk ? 1 : FIG_FORM_COPY_FILLERS;
+    const int32_t warps = sets * fig_form_shares(sets) + fillers;
     *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
                                 .block = {(uint32_t)warps * 32, 1, 1}};
 }
@@ -127,8 +127,11 @@ uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *
 static void entry_of(const fig_attention_params *p, int is_bulk, char name[FIG_ENTRY_BYTES]) {
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
-    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d_%d", is_bulk ? "bulk" : "copy",
-             dtypes[p->kv_dtype], p->head_dim, fig_form_shares(sets_of(p), is_bulk));
+    const int length = snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d",
+                                is_bulk ? "bulk" : "copy", dtypes[p->kv_dtype], p->head_dim);
+    if (is_bulk)
+        snprintf(name + length, FIG_ENTRY_BYTES - (size_t)length, "_%d",
+                 fig_form_shares(sets_of(p)));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

@@ -28,33 +28,37 @@
 template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK> struct fig_warps_form {
     static constexpr int32_t KV_DTYPE = KV;
     static constexpr int32_t HEAD_DIM = DIMS;
-    static constexpr int32_t SHARES = SHARE_COUNT;
+    static constexpr int32_t SHARES = SHARE_COUNT; /* 0: as many as the launch has */
+    static constexpr int32_t SHARE_LIMIT = SHARE_COUNT > 0 ? SHARE_COUNT : FIG_FORM_SHARE_LIMIT;
     static constexpr int32_t IS_BULK = BULK;
     static constexpr int32_t DTYPE = fig_fragment_dtype(KV);
     /* Powers of two by which weights are larger than 2^(l - m): f16 ends at 2^-24, and at 2^16. */
     static constexpr int32_t LIFT = DTYPE == FIG_F16 ? 7 : 0;
     static constexpr int32_t VALUE_BYTES = KV == FIG_F16 || KV == FIG_BF16 ? 2 : 1;
     static constexpr int32_t CHUNKS = DIMS * VALUE_BYTES / FIG_RING_CHUNK;
+    static constexpr int32_t ROW_BYTES = DIMS * VALUE_BYTES;
     static constexpr int32_t BLOCK_BYTES = fig_form_block_bytes(VALUE_BYTES, DIMS);
+    static constexpr int32_t FILLERS = BULK ? 1 : FIG_FORM_COPY_FILLERS;
     static constexpr int32_t STEPS = fig_form_steps(VALUE_BYTES, DIMS);
-    static constexpr int32_t STRIP = FIG_RING_TOKENS * STEPS * SHARE_COUNT;
+    static constexpr int32_t SHARE_TOKENS = FIG_RING_TOKENS * STEPS;
+    static constexpr int32_t STRIP = SHARE_TOKENS * SHARE_COUNT;
     static constexpr int32_t TILES = DIMS / 16; /* of 16 dimensions */
     static constexpr int32_t TILES_OF_LOAD = 2 / VALUE_BYTES;
     static constexpr int32_t LOADS = (TILES + TILES_OF_LOAD - 1) / TILES_OF_LOAD;
     static constexpr int32_t PARTIAL_DIMS = fig_form_partial_dims(DIMS);
     static constexpr int32_t PACKS = PARTIAL_DIMS / 32; /* that a lane has of a vector */
-    static constexpr int32_t MERGE_PACKS = SHARE_COUNT == 1 ? 4 : SHARE_COUNT == 2 ? 2 : 1;
-    static constexpr int32_t MERGE_PIECES = 8 / MERGE_PACKS; /* in one round trip */
+    static constexpr int32_t OF_VECTOR = PARTIAL_DIMS / FIG_PARTIALS_PACK; /* packs */
     static_assert(DIMS % 16 == 0 && DIMS <= 256, "head_dim");
 };
 
 /* Which part of a worker's work is a warp's. */
 typedef struct fig_warps_role {
     int32_t lane, row, column; /* of a fragment: lane / 4, lane % 4 */
-    int32_t share, head;       /* of the worker's heads */
-    int32_t first, count;      /* vectors of the head */
-    int32_t ratio, vectors;    /* q heads of a kv head; vectors of a worker's heads */
-    int32_t number;            /* of the warps that share these vectors */
+    int32_t shares, share;
+    int32_t head;           /* of the worker's */
+    int32_t first, count;   /* vectors of the head */
+    int32_t ratio, vectors; /* q heads of a kv head; vectors of a worker's heads */
+    int32_t number;         /* of the warps that share these vectors */
 } fig_warps_role;
 
 /* What a warp's vectors have seen. A lane has two of them: columns 2t and 2t + 1. */
@@ -67,6 +71,14 @@ template <class form> struct fig_warps_seen {
     int32_t query[2];
 };
 
+/* Warps that share a head's tokens, of so many vectors each. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_warps_shares(const fig_attention_params &p,
+                                                           int32_t vectors) {
+    return form::SHARES > 0 ? form::SHARES
+                            : fig_form_shares(fig_form_sets(p.heads_per_worker, vectors));
+}
+
 template <class form>
 static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_attention_params &p) {
     fig_warps_role role;
@@ -77,8 +89,9 @@ static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_att
     role.lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     role.row = role.lane / 4;
     role.column = role.lane % 4;
-    role.share = warp % form::SHARES;
-    role.number = warp / form::SHARES;
+    role.shares = fig_warps_shares<form>(p, vectors);
+    role.number = form::SHARES > 0 ? warp / role.shares : fig_form_divide(warp, role.shares);
+    role.share = warp - role.number * role.shares;
     const int32_t turn = fig_form_divide(role.number, p.heads_per_worker);
     role.head = role.number - turn * p.heads_per_worker;
     role.first = turn * FIG_FORM_VECTORS;
@@ -115,76 +128,15 @@ static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_a
     place.count = role.count;
     place.index = role.head * role.ratio * p.split.row_tokens + role.first;
     place.vectors = role.vectors;
-    place.share = role.share;
-    place.barrier = 1 + role.number;
-    place.v_scale = fig_warps_v_scale(p, place.kv_head);
+    place.v_scale = 1;
     return place;
 }
-
-/* ---- q */
 
 /* Two neighbouring numbers of q as f32. */
 static __device__ __forceinline__ float2 fig_warps_widen_q(int32_t dtype, uint32_t pair) {
     if (dtype == FIG_BF16)
         return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
     return __half22float2(*(const __half2 *)&pair);
-}
-
-/* For each vector a power of two that brings its largest number below 2^15. Its lanes know it. */
-template <class form>
-static __device__ __forceinline__ float fig_warps_fit_q(int32_t dtype,
-                                                        const fig_warps_seen<form> &seen) {
-    float largest = 0;
-#pragma unroll
-    for (int32_t k = 0; k < form::TILES; k++) {
-#pragma unroll
-        for (int32_t half = 0; half < 2; half++) {
-            const float2 q = fig_warps_widen_q(dtype, seen.q[k][half]);
-            largest = fmaxf(largest, fmaxf(fabsf(q.x), fabsf(q.y)));
-        }
-    }
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-    const uint32_t exponent = __float_as_uint(largest) >> 23; /* 2^14 has 141 */
-    return __uint_as_float(min(268u - exponent, 253u) << 23);
-}
-
-/* q of the row's vectors; those that are none are zeros. Codes of 8 bits come four to a word, which
- * are columns 2t and 2t + 1 and, in the other half, 2t + 8 and 2t + 9: q follows them. */
-template <class form>
-static __device__ __forceinline__ void
-fig_warps_load_q(const fig_attention_params &p, const fig_warps_role &role,
-                 const fig_partials_place &place, fig_warps_seen<form> *seen) {
-    const fig_pieces_vector from =
-        fig_partials_vector(p, place, fig_size_min(role.row, role.count - 1));
-    const uint32_t *q = (const uint32_t *)((const uint16_t *)p.q + from.row * p.q_strides.row +
-                                           from.q_head * p.q_strides.head);
-    const int32_t is_none = role.row >= role.count;
-    const int32_t of_column = form::VALUE_BYTES == 1 ? 2 : 1;
-    const int32_t apart = form::VALUE_BYTES == 1 ? 1 : 4;
-#pragma unroll
-    for (int32_t k = 0; k < form::TILES; k++) {
-        seen->q[k][0] = q[8 * k + of_column * role.column];
-        seen->q[k][1] = q[8 * k + of_column * role.column + apart];
-    }
-#pragma unroll
-    for (int32_t k = 0; k < form::TILES; k++)
-        if (is_none) seen->q[k][0] = seen->q[k][1] = 0;
-    float scale = p.sm_scale * fig_cache_scale(p.k_scale, p.k_scales, place.kv_head);
-    seen->scale[0] = seen->scale[1] = scale * FIG_NUMERIC_LOG2_E;
-    if (form::VALUE_BYTES == 2) return;
-    const float fit = fig_warps_fit_q(p.dtype, *seen);
-    const float back = 1.0f / fit;
-    seen->scale[0] *= __shfl_sync(0xffffffffu, back, role.column * 8);
-    seen->scale[1] *= __shfl_sync(0xffffffffu, back, role.column * 8 + 4);
-#pragma unroll
-    for (int32_t k = 0; k < form::TILES; k++) {
-#pragma unroll
-        for (int32_t half = 0; half < 2; half++) {
-            const float2 x = fig_warps_widen_q(p.dtype, seen->q[k][half]);
-            seen->q[k][half] = fig_fragment_pair<FIG_F16>(x.x * fit, x.y * fit);
-        }
-    }
 }
 
 template <class form>
@@ -222,6 +174,13 @@ static __device__ __forceinline__ fig_strip_range fig_warps_sees(const fig_atten
     return seen;
 }
 
+/* Where a load's chunks lie, as kv_ring.cuh says: `block` is where those of the first do. */
+template <class form>
+static __device__ __forceinline__ uint32_t fig_warps_load_at(uint32_t block, int32_t load) {
+    if (!form::IS_BULK) return block + (uint32_t)(load * 32);
+    return (block ^ (uint32_t)(load % 4 * 32)) + (uint32_t)(load / 4 * FIG_RING_COLUMN);
+}
+
 /* One block: [16 tokens][8 vectors]. Two sums side by side, as each waits for itself. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_multiply_k(const fig_warps_seen<form> &seen,
@@ -231,7 +190,7 @@ static __device__ __forceinline__ void fig_warps_multiply_k(const fig_warps_seen
 #pragma unroll
     for (int32_t load = 0; load < form::LOADS; load++) {
         uint32_t k[4];
-        fig_fragment_load(k, (block ^ (uint32_t)(load % 4 * 32)) + load / 4 * FIG_RING_COLUMN);
+        fig_fragment_load(k, fig_warps_load_at<form>(block, load));
         if (form::VALUE_BYTES == 2) {
             fig_fragment_multiply<form::DTYPE>(load % 2 ? others : products, k[0], k[1], k[2], k[3],
                                                seen.q[load][0], seen.q[load][1]);
@@ -355,7 +314,7 @@ static __device__ __forceinline__ void fig_warps_load_v(uint32_t block, int32_t 
                                                         uint32_t high,
                                                         uint32_t (&tiles)[form::TILES_OF_LOAD][4]) {
     uint32_t v[4];
-    fig_fragment_load_turned(v, (block ^ (uint32_t)(load % 4 * 32)) + load / 4 * FIG_RING_COLUMN);
+    fig_fragment_load_turned(v, fig_warps_load_at<form>(block, load));
     if constexpr (form::VALUE_BYTES == 2) {
         tiles[0][0] = v[0] & low;
         tiles[0][1] = v[1] & low;
@@ -438,20 +397,27 @@ fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
 
 /* ---- A strip */
 
-/* Where the lane's row of block 0 lies within one side of a slot; blocks of the warp are `apart`.
- */
+/* Where the lane's chunk of a row lies within a block. */
 template <class form>
-static __device__ __forceinline__ uint32_t fig_warps_row_of_k(const fig_warps_role &role) {
-    const int32_t token = role.lane % 16, chunk = role.lane / 16;
-    return (uint32_t)(token * 128 + ((chunk ^ token % 8) << 4));
+static __device__ __forceinline__ uint32_t fig_warps_chunk_at(int32_t token, int32_t chunk,
+                                                              uint32_t block_bytes) {
+    if (form::IS_BULK) return (uint32_t)(token * 128 + ((chunk ^ token % 8) << 4));
+    return (uint32_t)token * (block_bytes / FIG_RING_TOKENS) + (uint32_t)(chunk << 4);
+}
+
+template <class form>
+static __device__ __forceinline__ uint32_t fig_warps_row_of_k(const fig_warps_role &role,
+                                                              uint32_t block_bytes) {
+    return fig_warps_chunk_at<form>(role.lane % 16, role.lane / 16, block_bytes);
 }
 
 /* Turned, blocks of 8 x 8 of two bytes come the other way round; of pairs of codes they do not. */
 template <class form>
-static __device__ __forceinline__ uint32_t fig_warps_row_of_v(const fig_warps_role &role) {
-    if (form::VALUE_BYTES == 1) return fig_warps_row_of_k<form>(role);
-    const int32_t token = role.lane % 8 + role.lane / 16 * 8, chunk = role.lane / 8 % 2;
-    return (uint32_t)(token * 128 + ((chunk ^ token % 8) << 4));
+static __device__ __forceinline__ uint32_t fig_warps_row_of_v(const fig_warps_role &role,
+                                                              uint32_t block_bytes) {
+    if (form::VALUE_BYTES == 1) return fig_warps_row_of_k<form>(role, block_bytes);
+    return fig_warps_chunk_at<form>(role.lane % 8 + role.lane / 16 * 8, role.lane / 8 % 2,
+                                    block_bytes);
 }
 
 /* The warp's part of the strip that the ring has next. */
@@ -460,11 +426,13 @@ static __device__ __forceinline__ void
 fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
                     const fig_warps_role &role, const fig_partials_place &place,
                     fig_warps_seen<form> *seen) {
-    const uint32_t apart = (uint32_t)p.heads_per_worker * form::BLOCK_BYTES;
+    const uint32_t apart = ring.tokens_bytes;
+    const uint32_t head_bytes = form::IS_BULK ? form::BLOCK_BYTES : form::ROW_BYTES;
     const uint32_t first =
-        (uint32_t)(role.share * form::STEPS) * apart + (uint32_t)role.head * form::BLOCK_BYTES;
+        (uint32_t)(role.share * form::STEPS) * apart + (uint32_t)role.head * head_bytes;
     const int32_t token = note.token + role.share * form::STEPS * FIG_RING_TOKENS;
-    const uint32_t k = fig_ring_side(ring, FIG_RING_K) + first + fig_warps_row_of_k<form>(role);
+    const uint32_t k =
+        fig_ring_side(ring, FIG_RING_K) + first + fig_warps_row_of_k<form>(role, apart);
     float logits[form::STEPS][4];
     fig_warps_weights weights[form::STEPS];
 #pragma unroll
@@ -477,7 +445,7 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
             logits[s][i] *= seen->scale[i % 2];
-        if (p.alibi != NULL || p.soft_cap > 0)
+        if (__builtin_expect(p.alibi != NULL || p.soft_cap > 0, 0))
             fig_warps_cap<form>(p, note, place, role, *seen, mine, logits[s]);
         if (note.flags & FIG_RING_EDGE)
             fig_warps_hide_unseen<form>(p, note, *seen, mine, logits[s]);
@@ -494,11 +462,12 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
         fig_warps_round<form::DTYPE>(x[0], x[1], &weights[s].below[0], &weights[s].rest[0]);
         fig_warps_round<form::DTYPE>(x[2], x[3], &weights[s].below[1], &weights[s].rest[1]);
     }
-    const uint32_t v = fig_ring_side(ring, FIG_RING_V) + first + fig_warps_row_of_v<form>(role);
+    const uint32_t v =
+        fig_ring_side(ring, FIG_RING_V) + first + fig_warps_row_of_v<form>(role, apart);
     fig_ring_wait_full(ring, FIG_RING_V);
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++) {
-        if (note.flags & FIG_RING_EDGE) {
+        if (__builtin_expect(note.flags & FIG_RING_EDGE, 0)) {
             fig_warps_add_seen<form>(p, note, role, v + (uint32_t)s * apart,
                                      token + s * FIG_RING_TOKENS, weights[s], seen);
         } else {

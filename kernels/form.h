@@ -1,9 +1,9 @@
 /* form.h: how attention on tensor cores lays itself out, for its kernels and for who
  * launches them.
  *
- * A form is what an instance is compiled for: what the cache holds, head_dim, and `shares`, the
- * warps that share a head's tokens. A warp has 8 vectors of one kv head and, of each strip, the
- * tokens of its share:
+ * A form is what an instance is compiled for: what the cache holds, head_dim and, but for what is
+ * copied, `shares`, the warps that share a head's tokens. A warp has 8 vectors of one kv head and,
+ * of each strip, the tokens of its share:
  *
  *     warps = shares * kv heads of a worker * groups of 8 vectors
  *
@@ -32,6 +32,8 @@ static __device__ __forceinline__ int32_t fig_form_divide(int32_t a, int32_t b) 
 enum {
     FIG_FORM_VECTORS = 8, /* of a warp */
     FIG_FORM_WARP_LIMIT = 8,
+    FIG_FORM_SHARE_LIMIT = 4,
+    FIG_FORM_COPY_FILLERS = 4,  /* warps that fill the ring by copies of 16 bytes */
     FIG_FORM_TOKENS = 16,       /* of a block */
     FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
     FIG_FORM_RING_BYTES = 196608,
@@ -53,7 +55,7 @@ FIG_FORM int32_t fig_form_block_bytes(int32_t value_bytes, int32_t head_dim) {
 
 /* Blocks that a warp sees at once: enough bytes for what a strip costs beside them. */
 FIG_FORM int32_t fig_form_steps(int32_t value_bytes, int32_t head_dim) {
-    return value_bytes * head_dim <= 128 ? 2 : 1;
+    return value_bytes * head_dim <= 192 ? 2 : 1;
 }
 
 /* Heads that a worker has warps for, of so many vectors each; 0: not even for one. */
@@ -67,14 +69,13 @@ FIG_FORM int32_t fig_form_sets(int32_t heads, int32_t vectors) {
 }
 
 /* Warps of a set. One set alone has 4, which leaves a shorter end than 8. */
-FIG_FORM int32_t fig_form_shares(int32_t sets, int32_t is_bulk) {
-    return sets <= 2 ? 4 : sets <= 4 && is_bulk ? 2 : 1;
+FIG_FORM int32_t fig_form_shares(int32_t sets) {
+    return sets <= 2 ? 4 : sets <= 4 ? 2 : 1;
 }
 
 /* Tokens of a strip: what a block reads at once. */
-FIG_FORM int32_t fig_form_strip(int32_t value_bytes, int32_t head_dim, int32_t sets,
-                                int32_t is_bulk) {
-    return FIG_FORM_TOKENS * fig_form_steps(value_bytes, head_dim) * fig_form_shares(sets, is_bulk);
+FIG_FORM int32_t fig_form_strip(int32_t value_bytes, int32_t head_dim, int32_t sets) {
+    return FIG_FORM_TOKENS * fig_form_steps(value_bytes, head_dim) * fig_form_shares(sets);
 }
 
 /* Floats that a vector has in partials. */
@@ -88,11 +89,20 @@ FIG_FORM int32_t fig_form_join_bytes(int32_t head_dim, int32_t vectors) {
     return vectors * fig_form_partial_dims(head_dim) * 4 + FIG_FORM_VECTORS * 8;
 }
 
+/* Of 16 tokens of all heads that a worker reads. What is copied lies token by token, its heads side
+ * by side, and tokens an odd number of 16 bytes apart, so that no 8 of them meet in a bank. */
+FIG_FORM int32_t fig_form_tokens_bytes(int32_t value_bytes, int32_t head_dim, int32_t heads,
+                                       int32_t is_bulk) {
+    return is_bulk ? heads * fig_form_block_bytes(value_bytes, head_dim)
+                   : FIG_FORM_TOKENS * 16 *
+                         (heads * fig_form_token_bytes(value_bytes, head_dim) / 16 | 1);
+}
+
 /* Of K or of V of a strip. */
 FIG_FORM int32_t fig_form_side_bytes(int32_t value_bytes, int32_t head_dim, int32_t shares,
-                                     int32_t heads) {
-    return shares * fig_form_steps(value_bytes, head_dim) * heads *
-           fig_form_block_bytes(value_bytes, head_dim);
+                                     int32_t heads, int32_t is_bulk) {
+    return shares * fig_form_steps(value_bytes, head_dim) *
+           fig_form_tokens_bytes(value_bytes, head_dim, heads, is_bulk);
 }
 
 #endif

@@ -2,14 +2,19 @@
  * the ring tells the warps that empty it.
  *
  * A slot is a strip of the cache and a note that says what it is; K and V of it come and go by
- * themselves. In a slot each head of each 16 tokens is a block of whole columns of 128 bytes:
+ * themselves. What the bulk copy engine brings lies in blocks, each of one head of 16 tokens in
+ * whole columns of 128 bytes:
  *
  *     [K, V][16 tokens][head][column][token][8 chunks of 16 bytes]
  *
- * and chunk c of token t lies at c ^ t % 8 of its column, as the bulk copy engine's 128-byte
- * swizzle leaves it, so that neither 8 tokens nor 8 chunks of one meet in a bank. Owns the barriers
- * and both sides' way around the ring. Invariant: a slot is full when its bytes are there, and
- * empty when every warp that reads it has read it. */
+ * and chunk c of token t lies at c ^ t % 8 of its column, as its 128-byte swizzle leaves it, so
+ * that neither 8 tokens nor 8 chunks of one meet in a bank. What is copied by 16 bytes lies as in a
+ * cache, with one chunk more behind a token where its chunks are an even number, for the same end:
+ *
+ *     [K, V][token][head][chunk]
+ *
+ * Owns the barriers and both sides' way around the ring. Invariant: a slot is full when its bytes
+ * are there, and empty when every warp that reads it has read it. */
 #ifndef FIG_KERNELS_KV_RING_CUH
 #define FIG_KERNELS_KV_RING_CUH
 
@@ -36,10 +41,10 @@ enum {
 typedef struct fig_ring_note {
     int32_t flags;
     int32_t row, group;
-    int32_t token;      /* first of the strip */
+    int32_t token;      /* first of the strip; of a merge which part of it is the block's */
     int32_t first, end; /* tokens of the piece; of a merge the numbers of its pieces, the last one
                            too */
-    int32_t length;     /* of the row */
+    int32_t length;     /* of the row; of a merge its parts */
     int32_t partial;    /* of the piece, or of the first of a merge; -1: it is whole */
 } fig_ring_note;
 static_assert(sizeof(fig_ring_note) == 32, "read by two loads");
@@ -60,6 +65,8 @@ typedef struct fig_ring {
     fig_ring_state *state;
     uint32_t slots;              /* shared address of the first */
     uint32_t side_bytes;         /* of K or of V of a strip */
+    uint32_t tokens_bytes;       /* of 16 tokens of it */
+    int32_t strip;               /* tokens */
     int32_t slot_count, readers; /* readers: warps */
     int32_t slot;
     uint32_t phase; /* whose end it waits for next */
@@ -87,8 +94,10 @@ static __device__ __forceinline__ void fig_ring_barrier_init(uint64_t *barrier, 
                  : "memory");
 }
 
-/* By one thread, since barriers are made one by one. full_count: arrivals that fill a side; they
- * are there after the block's next barrier. */
+enum { FIG_RING_MADE = 0 }; /* the barrier at which warps meet a ring that has been made */
+
+/* By one thread, since barriers are made one by one. full_count: arrivals that fill a side; other
+ * warps see them behind FIG_RING_MADE. */
 static __device__ __forceinline__ void fig_ring_init(fig_ring_state *state, int32_t slot_count,
                                                      int32_t full_count, int32_t readers) {
 #pragma unroll 1
@@ -149,6 +158,11 @@ static __device__ __forceinline__ void fig_ring_release(const fig_ring &ring, in
 /* A barrier of some warps of the block, by its number. */
 static __device__ __forceinline__ void fig_ring_meet(int32_t barrier, int32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+/* Says there that the warp has come, and does not wait for the others. */
+static __device__ __forceinline__ void fig_ring_pass(int32_t barrier, int32_t threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 static __device__ __forceinline__ fig_ring_note fig_ring_read(const fig_ring &ring) {

@@ -18,7 +18,7 @@ fig_offer_range fig_offer_range_of(const fig_bucket *buckets, int32_t index, int
 
 /* Bit i: candidate i is offered; one at least is. candidates: [count] one bucket in each variant, 1
  * to FIG_VARIANT_LIMIT of them. No step of the range that is tried, with rows alike or one long
- * among short ones, costs more than a fortieth over what the best candidate would. */
+ * among short ones, costs more than an eightieth over what the best candidate would. */
 uint32_t fig_offer_choose(const fig_bucket_shape *candidates, int32_t count,
                           const fig_offer_range *range);
 

@@ -51,10 +51,10 @@ static void the_machine_and_the_places_of_tokens_choose(void **state) {
     (void)state;
     fig_attention_params p = common();
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
-    expect(&p, 80, "copy", "fig_kernel_attention_copy_bf16_128_4");
+    expect(&p, 80, "copy", "fig_kernel_attention_copy_bf16_128");
     expect(&p, 0, "scalar", "fig_kernel_attention");
     p.page_size = 5;
-    expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_128_4");
+    expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_128");
     p.flags = FIG_ATTENTION_DENSE; /* a sequence in one page ends where it ends */
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
     p.flags = 0;
@@ -68,7 +68,7 @@ static void the_machine_and_the_places_of_tokens_choose(void **state) {
     expect(&p, 90, "scalar", "fig_kernel_attention");
     p = common();
     p.head_dim = 80;
-    expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_80_4");
+    expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_80");
     p = common();
     p.q_strides.row = 4097;
     expect(&p, 90, "scalar", "fig_kernel_attention");
@@ -104,7 +104,7 @@ static void warps_are_eight_at_most_and_shared_memory_the_machine_s(void **state
             const int32_t limit = (const int32_t[]){H200_BYTES, A100_BYTES, L40_BYTES}[i];
             const fig_family_choice choice = choose_within(&p, i == 0 ? 90 : 80, limit);
             if (fig_families_of(FIG_OP_ATTENTION, choice.family + 1) == NULL) continue;
-            assert_in_range(choice.shape.block[0], 64, 10 * 32);
+            assert_in_range(choice.shape.block[0], 64, 12 * 32);
             assert_in_range(choice.shape.shared_bytes, 1, limit);
             assert_true(p.heads_per_worker * ((ratio * queries + 7) / 8) <= 8);
             served++;
@@ -113,17 +113,31 @@ static void warps_are_eight_at_most_and_shared_memory_the_machine_s(void **state
     assert_true(served > 1000);
 }
 
-/* By steps of a slot: 64 tokens of K and of V. */
+/* One warp fills by boxes, four by copies. */
+static void warps_that_share_a_head_are_four_two_or_one(void **state) {
+    (void)state;
+    static const struct {
+        int32_t heads, readers;
+    } rows[] = {{1, 4}, {2, 8}, {3, 6}, {4, 8}, {5, 5}, {8, 8}};
+    fig_attention_params p = common();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        p.heads_per_worker = rows[i].heads;
+        assert_int_equal(choose(&p, 90).shape.block[0], 32 * (rows[i].readers + 1));
+        assert_int_equal(choose(&p, 80).shape.block[0], 32 * (rows[i].readers + 4));
+    }
+}
+
+/* By steps of a slot: 64 tokens of K and of V, their rows 16 bytes apart. */
 static void a_ring_has_as_many_slots_as_the_machine_s_blocks_have_room_for(void **state) {
     (void)state;
     fig_attention_params p = common();
-    const uint32_t slot = 2 * 64 * 256;
+    const uint32_t slot = 2 * 64 * (256 + 16);
     const uint32_t few = choose_within(&p, 80, L40_BYTES).shape.shared_bytes;
     const uint32_t many = choose_within(&p, 80, A100_BYTES).shape.shared_bytes;
     const uint32_t most = choose_within(&p, 80, H200_BYTES).shape.shared_bytes;
     assert_in_range(few, L40_BYTES - slot, L40_BYTES);
     assert_int_equal(many, few + 2 * slot);
-    assert_int_equal(most, few + 4 * slot);
+    assert_int_equal(most, few + 3 * slot);
     assert_string_equal(choose_within(&p, 80, (int32_t)slot).refusals[1],
                         "a slot in shared memory");
 }
@@ -151,6 +165,7 @@ int main(void) {
         cmocka_unit_test(the_machine_and_the_places_of_tokens_choose),
         cmocka_unit_test(what_is_not_bound_yet_is_served),
         cmocka_unit_test(warps_are_eight_at_most_and_shared_memory_the_machine_s),
+        cmocka_unit_test(warps_that_share_a_head_are_four_two_or_one),
         cmocka_unit_test(a_ring_has_as_many_slots_as_the_machine_s_blocks_have_room_for),
         cmocka_unit_test(a_map_has_a_box_of_whole_columns),
     };

@@ -492,11 +492,12 @@ static void forged_arrays_are_refused_or_usable(void **state) {
     (void)state;
     const uint64_t seed = 11;
     fig_random random = fig_random_seed(seed);
-    fig_graphs *captures[] = {fig_capture_mixed(), fig_capture_breadth()};
-    file sounds[] = {write_graphs(captures[0]), write_graphs(captures[1])};
+    fig_graphs *captures[] = {fig_capture_mixed(), fig_capture_breadth(), fig_capture_tuned()};
+    file sounds[] = {write_graphs(captures[0]), write_graphs(captures[1]),
+                     write_graphs(captures[2])};
     int accepted = 0;
     for (int i = 0; i < 16000; i++) {
-        const file sound = sounds[i % 2];
+        const file sound = sounds[i % 3];
         fig_image image;
         fig_graphs *graphs;
         fig_image_open(&image, sound.bytes, sound.count);
@@ -524,7 +525,7 @@ static void forged_arrays_are_refused_or_usable(void **state) {
     }
     /* Some bytes mean nothing that can be wrong: a call's tag, a digest. */
     assert_in_range(accepted, 100, 15000);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         free(sounds[i].bytes);
         fig_graphs_destroy(captures[i]);
     }

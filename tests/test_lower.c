@@ -20,8 +20,9 @@ static fig_status shape_for(const fig_program *program, const fig_lower_target *
     return fig_lower_shape(fig_program_view_of(program), target, 3, shape);
 }
 
-/* 2 kv heads of 64, f16: variant 0 reads one of them in tiles of 64, variant 1 both, of 16;
- * on tensor cores tokens of 128 bytes come twice as many at once, and heads in whole strips. */
+/* 2 kv heads of 64, f16: variant 0 reads one of them in tiles of 64, variant 1 both, of 16; on
+ * tensor cores tokens of 128 bytes come twice as many at once, and heads in whole strips. A GPU's
+ * workers have 64 KB each at least. */
 static void workers_are_the_machines_or_the_tiles(void **state) {
     (void)state;
     static const struct {
@@ -30,9 +31,9 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
         int32_t variant, groups, tile_tokens, workers, tile_limit;
     } cases[] = {
         {"host", {1, 1}, 0, 2, 64, 2, 2},      {"host", {1, 1}, 1, 1, 16, 1, 1},
-        {"host", {1, 200}, 0, 2, 64, 8, 8},    {"h200", {1, 200}, 0, 2, 128, 4, 4},
-        {"h200", {1, 200}, 1, 1, 128, 2, 2},   {"h200", {6, 200}, 0, 2, 128, 24, 24},
-        {"h200", {6, 200}, 2, 1, 128, 12, 12}, {"a100", {6, 200}, 0, 2, 128, 24, 24},
+        {"host", {1, 200}, 0, 2, 64, 8, 8},    {"h200", {1, 200}, 0, 2, 128, 2, 4},
+        {"h200", {1, 200}, 1, 1, 128, 2, 2},   {"h200", {6, 200}, 0, 2, 128, 12, 24},
+        {"h200", {6, 200}, 2, 1, 128, 12, 12}, {"a100", {6, 200}, 0, 2, 128, 12, 24},
         {"host", {6, 200}, 1, 1, 16, 8, 78},
     };
     const fig_spec spec = fig_sample_spec();
@@ -58,6 +59,32 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
         assert_true(shape.plan.layout.bytes > sizeof(fig_plan_head));
     }
     fig_program_destroy(program);
+}
+
+/* 8 warps at most, each with 8 vectors of a head; strips of what they are. f16 of head_dim 128. */
+static void no_worker_has_more_heads_than_warps(void **state) {
+    (void)state;
+    static const struct {
+        int32_t group, row_tokens, variant, heads, tile_tokens;
+    } cases[] = {{4, 1, 1, 8, 16}, {16, 1, 1, 4, 16}, {8, 4, 1, 2, 16},  {8, 8, 1, 1, 16},
+                 {8, 4, 3, 2, 32}, {8, 4, 2, 2, 64},  {16, 1, 0, 1, 64}, {1, 1, 2, 2, 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_spec spec = fig_sample_spec();
+        spec.kv_heads = 8;
+        spec.q_heads = 8 * cases[i].group;
+        spec.head_dim = 128;
+        spec.row_tokens = cases[i].row_tokens;
+        fig_program *program = fig_sample_step(&spec);
+        const fig_lower_target target = fig_sample_target("h200");
+        fig_bucket_shape shape;
+        assert_int_equal(
+            shape_for(program, &target, &(fig_bucket){6, 200}, cases[i].variant, &shape), FIG_OK);
+        if (shape.variants[0].heads != cases[i].heads ||
+            shape.variants[0].tile_tokens != cases[i].tile_tokens)
+            fail_msg("case %zu: %dx%d", i, (int)shape.variants[0].heads,
+                     (int)shape.variants[0].tile_tokens);
+        fig_program_destroy(program);
+    }
 }
 
 /* The layer's own tokens of a row; the window counts from the first query of the row. */
@@ -233,6 +260,7 @@ static void a_class_too_many_is_not_shaped(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_are_the_machines_or_the_tiles),
+        cmocka_unit_test(no_worker_has_more_heads_than_warps),
         cmocka_unit_test(a_class_brings_its_window_and_row_tokens),
         cmocka_unit_test(a_deterministic_split_is_fixed_and_alike_in_every_bucket),
         cmocka_unit_test(a_bucket_of_no_tile_has_a_worker),

@@ -112,7 +112,7 @@ static void no_step_that_is_even_costs_much_over_the_best(void **state) {
                 if (cost < best) best = cost;
                 if (offered >> i & 1 && cost < least) least = cost;
             }
-            if (least * 1000 > best * 1027)
+            if (least * 1000 > best * 1014)
                 fail_msg("draw %d, %d rows: %d ns, best %d", draw, rows, (int)least, (int)best);
         }
     }

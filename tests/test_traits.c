@@ -153,6 +153,25 @@ static void every_machine_has_candidates_also_one_of_another_name(void **state) 
     }
 }
 
+/* Those that were measured, by the size of the cache's numbers; where there are none, h200's. */
+static void a_machine_that_was_not_measured_costs_what_an_h200_does(void **state) {
+    (void)state;
+    const fig_traits h200 = {.size = sizeof h200, .name = "h200"};
+    const fig_traits mine = {.size = sizeof mine, .name = "mine", .compute_capability = 90};
+    const fig_traits host = {.size = sizeof host, .name = "host"};
+    for (int32_t v = 0; v < VARIANT_COUNT; v++) {
+        const fig_variant one = fig_traits_variant(&h200, v, 1), two = variant_of_h200(v);
+        const fig_variant four = fig_traits_variant(&h200, v, 4);
+        const fig_variant theirs = fig_traits_variant(&mine, v, 1);
+        assert_memory_equal(&theirs, &one, sizeof one);
+        assert_memory_equal(&four, &two, sizeof two);
+        assert_int_not_equal(memcmp(&one, &two, sizeof one), 0);
+        if (v >= fig_traits_variant_count(&host)) continue;
+        const fig_variant hosts = fig_traits_variant(&host, v, 1);
+        assert_memory_equal(&hosts, &one, sizeof one);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_name_gives_a_machine_that_passes),
@@ -160,6 +179,7 @@ int main(void) {
         cmocka_unit_test(a_field_out_of_range_is_refused_by_name),
         cmocka_unit_test(a_variant_fits_the_limits_of_the_split),
         cmocka_unit_test(a_variant_out_of_range_is_refused_by_name),
+        cmocka_unit_test(a_machine_that_was_not_measured_costs_what_an_h200_does),
         cmocka_unit_test(every_machine_has_candidates_also_one_of_another_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

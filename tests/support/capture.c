@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "graphs/graphs.h"
+#include "include/figraph_tune.h"
 #include "tests/support/sample.h"
 
 static void must(fig_status status) {
@@ -132,6 +133,16 @@ fig_graphs *fig_capture_mixed(void) {
     fig_call(program, FIG_OPTIONS(fig_call_op, .call = "sample", .reads = &x, .read_count = 1));
     must(fig_program_finish(program));
     return assemble(program, buckets);
+}
+
+fig_graphs *fig_capture_tuned(void) {
+    fig_graphs *graphs = fig_capture_preset("tutorial", 1, "host"), *tuned;
+    const fig_tune_costs costs[] = {
+        {.size = sizeof costs[0], .start_ns = 2000, .bytes_per_us = 30000, .piece_ns = 100},
+        {.size = sizeof costs[0], .variant = 1, .start_ns = 3000, .bytes_per_us = 40000}};
+    must(fig_graphs_tune(&tuned, graphs, costs, 2));
+    fig_graphs_destroy(graphs);
+    return tuned;
 }
 
 fig_graphs *fig_capture_breadth(void) {

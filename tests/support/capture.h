@@ -13,5 +13,7 @@ fig_graphs *fig_capture_preset(const char *preset, int32_t layers, const char *t
 fig_graphs *fig_capture_mixed(void);
 /* The sample of every operation and feature, deterministic. */
 fig_graphs *fig_capture_breadth(void);
+/* The tutorial for the host, with records of what its variants cost. */
+fig_graphs *fig_capture_tuned(void);
 
 #endif
