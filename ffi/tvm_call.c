@@ -66,7 +66,7 @@ static void take_type(fig_array *array, const fig_dl_tensor *tensor) {
     static const struct {
         uint8_t code, bits;
         fig_dtype dtype;
-        const char *name;
+        char name[FIG_ARRAY_TYPE_TEXT]; /* copied in one piece, on every call */
     } known[] = {
         {FIG_DL_FLOAT, 32, FIG_F32, "float32"},    {FIG_DL_FLOAT, 16, FIG_F16, "float16"},
         {FIG_DL_BFLOAT, 16, FIG_BF16, "bfloat16"}, {FIG_DL_E4M3FN, 8, FIG_E4M3, "float8_e4m3fn"},
@@ -78,7 +78,7 @@ static void take_type(fig_array *array, const fig_dl_tensor *tensor) {
         if (tensor->code != known[i].code || tensor->bits != known[i].bits || tensor->lanes != 1)
             continue;
         array->dtype = known[i].dtype;
-        snprintf(array->type, sizeof array->type, "%s", known[i].name);
+        memcpy(array->type, known[i].name, sizeof array->type);
         return;
     }
     snprintf(array->type, sizeof array->type, "DLPack type %u/%u/%u", tensor->code, tensor->bits,

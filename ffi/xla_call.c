@@ -51,7 +51,7 @@ static void take_type(fig_array *array, int type) {
         fig_xla_type type;
         uint32_t bits;
         fig_dtype dtype;
-        const char *name;
+        char name[FIG_ARRAY_TYPE_TEXT]; /* copied in one piece, on every call */
     } known[] = {{FIG_XLA_F32, 32, FIG_F32, "float32"},
                  {FIG_XLA_F16, 16, FIG_F16, "float16"},
                  {FIG_XLA_BF16, 16, FIG_BF16, "bfloat16"},
@@ -67,7 +67,7 @@ static void take_type(fig_array *array, int type) {
         if (type != (int)known[i].type) continue;
         array->bits = known[i].bits;
         array->dtype = known[i].dtype;
-        snprintf(array->type, sizeof array->type, "%s", known[i].name);
+        memcpy(array->type, known[i].name, sizeof array->type);
         return;
     }
     snprintf(array->type, sizeof array->type, "XLA's type %d", type);
