@@ -9,7 +9,7 @@
  * own, and before all launched there later, so that who waits for the one waits for both. Only the
  * caller knows where a graph of theirs is launched, and puts it in order. Invariant: while a graph
  * lives that was captured here, every tensor that its nodes name is marked in the bindings. */
-#include "engine/engine.h"
+#include "engine/prepare.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -127,7 +127,7 @@ static fig_status append_segment(fig_engine *engine, const fig_append *given) {
     FIG_TRY(find_part(engine, &request));
     FIG_TRY(engine->api->stream_capture(engine->dev, request.stream, &request.capture));
     FIG_TRY(check_order(engine, &request));
-    FIG_TRY(fig_engine_prepare_own(engine, request.bucket));
+    FIG_TRY(fig_prepare_bucket(engine, request.bucket));
     FIG_TRY(append(engine, &request));
     note(engine, &request);
     return FIG_OK;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "engine/choice.h"
+#include "engine/prepare.h"
 #include "include/figraph_unstable.h"
 #include "planner/size.h"
 #include "planner/status.h"
@@ -215,11 +216,6 @@ fig_status fig_engine_bind_thread(const fig_engine *engine) {
 
 /* ---- Bindings ------------------------------------------------------------------------------ */
 
-void fig_engine_count_owned(fig_engine *engine) {
-    fig_stats_set(&engine->counters.owned_bytes,
-                  (int64_t)fig_binding_owned_bytes(&engine->bindings));
-}
-
 /* Entries of page tables that wait belong to the memory that is bound as yet. */
 static fig_status bind(fig_engine *engine, const fig_binding *binding) {
     fig_binding ours;
@@ -228,7 +224,7 @@ static fig_status bind(fig_engine *engine, const fig_binding *binding) {
     if (fig_graph_refs_pieces(engine->refs) == 0) fig_binding_unmark(&engine->bindings);
     FIG_TRY(fig_binding_bind(&engine->bindings, &ours));
     fig_page_tables_forget(&engine->tables);
-    fig_engine_count_owned(engine);
+    fig_prepare_count_owned(engine);
     return FIG_OK;
 }
 
@@ -254,70 +250,6 @@ fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callbac
                                void *user) {
     FIG_TRY(fig_engine_enter(engine));
     return fig_engine_leave(engine, fig_binding_register(&engine->bindings, call, callback, user));
-}
-
-fig_status fig_engine_settle(fig_engine *engine) {
-    if (fig_execs_settled(&engine->execs)) return FIG_OK;
-    fig_engine_catch_up(engine);
-    if (engine->staged != engine->launched)
-        return fig_fail(FIG_ORDER,
-                        "prepare: %" PRId64 " step%s to launch first, staged with what was bound "
-                        "before",
-                        engine->staged - engine->launched,
-                        FIG_PLURAL(engine->staged - engine->launched));
-    const fig_status status = fig_execs_settle(&engine->execs);
-    fig_stats_set(&engine->counters.prepares, engine->execs.settles);
-    fig_engine_count_owned(engine);
-    return status;
-}
-
-fig_status fig_engine_prepare_own(fig_engine *engine, uint32_t bucket) {
-    const uint32_t exec = fig_engine_exec_of(engine, bucket);
-    FIG_TRY(fig_engine_settle(engine));
-    if (fig_execs_ready(&engine->execs, exec)) return FIG_OK;
-    return fig_execs_prepare(&engine->execs, exec);
-}
-
-static fig_status settle(fig_engine *engine) {
-    FIG_TRY(fig_engine_enter(engine));
-    return fig_engine_leave(engine, fig_engine_settle(engine));
-}
-
-/* Once bindings are taken up only execs are touched here, and those are any thread's. */
-fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket) {
-    const fig_graphs *graphs = engine->graphs;
-    FIG_TRY(fig_engine_check_caller(engine));
-    if (bucket < 0 || (uint32_t)bucket > graphs->bucket_count)
-        return fig_fail(FIG_INVALID, "prepare: bucket is %" PRId32 ", limits 0 to %" PRIu32, bucket,
-                        graphs->bucket_count);
-    if (!fig_execs_settled(&engine->execs)) FIG_TRY(settle(engine));
-    if (bucket > 0)
-        return fig_execs_prepare(&engine->execs, fig_engine_exec_of(engine, (uint32_t)bucket - 1));
-    for (uint32_t exec = 0; exec < graphs->exec_count; exec++)
-        FIG_TRY(fig_execs_prepare(&engine->execs, exec));
-    return FIG_OK;
-}
-
-static fig_status launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
-                              fig_launch_info *info) {
-    const uint32_t bucket_count = engine->graphs->bucket_count;
-    if (bucket < 1 || (uint32_t)bucket > bucket_count)
-        return fig_fail(FIG_INVALID, "launch: bucket is %" PRId32 ", limits 1 to %" PRIu32, bucket,
-                        bucket_count);
-    const uint32_t exec = fig_engine_exec_of(engine, (uint32_t)bucket - 1);
-    if (!fig_execs_ready(&engine->execs, exec))
-        return fig_fail(FIG_ORDER, "launch: bucket %" PRId32 " is not prepared with what is bound",
-                        bucket);
-    return fig_execs_launch_info(&engine->execs, exec, launch, info);
-}
-
-fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, int32_t launch,
-                                  fig_launch_info *info) {
-    fig_launch_info ours = {.size = sizeof ours};
-    FIG_TRY(fig_engine_enter(engine));
-    const fig_status status = launch_info(engine, bucket, launch, &ours);
-    const fig_status given = fig_status_give(info, &ours, sizeof ours, "fig_launch_info");
-    return fig_engine_leave(engine, status != FIG_OK ? status : given);
 }
 
 /* ---- Bytes in and out ---------------------------------------------------------------------- */
@@ -373,7 +305,7 @@ static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, pages, "fig_pages"));
     FIG_TRY(fig_page_tables_set(&engine->tables, &ours, engine->running, &ahead_bytes));
     fig_stats_add(&engine->counters.page_bytes, (int64_t)ahead_bytes);
-    fig_engine_count_owned(engine);
+    fig_prepare_count_owned(engine);
     return FIG_OK;
 }
 

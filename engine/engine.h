@@ -1,9 +1,9 @@
 /* engine.h: what an engine is made of.
  *
- * Owns nothing but the struct: engine.c sets it up and serves what is rare, replay.c runs the
- * steps, append.c hands them to a caller's own graphs, measure.c times them. Invariant: launched <=
- * staged, the steps between are those of plans in the ring, and each was staged with the bindings
- * that its exec still holds. */
+ * Owns nothing but the struct: engine.c sets it up and serves what is rare, prepare.c makes buckets
+ * launchable, replay.c runs the steps, append.c hands them to a caller's own graphs, measure.c
+ * times them. Invariant: launched <= staged, the steps between are those of plans in the ring, and
+ * each was staged with the bindings that its exec still holds. */
 #ifndef FIG_ENGINE_ENGINE_H
 #define FIG_ENGINE_ENGINE_H
 
@@ -131,21 +131,10 @@ static inline uint32_t fig_engine_next_bucket(fig_engine *engine) {
     return fig_engine_plan_of(engine, engine->running)->bucket;
 }
 
-/* Brings the counter of the engine's own bytes up to date. */
-void fig_engine_count_owned(fig_engine *engine);
-/* Takes up what was bound, where that has changed. A staged step belongs to the bindings that it
- * was staged with, so none may wait for its launch then (FIG_ORDER). */
-fig_status fig_engine_settle(fig_engine *engine);
-/* The same, and makes a bucket's exec ready; index from 0. */
-fig_status fig_engine_prepare_own(fig_engine *engine, uint32_t bucket);
-
 /* The exec that a bucket's steps are launched by; index from 0. */
 static inline uint32_t fig_engine_exec_of(const fig_engine *engine, uint32_t bucket) {
     return engine->graphs->buckets[bucket].plan.exec;
 }
-
-/* What stage does with a step that was checked and its bucket chosen: FIG_BUSY, or it is staged. */
-fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index);
 
 /* What a step that ran no rows is: too large, where only the device knew its lengths. */
 static inline fig_status fig_engine_miss_status(const fig_engine *engine) {

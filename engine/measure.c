@@ -37,7 +37,7 @@
  *
  * The engine's own counters have all these steps in them afterwards. Cold. Invariant: whatever
  * fails, nothing stays staged and nothing runs when measuring has ended. */
-#include "engine/engine.h"
+#include "engine/replay.h"
 
 #include <inttypes.h>
 #include <sched.h>

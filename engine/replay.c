@@ -5,9 +5,10 @@
  * call to the device. Invariant: what was staged is launched in the order staged, as often as its
  * horizon says, by the exec of the bucket that it was planned for, or by a graph of the caller's
  * that append.c gave that bucket's nodes. */
-#include "engine/engine.h"
+#include "engine/replay.h"
 
 #include "engine/clock.h"
+#include "engine/prepare.h"
 #include "planner/status.h"
 
 /* ---- Stage --------------------------------------------------------------------------------- */
@@ -25,7 +26,7 @@ static fig_status drop(fig_engine *engine) {
 /* What is rare: bindings that changed, a plan that was taken back or torn. */
 static fig_status catch_up_on_rare(fig_engine *engine) {
     const uint64_t torn = fig_ring_torn(&engine->ring);
-    if (!fig_execs_settled(&engine->execs)) FIG_TRY(fig_engine_settle(engine));
+    if (!fig_execs_settled(&engine->execs)) FIG_TRY(fig_prepare_settle(engine));
     if (engine->drop_due != 0) FIG_TRY(drop(engine));
     if (torn != engine->torn) engine->held.exec = -1;
     engine->torn = torn;

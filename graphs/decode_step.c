@@ -2,6 +2,8 @@
  *
  * Owns the names that callers bind by. Invariant: it uses the public recorder alone, but for a look
  * at the spec. */
+#include "graphs/decode_step.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -94,7 +96,8 @@ static void record_activation(fig_program *program, int32_t layer) {
     }
 }
 
-static void record_attention(fig_program *program, int32_t layer, fig_tensor table) {
+static void record_attention(fig_program *program, int32_t layer, fig_tensor table,
+                             fig_decode_step_attention attention) {
     const fig_spec *spec = &fig_program_view_of(program)->spec;
     fig_decode_attention_op op = {.size = sizeof op,
                                   .window = fig_spec_layer_window(spec, layer),
@@ -109,10 +112,10 @@ static void record_attention(fig_program *program, int32_t layer, fig_tensor tab
         op.q_norm = vector(program, "q_norm", layer, spec->dtype, spec->head_dim);
         op.k_norm = vector(program, "k_norm", layer, spec->dtype, spec->head_dim);
     }
-    fig_decode_attention(program, &op);
+    attention(program, &op);
 }
 
-void fig_program_decode_step(fig_program *program) {
+void fig_decode_step_record(fig_program *program, fig_decode_step_attention attention) {
     if (!fig_program_recording(program)) return;
     const fig_spec *spec = &fig_program_view_of(program)->spec;
     if (spec->q_heads == 0) {
@@ -126,8 +129,12 @@ void fig_program_decode_step(fig_program *program) {
         fig_program_layer(program, layer);
         record_activation(program, layer);
         record_attention(program, layer,
-                         fig_spec_layer_window(spec, layer) > 0 ? window_table : table);
+                         fig_spec_layer_window(spec, layer) > 0 ? window_table : table, attention);
     }
     fig_program_layer(program, -1);
     fig_program_segment(program, NULL);
+}
+
+void fig_program_decode_step(fig_program *program) {
+    fig_decode_step_record(program, fig_decode_attention);
 }

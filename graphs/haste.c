@@ -54,19 +54,23 @@ static void wait_for_plan(fig_lower_common *common) {
     }
 }
 
-fig_status fig_haste_find(fig_lower_common *common) {
-    const fig_program_view *view = common->view;
+fig_status fig_haste_list(const fig_program_view *view, const fig_launch *launches, uint32_t count,
+                          uint32_t *haste) {
     int64_t *written = calloc((size_t)view->tensor_count + 1, sizeof *written); /* [id] */
-    common->haste = calloc(common->launch_count, sizeof *common->haste);
-    if (written == NULL || common->haste == NULL) {
-        free(written);
-        return fig_fail(FIG_NOMEM, "haste: %u launches and %u tensors", common->launch_count,
-                        view->tensor_count);
-    }
+    if (written == NULL)
+        return fig_fail(FIG_NOMEM, "haste: %u launches and %u tensors", count, view->tensor_count);
     find_writes(view, written);
-    for (uint32_t i = 0; i < common->launch_count; i++)
-        common->haste[i] = flags_of(view, &common->launches[i], written);
-    wait_for_plan(common);
+    for (uint32_t i = 0; i < count; i++)
+        haste[i] = flags_of(view, &launches[i], written);
     free(written);
+    return FIG_OK;
+}
+
+fig_status fig_haste_find(fig_lower_common *common) {
+    const uint32_t count = common->launch_count;
+    common->haste = calloc(count, sizeof *common->haste);
+    if (common->haste == NULL) return fig_fail(FIG_NOMEM, "haste: %u launches", count);
+    FIG_TRY(fig_haste_list(common->view, common->launches, count, common->haste));
+    wait_for_plan(common);
     return FIG_OK;
 }

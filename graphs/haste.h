@@ -11,5 +11,8 @@
 /* Sets common->haste: FIG_ATTENTION_* of every launch, 0 of what is no attention. Launches and
  * edges are there. */
 fig_status fig_haste_find(fig_lower_common *common);
+/* The same as if the plan had been there for long: haste is [count], of the view's launches. */
+fig_status fig_haste_list(const fig_program_view *view, const fig_launch *launches, uint32_t count,
+                          uint32_t *haste);
 
 #endif

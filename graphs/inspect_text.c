@@ -84,6 +84,18 @@ static void print_cache(fig_print *print, const fig_spec *spec) {
         fig_print_text(print, ", a scale for each %s", spec->kv_scales ? "kv head" : "tensor");
 }
 
+static void print_heads(fig_print *print, const fig_spec *spec) {
+    char text[FIG_PRINT_NUMBER];
+    begin_row(print, "attention");
+    if (spec->q_heads == 0) {
+        fig_print_text(print, "none, the spec has no heads");
+        return;
+    }
+    fig_print_text(print, "%" PRId32 " q heads, %" PRId32 " kv heads, head_dim %" PRId32,
+                   spec->q_heads, spec->kv_heads, spec->head_dim);
+    fig_print_text(print, ", sm_scale %s", fig_print_float(text, spec->sm_scale));
+}
+
 static void print_spec(fig_print *print, const fig_spec *spec) {
     char text[FIG_PRINT_NUMBER];
     begin_row(print, "step");
@@ -92,10 +104,7 @@ static void print_spec(fig_print *print, const fig_spec *spec) {
                    spec->batch_limit == 1 ? "" : "s");
     if (spec->row_tokens > 1)
         fig_print_text(print, " of %" PRId32 " query tokens", spec->row_tokens);
-    begin_row(print, "attention");
-    fig_print_text(print, "%" PRId32 " q heads, %" PRId32 " kv heads, head_dim %" PRId32,
-                   spec->q_heads, spec->kv_heads, spec->head_dim);
-    fig_print_text(print, ", sm_scale %s", fig_print_float(text, spec->sm_scale));
+    print_heads(print, spec);
     begin_row(print, "activation");
     if (spec->ffn_width > 0)
         fig_print_text(print, "%s, width %s", fig_inspect_activation(spec->activation),
@@ -161,11 +170,13 @@ static void print_made_for(fig_print *print, const fig_inspect_summary *summary)
     }
     if (graphs->changed_kernels == 0) return;
     begin_row(print, "changed");
+    const char *before = "";
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
-        if (graphs->changed_kernels >> op & 1)
-            fig_print_words(print, LABEL, "%s ", fig_kernel_table[op].name);
+        if (!(graphs->changed_kernels >> op & 1)) continue;
+        fig_print_words(print, LABEL, "%s%s", before, fig_kernel_table[op].name);
+        before = " ";
     }
-    fig_print_text(print, "since the file was made");
+    fig_print_words(print, LABEL, " since the file was made");
 }
 
 /* ---- Tensors */

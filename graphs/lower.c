@@ -85,9 +85,22 @@ static void shape_tiles(const fig_split_class *split_class, const fig_lower_targ
     split->fixed = target->deterministic;
 }
 
-/* One worker for each place of the machine, but no more than the fullest step has tiles. */
+/* What a GPU's worker reads at least, where the fullest step has so much: less would begin and end
+ * no sooner, and leave more to merge. */
+enum { STRETCH_BYTES = 65536 };
+
+/* Workers that the fullest step has work for. */
+static int64_t busy_workers(const fig_lower_target *target, const fig_split_shape *split,
+                            int32_t token_bytes) {
+    const int64_t bytes = (int64_t)split->tile_limit * split->tile_tokens * token_bytes;
+    const int64_t stretches = (bytes + STRETCH_BYTES - 1) / STRETCH_BYTES;
+    const int is_gpu = target->traits.compute_capability > 0;
+    return is_gpu && stretches < split->tile_limit ? stretches : split->tile_limit;
+}
+
+/* One worker for each place of the machine, but no more than the fullest step has work for. */
 static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit,
-                                const fig_bucket *caps, int32_t workers_per_sm,
+                                const fig_bucket *caps, int32_t token_bytes, int32_t workers_per_sm,
                                 fig_split_shape *split) {
     const int64_t tokens = (int64_t)caps->batch * caps->kv;
     const int64_t tiles = fig_bounds_tiles(split, tokens, kv_limit) * split->groups;
@@ -96,12 +109,13 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
                         "bucket %" PRId32 " x %" PRId32 ": %" PRId64 " tiles in %" PRId32
                         " head groups, limit %" PRId32,
                         caps->batch, caps->kv, tiles, split->groups, INT32_MAX);
+    split->tile_limit = (int32_t)tiles;
+    const int64_t busy = busy_workers(target, split, token_bytes);
     int64_t workers = (int64_t)target->traits.sm_count * workers_per_sm;
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
-    if (workers > tiles) workers = tiles;
+    if (workers > busy) workers = busy;
     /* A bucket too small for one row of row_tokens has no tile, but its grid has a block. */
     split->workers = workers > 0 ? (int32_t)workers : 1;
-    split->tile_limit = (int32_t)tiles;
     return FIG_OK;
 }
 
@@ -114,7 +128,7 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
         shape_tiles(own, target, &shape->variants[i], split);
         shape->token_bytes[i] =
             2 * own->kv_heads / split->groups * own->head_dim * own->value_bytes;
-        FIG_TRY(shape_workers(target, view->spec.kv_limit, &shape->caps,
+        FIG_TRY(shape_workers(target, view->spec.kv_limit, &shape->caps, shape->token_bytes[i],
                               shape->variants[i].workers_per_sm, split));
     }
     shape->plan.row_limit = shape->caps.batch;

@@ -101,6 +101,10 @@ typedef struct fig_run {
  * and as many pages of each as its bytes or its row stride hold, need be there. A row whose length
  * is 0 or more than it may be is idle: zeros, and -inf in lse.
  *
+ * Nodes run as if one after the other, so that what one writes may lie where another's tensor is.
+ * But caches and page tables, of which attention reads before the node before it has ended, lie on
+ * nothing that the run writes as another tensor.
+ *
  * FIG_UNBOUND: a tensor that the run needs has no address. FIG_INVALID: a binding is wrong, an
  * output lies on another tensor of its node, or scratch is less than the least. FIG_TOO_LARGE: more
  * rows or a longer kv_length than the spec allows. The run then launched nothing. FIG_DRIVER,

@@ -47,8 +47,7 @@ template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK> struct fi
     static constexpr int32_t LOADS = (TILES + TILES_OF_LOAD - 1) / TILES_OF_LOAD;
     static constexpr int32_t PARTIAL_DIMS = fig_form_partial_dims(DIMS);
     static constexpr int32_t PACKS = PARTIAL_DIMS / 32; /* that a lane has of a vector */
-    static constexpr int32_t MERGE_PACKS = SHARE_COUNT == 1 ? 4 : SHARE_COUNT == 2 ? 2 : 1;
-    static constexpr int32_t MERGE_PIECES = 8 / MERGE_PACKS; /* in one round trip */
+    static constexpr int32_t OF_VECTOR = PARTIAL_DIMS / FIG_PARTIALS_PACK; /* packs */
     static_assert(DIMS % 16 == 0 && DIMS <= 256, "head_dim");
 };
 
@@ -72,6 +71,14 @@ template <class form> struct fig_warps_seen {
     int32_t query[2];
 };
 
+/* Warps that share a head's tokens, of so many vectors each. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_warps_shares(const fig_attention_params &p,
+                                                           int32_t vectors) {
+    return form::SHARES > 0 ? form::SHARES
+                            : fig_form_shares(fig_form_sets(p.heads_per_worker, vectors));
+}
+
 template <class form>
 static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_attention_params &p) {
     fig_warps_role role;
@@ -82,8 +89,7 @@ static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_att
     role.lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     role.row = role.lane / 4;
     role.column = role.lane % 4;
-    role.shares = form::SHARES > 0 ? form::SHARES
-                                   : fig_form_shares(fig_form_sets(p.heads_per_worker, vectors));
+    role.shares = fig_warps_shares<form>(p, vectors);
     role.number = form::SHARES > 0 ? warp / role.shares : fig_form_divide(warp, role.shares);
     role.share = warp - role.number * role.shares;
     const int32_t turn = fig_form_divide(role.number, p.heads_per_worker);
@@ -122,74 +128,15 @@ static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_a
     place.count = role.count;
     place.index = role.head * role.ratio * p.split.row_tokens + role.first;
     place.vectors = role.vectors;
-    place.share = role.share;
-    place.shares = role.shares;
-    place.barrier = 1 + role.number;
-    place.v_scale = fig_warps_v_scale(p, place.kv_head);
+    place.v_scale = 1;
     return place;
 }
-
-/* ---- q */
 
 /* Two neighbouring numbers of q as f32. */
 static __device__ __forceinline__ float2 fig_warps_widen_q(int32_t dtype, uint32_t pair) {
     if (dtype == FIG_BF16)
         return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
     return __half22float2(*(const __half2 *)&pair);
-}
-
-/* For each vector a power of two that brings its largest number below 2^15. Its lanes know it.
- * Numbers of 16 bits compare as integers do, but for their signs. */
-template <class form>
-static __device__ __forceinline__ float fig_warps_fit_q(int32_t dtype,
-                                                        const fig_warps_seen<form> &seen) {
-    uint32_t pair = 0;
-#pragma unroll
-    for (int32_t k = 0; k < form::TILES; k++)
-        pair = __vimax3_u16x2(pair, seen.q[k][0] & 0x7fff7fffu, seen.q[k][1] & 0x7fff7fffu);
-    pair = __vmaxu2(pair, __shfl_xor_sync(0xffffffffu, pair, 1));
-    pair = __vmaxu2(pair, __shfl_xor_sync(0xffffffffu, pair, 2));
-    const float2 largest = fig_warps_widen_q(dtype, pair);
-    const uint32_t exponent = __float_as_uint(fmaxf(largest.x, largest.y)) >> 23; /* 2^14 has 141 */
-    return __uint_as_float(min(268u - exponent, 253u) << 23);
-}
-
-/* q of the row's vectors; those that are none are zeros. Codes of 8 bits come four to a word, which
- * are columns 2t and 2t + 1 and, in the other half, 2t + 8 and 2t + 9: q follows them. */
-template <class form>
-static __device__ __forceinline__ void
-fig_warps_load_q(const fig_attention_params &p, const fig_warps_role &role,
-                 const fig_partials_place &place, fig_warps_seen<form> *seen) {
-    const fig_pieces_vector from =
-        fig_partials_vector(p, place, fig_size_min(role.row, role.count - 1));
-    const uint32_t *q = (const uint32_t *)((const uint16_t *)p.q + from.row * p.q_strides.row +
-                                           from.q_head * p.q_strides.head);
-    const int32_t is_none = role.row >= role.count;
-    const int32_t of_column = form::VALUE_BYTES == 1 ? 2 : 1;
-    const int32_t apart = form::VALUE_BYTES == 1 ? 1 : 4;
-#pragma unroll
-    for (int32_t k = 0; k < form::TILES; k++) {
-        seen->q[k][0] = q[8 * k + of_column * role.column];
-        seen->q[k][1] = q[8 * k + of_column * role.column + apart];
-    }
-#pragma unroll
-    for (int32_t k = 0; k < form::TILES; k++)
-        if (is_none) seen->q[k][0] = seen->q[k][1] = 0;
-    float scale = p.sm_scale * fig_cache_scale(p.k_scale, p.k_scales, place.kv_head);
-    seen->scale[0] = seen->scale[1] = scale * FIG_NUMERIC_LOG2_E;
-    if (form::VALUE_BYTES == 2) return;
-    const float fit = fig_warps_fit_q(p.dtype, *seen);
-    const float back = __uint_as_float((254u << 23) - __float_as_uint(fit)); /* 1 / fit */
-    seen->scale[0] *= __shfl_sync(0xffffffffu, back, role.column * 8);
-    seen->scale[1] *= __shfl_sync(0xffffffffu, back, role.column * 8 + 4);
-#pragma unroll
-    for (int32_t k = 0; k < form::TILES; k++) {
-#pragma unroll
-        for (int32_t half = 0; half < 2; half++) {
-            const float2 x = fig_warps_widen_q(p.dtype, seen->q[k][half]);
-            seen->q[k][half] = fig_fragment_pair<FIG_F16>(x.x * fit, x.y * fit);
-        }
-    }
 }
 
 template <class form>
@@ -498,7 +445,7 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
             logits[s][i] *= seen->scale[i % 2];
-        if (p.alibi != NULL || p.soft_cap > 0)
+        if (__builtin_expect(p.alibi != NULL || p.soft_cap > 0, 0))
             fig_warps_cap<form>(p, note, place, role, *seen, mine, logits[s]);
         if (note.flags & FIG_RING_EDGE)
             fig_warps_hide_unseen<form>(p, note, *seen, mine, logits[s]);
@@ -520,7 +467,7 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
     fig_ring_wait_full(ring, FIG_RING_V);
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++) {
-        if (note.flags & FIG_RING_EDGE) {
+        if (__builtin_expect(note.flags & FIG_RING_EDGE, 0)) {
             fig_warps_add_seen<form>(p, note, role, v + (uint32_t)s * apart,
                                      token + s * FIG_RING_TOKENS, weights[s], seen);
         } else {

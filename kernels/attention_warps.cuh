@@ -8,7 +8,7 @@
 #ifndef FIG_KERNELS_ATTENTION_WARPS_CUH
 #define FIG_KERNELS_ATTENTION_WARPS_CUH
 
-#include "kernels/attention_strip.cuh"
+#include "kernels/attention_q.cuh"
 
 /* ---- The end of a piece */
 
@@ -22,17 +22,55 @@ static __device__ __forceinline__ float4 fig_warps_pack(const fig_warps_seen<for
     return make_float4(even[n], even[n + 2], 0, 0);
 }
 
-/* Where a vector's pack lies in the join: so that lanes of other columns meet other banks. */
-static __device__ __forceinline__ int32_t fig_warps_join_at(int32_t n, int32_t pack) {
-    return pack ^ (n / 2 * 2 & 7);
+/* By what a vector's packs are turned within each 8 of them in the join, so that lanes of other
+ * columns meet other banks. */
+static __device__ __forceinline__ int32_t fig_warps_join_turn(int32_t n) {
+    return n & 6;
 }
 
-/* Each share's vectors, and their sums behind them: [share][vector][packs], [vector]. */
+/* The warps that share a head's tokens. */
+template <class form>
+static __device__ __forceinline__ void fig_warps_meet(const fig_warps_role &role) {
+    if (role.shares > 1) {
+        fig_ring_meet(1 + role.number, role.shares * FIG_BLOCK_WARP);
+    } else {
+        __syncwarp();
+    }
+}
+
+/* Where the shares of the warp's vectors meet. */
+typedef struct fig_warps_join {
+    uint8_t *shares; /* [share][vector][packs], and their sums behind each share's: [vector] */
+    int32_t vectors, share_bytes;
+} fig_warps_join;
+
+template <class form>
+static __device__ __forceinline__ fig_warps_join fig_warps_join_of(const fig_attention_params &p,
+                                                                   const fig_warps_role &role,
+                                                                   uint8_t *joins) {
+    fig_warps_join join;
+    join.vectors = fig_warps_head_vectors(p, role);
+    join.share_bytes = fig_form_join_bytes(form::HEAD_DIM, join.vectors);
+    join.shares = joins + role.number * role.shares * join.share_bytes;
+    return join;
+}
+
+static __device__ __forceinline__ float4 *fig_warps_packs(const fig_warps_join &join,
+                                                          int32_t share) {
+    return (float4 *)(join.shares + share * join.share_bytes);
+}
+
+template <class form>
+static __device__ __forceinline__ fig_partials_sum *fig_warps_sums(const fig_warps_join &join,
+                                                                   int32_t share) {
+    return (fig_partials_sum *)(join.shares + share * join.share_bytes +
+                                join.vectors * form::PARTIAL_DIMS * 4);
+}
+
 template <class form>
 static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_role &role,
                                                              const fig_warps_seen<form> &seen,
-                                                             int32_t vectors, uint8_t *share) {
-    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
+                                                             const fig_warps_join &join) {
     float weights[2] = {seen.weights[0], seen.weights[1]};
 #pragma unroll
     for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2) {
@@ -42,111 +80,85 @@ static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_rol
 #pragma unroll
     for (int32_t i = 0; i < 2; i++) {
         const int32_t n = 2 * role.column + i;
-        float4 *packs = (float4 *)share + n * OF_VECTOR;
+        float4 *packs = fig_warps_packs(join, role.share) + n * form::OF_VECTOR;
+        packs += role.row ^ fig_warps_join_turn(n);
         if (n >= role.count) continue;
 #pragma unroll
         for (int32_t pack = 0; pack < form::PACKS; pack++)
-            packs[fig_warps_join_at(n, pack * 8 + role.row)] = fig_warps_pack<form>(seen, pack, i);
+            packs[pack * 8] = fig_warps_pack<form>(seen, pack, i);
         if (role.row == 0)
-            ((float2 *)((float4 *)share + vectors * OF_VECTOR))[n] =
-                make_float2(seen.greatest[i], weights[i]);
-    }
-    if (role.shares > 1) {
-        fig_ring_meet(1 + role.number, role.shares * FIG_BLOCK_WARP);
-    } else {
-        __syncwarp();
+            fig_warps_sums<form>(join, role.share)[n] = {seen.greatest[i], weights[i]};
     }
 }
 
-/* What lane n makes of its vector's shares: by how much each shrinks, and their sum. */
-template <class form> struct fig_warps_shares {
-    float shrink[form::SHARE_LIMIT];
+/* What the shares have of a vector's pack, and of its sum. */
+typedef struct fig_warps_joined {
+    float4 values;
     fig_partials_sum sum;
-};
+} fig_warps_joined;
 
 template <class form>
-static __device__ __forceinline__ fig_warps_shares<form>
-fig_warps_shares_of(const fig_warps_role &role, const uint8_t *shares, int32_t vectors,
-                    int32_t share_bytes) {
-    const int32_t n = min(role.lane, role.count - 1);
-    fig_warps_shares<form> of;
-    float weights[form::SHARE_LIMIT];
-    of.sum = {FIG_PARTIALS_NONE, 0};
+static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig_warps_role &role,
+                                                                       const fig_warps_join &join,
+                                                                       int32_t n, int32_t pack) {
+    const int32_t at = n * form::OF_VECTOR + (pack ^ fig_warps_join_turn(n));
+    fig_warps_joined of = {make_float4(0, 0, 0, 0), {FIG_PARTIALS_NONE, 0}};
+    fig_partials_sum sums[form::SHARE_LIMIT];
+    float4 values[form::SHARE_LIMIT];
 #pragma unroll
     for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
         if (s >= role.shares) break;
-        const uint8_t *sums = shares + s * share_bytes + vectors * form::PARTIAL_DIMS * 4;
-        const float2 sum = ((const float2 *)sums)[n];
-        of.shrink[s] = sum.x;
-        weights[s] = sum.y;
-        of.sum.greatest = fmaxf(of.sum.greatest, sum.x);
+        sums[s] = fig_warps_sums<form>(join, s)[n];
+        values[s] = fig_warps_packs(join, s)[at];
+        of.sum.greatest = fmaxf(of.sum.greatest, sums[s].greatest);
     }
 #pragma unroll
     for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
         if (s >= role.shares) break;
-        of.shrink[s] = fig_partials_power(of.shrink[s] - of.sum.greatest);
-        of.sum.weights = fmaf(weights[s], of.shrink[s], of.sum.weights);
+        const float shrink = fig_partials_power(sums[s].greatest - of.sum.greatest);
+        of.sum.weights = fmaf(sums[s].weights, shrink, of.sum.weights);
+        of.values.x = fmaf(values[s].x, shrink, of.values.x);
+        of.values.y = fmaf(values[s].y, shrink, of.values.y);
+        of.values.z = fmaf(values[s].z, shrink, of.values.z);
+        of.values.w = fmaf(values[s].w, shrink, of.values.w);
     }
     return of;
 }
 
-/* What the shares of these vectors have seen meets in shared memory, and goes on from there. */
+/* Vectors of a place that go from the join to a partial or, where that is below 0, to out. */
+typedef struct fig_warps_left {
+    fig_partials_range range;
+    int32_t partial;
+} fig_warps_left;
+
+/* Where they go is known, as far as it does not depend on the sums, before the shares meet. */
 template <class form>
 static __device__ __forceinline__ void
-fig_warps_end(const fig_attention_params &p, const fig_warps_role &role,
-              const fig_partials_place &place, const fig_ring_note &note,
-              const fig_warps_seen<form> &seen, uint8_t *join) {
-    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t vectors = fig_warps_head_vectors(p, role);
-    const int32_t share_bytes = fig_form_join_bytes(form::HEAD_DIM, vectors);
-    const uint8_t *shares = join + role.number * role.shares * share_bytes;
-    fig_warps_leave_share<form>(role, seen, vectors,
-                                join + (role.number * role.shares + role.share) * share_bytes);
-    const fig_warps_shares<form> of = fig_warps_shares_of<form>(role, shares, vectors, share_bytes);
-    fig_partials_way ways = {0, 0, 0, 0};
-    fig_pieces_end ends = {0, 0};
-    if (note.partial < 0) {
-        ways = fig_partials_way_of(p, place);
-        ends = fig_partials_end_of(ways, of.sum);
-    }
-    const int32_t count = role.count * OF_VECTOR;
+fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
+                 const fig_partials_place &place, const fig_warps_join &join,
+                 const fig_warps_left &left) {
+    const int32_t end = left.range.end * form::OF_VECTOR;
+    int32_t i = left.range.first * form::OF_VECTOR + role.share * FIG_BLOCK_WARP + role.lane;
+    fig_partials_way way = {0, 0, 0, 0};
+    if (left.partial < 0) way = fig_partials_way_of(p, place, min(i, end - 1) / form::OF_VECTOR);
+    fig_warps_meet<form>(role);
 #pragma unroll 1
-    for (int32_t first = role.share * FIG_BLOCK_WARP; first < count;
-         first += role.shares * FIG_BLOCK_WARP) {
-        const int32_t i = min(first + role.lane, count - 1), n = i / OF_VECTOR;
-        const int32_t pack = i % OF_VECTOR, at = n * OF_VECTOR + fig_warps_join_at(n, pack);
-        const int32_t is_mine = first + role.lane < count;
-        float4 all = make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
-            if (s >= role.shares) break;
-            const float4 x = ((const float4 *)(shares + s * share_bytes))[at];
-            const float shrink = __shfl_sync(0xffffffffu, of.shrink[s], n);
-            all.x = fmaf(x.x, shrink, all.x);
-            all.y = fmaf(x.y, shrink, all.y);
-            all.z = fmaf(x.z, shrink, all.z);
-            all.w = fmaf(x.w, shrink, all.w);
-        }
-        if (note.partial < 0) {
-            const fig_partials_way way = fig_partials_way_of_lane(ways, n);
-            const fig_pieces_end end = {__shfl_sync(0xffffffffu, ends.scale, n),
-                                        __shfl_sync(0xffffffffu, ends.lse, n)};
-            if (is_mine) fig_partials_write_out<form>(p, way, pack, all, end);
+    while (i < end) {
+        const int32_t n = i / form::OF_VECTOR, pack = i % form::OF_VECTOR;
+        const fig_warps_joined of = fig_warps_join_pack<form>(role, join, n, pack);
+        i += role.shares * FIG_BLOCK_WARP;
+        if (left.partial < 0) {
+            fig_partials_write_out<form>(p, way, pack, of.values, fig_partials_end_of(way, of.sum));
+            if (i < end) way = fig_partials_way_of(p, place, i / form::OF_VECTOR);
         } else {
-            const fig_partials_sum sum = {__shfl_sync(0xffffffffu, of.sum.greatest, n),
-                                          __shfl_sync(0xffffffffu, of.sum.weights, n)};
-            const int64_t vector = fig_partials_at(place, note.partial) + n;
-            if (is_mine) fig_partials_leave<form>(p, vector, pack, all, sum);
+            fig_partials_leave<form>(p, fig_partials_at(place, left.partial) + n, pack, of.values,
+                                     of.sum);
         }
     }
-    if (role.shares > 1) {
-        fig_ring_meet(1 + role.number, role.shares * FIG_BLOCK_WARP);
-    } else {
-        __syncwarp();
-    }
+    __syncwarp();
 }
 
-/* ---- A worker */
+/* ---- A merge */
 
 enum { FIG_WARPS_BARRIER = 15 }; /* of all warps that empty the ring; the shares' are 1 to 8 */
 
@@ -168,99 +180,188 @@ static __device__ __forceinline__ uint32_t fig_warps_is_last(const fig_attention
     return ring.state->is_last;
 }
 
+/* A vector's pieces: to out, or where other warps have some of them to the join. */
 template <class form>
 static __device__ __forceinline__ void
-fig_warps_merge(const fig_attention_params &p, const fig_warps_role &role, const fig_ring &ring,
-                const fig_ring_note &note) {
-    if ((p.flags & FIG_ATTENTION_APART) != 0 && !fig_warps_is_last(p, ring, note)) return;
-    const fig_partials_segment segment = {note.partial, p.split.fixed ? note.first : note.first - 1,
-                                          note.end - note.first + 1, role.vectors};
-    fig_partials_merge<form>(p, fig_warps_place(p, role, note.row, note.group), segment);
+fig_warps_merge_vector(const fig_attention_params &p, const fig_warps_role &role,
+                       const fig_partials_place &place, const fig_partials_segment &pieces,
+                       const fig_warps_join &join, int32_t n, int32_t is_alone) {
+    const fig_partials_way way = fig_partials_way_of(p, place, n);
+#pragma unroll 1
+    for (int32_t first = 0; first < form::OF_VECTOR; first += FIG_BLOCK_WARP) {
+        const int32_t pack = first + role.lane;
+        fig_partials_pack of = fig_partials_pack_of<form>(p, place, n, pack);
+        fig_partials_join<form>(p, pieces, &of);
+        if (pack >= form::OF_VECTOR) continue;
+        if (is_alone) {
+            const fig_pieces_end end = fig_partials_end_of(way, of.sum);
+            fig_partials_write_out<form>(p, way, pack, of.joined, end);
+            continue;
+        }
+        fig_warps_packs(join, role.share)[n * form::OF_VECTOR + (pack ^ fig_warps_join_turn(n))] =
+            of.joined;
+        if (pack == 0) fig_warps_sums<form>(join, role.share)[n] = of.sum;
+    }
 }
+
+/* The block's part of a merge. A warp has whole vectors, so that it alone reads their sums. Where
+ * there are but one or two and more pieces than one trip brings, warps share each one's pieces and
+ * meet as at a piece's end; but not where each tile is a piece, whose order must not change. */
+template <class form>
+static __device__ __forceinline__ fig_warps_left fig_warps_merge(
+    const fig_attention_params &p, const fig_warps_role &role, const fig_partials_place &place,
+    const fig_ring &ring, const fig_ring_note &note, const fig_warps_join &join) {
+    fig_warps_left left = {{0, 0}, -1};
+    if ((p.flags & FIG_ATTENTION_APART) != 0 && !fig_warps_is_last(p, ring, note)) return left;
+    const fig_partials_segment segment = fig_partials_segment_of(p, note, role.vectors);
+    const fig_partials_range range = fig_partials_part(place.count, note.token, note.length);
+    const int32_t vectors = range.end - range.first;
+    int32_t spread = role.shares; /* warps that begin with a vector each */
+    if (role.shares == FIG_PARTIALS_PARTS && !p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
+        spread = vectors <= 1 ? 1 : vectors == 2 ? 2 : role.shares;
+    const int32_t is_alone = spread == role.shares, of_vector = is_alone ? 1 : role.shares / spread;
+    const int32_t mine = is_alone ? role.share : role.share % spread;
+    const fig_partials_segment pieces =
+        fig_partials_every(segment, is_alone ? 0 : role.share / spread, of_vector);
+    if (!is_alone) {
+        fig_warps_meet<form>(role); /* The join of the piece before has been read. */
+        left.range = range;
+    }
+#pragma unroll 1
+    for (int32_t n = is_alone ? mine : 0; n < vectors; n += is_alone ? role.shares : 1) {
+        fig_partials_segment own = pieces;
+        if (!is_alone && n != mine) own.pieces = 0;
+        fig_warps_merge_vector<form>(p, role, place, own, join, range.first + n, is_alone);
+    }
+    return left;
+}
+
+/* ---- A worker */
 
 static __device__ __forceinline__ fig_ring_note fig_warps_read(const fig_ring &ring) {
     fig_ring_wait_full(ring, FIG_RING_K);
     return fig_ring_read(ring);
 }
 
-/* All strips of a piece, of which `note` is the first. */
+/* A worker's way through its pieces. */
+typedef struct fig_warps_way {
+    fig_ring ring;
+    fig_warps_join join;
+    int32_t has_waited;
+} fig_warps_way;
+
+/* All strips of a piece. The first piece's q is asked of L2 before the wait: what counts is that
+ * its address is known by then. */
 template <class form>
-static __device__ __forceinline__ void
-fig_warps_see_piece(const fig_attention_params &p, const fig_warps_role &role, int32_t row,
-                    int32_t group, fig_ring *ring, uint8_t *join) {
+static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_attention_params &p,
+                                                                     const fig_warps_role &role,
+                                                                     fig_partials_place *place,
+                                                                     fig_warps_way *way) {
     fig_warps_seen<form> seen;
-    const fig_partials_place place = fig_warps_place(p, role, row, group);
+    fig_warps_rows<form> rows = fig_warps_rows_of_q<form>(p, role, *place);
     fig_ring_note note;
-    fig_warps_load_q<form>(p, role, place, &seen);
+    if (!way->has_waited) {
+        for (int32_t i = 0; i < fig_warps_rows<form>::LOADS; i++)
+            fig_block_prefetch(rows.from[i]);
+        fig_block_wait();
+        way->has_waited = 1;
+    }
+    fig_warps_ask_q<form>(p, &rows);
+    place->v_scale = fig_warps_v_scale(p, place->kv_head);
+    fig_warps_meet<form>(role); /* The join of the piece before has been read. */
+    uint32_t *q = (uint32_t *)fig_warps_packs(way->join, role.share);
+    fig_warps_leave_q<form>(rows, q);
+    fig_warps_load_q<form>(p, role, *place, q, &seen);
     fig_warps_begin<form>(role, &seen);
     do {
-        note = fig_warps_read(*ring);
-        fig_warps_see_strip<form>(p, *ring, note, role, place, &seen);
-        fig_ring_next(ring);
+        note = fig_warps_read(way->ring);
+        fig_warps_see_strip<form>(p, way->ring, note, role, *place, &seen);
+        fig_ring_next(&way->ring);
     } while ((note.flags & FIG_RING_LAST) == 0);
-    fig_warps_end<form>(p, role, place, note, seen, join);
+    fig_warps_leave_share<form>(role, seen, way->join);
+    const fig_warps_left left = {{0, role.count}, note.partial};
+    return left;
 }
 
 /* Empties the ring until the worker is done. The first piece is the plan's, so that its q is on
  * its way before its strip has come. */
 template <class form>
 static __device__ void fig_warps_worker(const fig_attention_params &p, const fig_warps_role &role,
-                                        fig_ring ring, const fig_split_start &start,
-                                        uint8_t *join) {
-    int32_t row = start.row, group = start.group, is_piece = start.count > 0;
-    for (;;) {
-        if (is_piece) fig_warps_see_piece<form>(p, role, row, group, &ring, join);
-        const fig_ring_note note = fig_warps_read(ring);
-        row = note.row;
-        group = note.group;
-        is_piece = (note.flags & (FIG_RING_MERGE | FIG_RING_END)) == 0;
-        if (is_piece) continue;
-        /* Nobody is to fill V's side again before all have filled it. */
-        fig_ring_wait_full(ring, FIG_RING_V);
-        if (note.flags & FIG_RING_END) return;
-        fig_warps_merge<form>(p, role, ring, note);
-        fig_ring_release(ring, FIG_RING_K);
-        fig_ring_release(ring, FIG_RING_V);
-        fig_ring_next(&ring);
+                                        const fig_split_start &start, fig_warps_way way) {
+    fig_ring_note note = {start.count > 0 ? FIG_RING_FIRST : FIG_RING_END, start.row, start.group};
+    if (start.count == 0) {
+        if (!way.has_waited) fig_block_wait();
+        note = fig_warps_read(way.ring);
     }
+    while ((note.flags & FIG_RING_END) == 0) {
+        fig_partials_place place = fig_warps_place(p, role, note.row, note.group);
+        fig_warps_left left;
+        if (note.flags & FIG_RING_MERGE) {
+            place.v_scale = fig_warps_v_scale(p, place.kv_head);
+            left = fig_warps_merge<form>(p, role, place, way.ring, note, way.join);
+            fig_ring_wait_full(way.ring, FIG_RING_V); /* All fillers have told of it. */
+            fig_ring_release(way.ring, FIG_RING_K);
+            fig_ring_release(way.ring, FIG_RING_V);
+            fig_ring_next(&way.ring);
+        } else {
+            left = fig_warps_see_piece<form>(p, role, &place, &way);
+        }
+        if (left.range.first < left.range.end)
+            fig_warps_finish<form>(p, role, place, way.join, left);
+        note = fig_warps_read(way.ring);
+    }
+    fig_ring_wait_full(way.ring, FIG_RING_V);
 }
 
-/* A block: warps that read, and behind them those that fill. */
+/* The ring that the block's shared memory holds; in front of the joins. */
 template <class form>
-static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
-    extern __shared__ uint8_t fig_warps_shared[];
-    const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
-    fig_feed_plan plan = fig_feed_read_plan(p);
-    const fig_warps_role role = fig_warps_role_of<form>(p);
-    const int32_t threads = (int32_t)blockDim.x - form::FILLERS * FIG_BLOCK_WARP;
+static __device__ __forceinline__ fig_ring fig_warps_ring(const fig_attention_params &p,
+                                                          uint8_t *shared, int32_t readers) {
+    const int32_t vectors = fig_form_divide(p.q_heads, p.kv_heads) * p.split.row_tokens;
+    const int32_t shares = fig_warps_shares<form>(p, vectors);
+    const int32_t join_bytes =
+        readers * fig_form_join_bytes(form::HEAD_DIM, fig_size_min(FIG_FORM_VECTORS, vectors));
     uint32_t shared_bytes;
     asm("mov.u32 %0, %dynamic_smem_size;" : "=r"(shared_bytes));
     fig_ring ring;
-    ring.slots = fig_fragment_shared(fig_warps_shared);
+    ring.slots = fig_fragment_shared(shared);
     ring.tokens_bytes = (uint32_t)fig_form_tokens_bytes(form::VALUE_BYTES, form::HEAD_DIM,
                                                         p.heads_per_worker, form::IS_BULK);
-    ring.strip = role.shares * form::SHARE_TOKENS;
-    ring.side_bytes = (uint32_t)(role.shares * form::STEPS) * ring.tokens_bytes;
-    ring.readers = threads / FIG_BLOCK_WARP;
-    const int32_t join_bytes =
-        ring.readers * fig_form_join_bytes(form::HEAD_DIM, fig_warps_head_vectors(p, role));
+    ring.strip = shares * form::SHARE_TOKENS;
+    ring.side_bytes = (uint32_t)(shares * form::STEPS) * ring.tokens_bytes;
+    ring.readers = readers;
     ring.slot_count = fig_form_divide((int32_t)shared_bytes - FIG_FORM_STATE_BYTES - join_bytes,
                                       (int32_t)(2 * ring.side_bytes));
     ring.slot = 0;
     ring.phase = 0;
-    uint8_t *behind = fig_warps_shared + (uint32_t)(2 * ring.slot_count) * ring.side_bytes;
-    ring.state = (fig_ring_state *)behind;
-    if (threadIdx.x == 0)
-        fig_ring_init(ring.state, ring.slot_count, fig_feed_full_count<form>(), ring.readers);
-    __syncthreads();
-    if ((int32_t)threadIdx.x >= threads) {
-        const int32_t filler = ((int32_t)threadIdx.x - threads) / FIG_BLOCK_WARP;
-        fig_feed_worker<form>(p, ring, plan, filler);
+    ring.state = (fig_ring_state *)(shared + (uint32_t)(2 * ring.slot_count) * ring.side_bytes);
+    return ring;
+}
+
+/* A block: warps that read, and behind them those that fill. The first of these makes the ring
+ * while its part of the plan comes, and waits for nobody. */
+template <class form>
+static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
+    extern __shared__ uint8_t fig_warps_shared[];
+    const int32_t readers = (int32_t)blockDim.x / FIG_BLOCK_WARP - form::FILLERS;
+    const int32_t filler = (int32_t)threadIdx.x / FIG_BLOCK_WARP - readers;
+    const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
+    if (filler >= 0) {
+        const fig_feed_plan plan = fig_feed_read_plan(p);
+        fig_feed_worker<form>(p, fig_warps_ring<form>(p, fig_warps_shared, readers), plan, filler);
         return;
     }
-    fig_block_wait();
-    if (!is_early) plan = fig_feed_read_plan(p);
-    fig_warps_worker<form>(p, role, ring, fig_feed_start(plan), behind + FIG_FORM_STATE_BYTES);
+    fig_split_start start = fig_feed_start(p);
+    const fig_warps_role role = fig_warps_role_of<form>(p);
+    const fig_ring ring = fig_warps_ring<form>(p, fig_warps_shared, readers);
+    uint8_t *joins = (uint8_t *)ring.state + FIG_FORM_STATE_BYTES;
+    const fig_warps_way way = {ring, fig_warps_join_of<form>(p, role, joins), !is_early};
+    if (!is_early) {
+        fig_block_wait();
+        start = fig_feed_start(p);
+    }
+    fig_ring_meet(FIG_RING_MADE, (int32_t)blockDim.x);
+    fig_warps_worker<form>(p, role, start, way);
 }
 
 #endif

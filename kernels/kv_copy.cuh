@@ -98,9 +98,9 @@ static __device__ __forceinline__ void fig_copy_tokens(const fig_copy_work &work
 }
 
 template <class form, int32_t SHARES>
-static __device__ __forceinline__ void
-fig_copy_strips(const fig_attention_params &p, const fig_split_line &line, const fig_feed_piece &of,
-                int32_t filler, fig_ring *ring, int32_t *has_waited) {
+static __device__ __forceinline__ void fig_copy_strips(const fig_attention_params &p,
+                                                       const fig_feed_piece &of, int32_t filler,
+                                                       fig_ring *ring, int32_t *has_waited) {
     typedef fig_copy_part<form, SHARES> part;
     const int32_t BYTES = form::VALUE_BYTES;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
@@ -119,10 +119,7 @@ fig_copy_strips(const fig_attention_params &p, const fig_split_line &line, const
     work.pitch = ring->tokens_bytes / FIG_RING_TOKENS;
     int32_t token = of.tokens.first, partial = -1;
     do {
-        if (!*has_waited && token + part::STRIP > of.length - p.split.row_tokens) {
-            fig_block_wait();
-            *has_waited = 1;
-        }
+        if (token + part::STRIP > of.length - p.split.row_tokens) fig_feed_wait(has_waited);
         if (work.first_lane == 0) {
             rows[0] = fig_copy_row(sides[0], ahead, BYTES);
             rows[1] = fig_copy_row(sides[1], ahead, BYTES);
@@ -136,7 +133,7 @@ fig_copy_strips(const fig_attention_params &p, const fig_split_line &line, const
             fig_ring_wait_empty(*ring, side);
             if (token + mine < of.tokens.end) fig_copy_tokens<form, SHARES>(work, policy);
             if (filler == 0 && side == FIG_RING_K) {
-                if (token == of.tokens.first) partial = fig_feed_partial(p, line, of);
+                if (token == of.tokens.first) partial = fig_feed_partial(p, of);
                 if (is_teller)
                     fig_ring_write(*ring, fig_feed_note(of, partial, token, part::STRIP));
             }
@@ -149,16 +146,16 @@ fig_copy_strips(const fig_attention_params &p, const fig_split_line &line, const
 }
 
 template <class form>
-static __device__ __forceinline__ void
-fig_copy_piece(const fig_attention_params &p, const fig_split_line &line, const fig_feed_piece &of,
-               int32_t filler, fig_ring *ring, int32_t *has_waited) {
+static __device__ __forceinline__ void fig_copy_piece(const fig_attention_params &p,
+                                                      const fig_feed_piece &of, int32_t filler,
+                                                      fig_ring *ring, int32_t *has_waited) {
     const int32_t shares = ring->strip / form::SHARE_TOKENS;
     if (shares == 4) {
-        fig_copy_strips<form, 4>(p, line, of, filler, ring, has_waited);
+        fig_copy_strips<form, 4>(p, of, filler, ring, has_waited);
     } else if (shares == 2) {
-        fig_copy_strips<form, 2>(p, line, of, filler, ring, has_waited);
+        fig_copy_strips<form, 2>(p, of, filler, ring, has_waited);
     } else {
-        fig_copy_strips<form, 1>(p, line, of, filler, ring, has_waited);
+        fig_copy_strips<form, 1>(p, of, filler, ring, has_waited);
     }
 }
 

@@ -6,8 +6,8 @@
  * brought along, and a page that the row does not have is never read: zeros come in its place.
  *
  * Before fig_block_wait, where the launch allows it, the plan is read and old tokens are on their
- * way; those that the step itself appends come after it. Invariant: every slot is filled once and
- * whole, and all functions are called by whole warps. */
+ * way; those that the step itself appends come after it, and L2 is asked for them before.
+ * Invariant: every slot is filled once and whole, and all functions are called by whole warps. */
 #ifndef FIG_KERNELS_KV_FEED_CUH
 #define FIG_KERNELS_KV_FEED_CUH
 
@@ -30,6 +30,12 @@ static __device__ __forceinline__ void fig_feed_expect(uint32_t barrier, uint32_
         "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(barrier),
         "r"(bytes)
         : "memory");
+}
+
+/* The maps lie in the params, which are far away when a block begins. */
+static __device__ __forceinline__ void fig_feed_prefetch_maps(const fig_attention_params &p) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.k_map) : "memory");
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.v_map) : "memory");
 }
 
 /* Where 16 tokens lie: their page, as a coordinate of K's map and of V's, and the first of it. */
@@ -55,71 +61,79 @@ static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_att
     return block;
 }
 
-/* 1 for one lane of the warp, which the compiler knows to be alone. */
-static __device__ __forceinline__ int32_t fig_feed_is_alone(void) {
-    uint32_t is_alone;
-    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(is_alone));
-    return (int32_t)is_alone;
+/* The lane's block of a strip, on one side. The compiler makes a loop over the lanes of it, which
+ * is better than a row of boxes: code that runs first comes the sooner the shorter it is. */
+static __device__ __forceinline__ void fig_feed_send(const fig_attention_params &p,
+                                                     const fig_ring &ring, int32_t side,
+                                                     uint32_t offset, const fig_feed_block &block,
+                                                     int32_t kv_head, uint64_t policy) {
+    fig_feed_box(fig_ring_side(ring, side) + offset, side == FIG_RING_K ? &p.k_map : &p.v_map,
+                 block.token, kv_head, side == FIG_RING_K ? block.k_page : block.v_page,
+                 fig_ring_full(ring, side), policy);
 }
 
-/* One side of a strip, by one lane: boxes side by side would each be elected for themselves. */
-template <int32_t BLOCKS>
+/* Asks L2 for it, as fig_block_prefetch does. */
 static __device__ __forceinline__ void
-fig_feed_boxes(const fig_ring &ring, int32_t side, const void *map, int32_t kv_head,
-               const int32_t (&pages)[BLOCKS], const int32_t (&tokens)[BLOCKS], uint64_t policy) {
-    const uint32_t block_bytes = ring.side_bytes / BLOCKS;
-#pragma unroll
-    for (int32_t block = 0; block < BLOCKS; block++)
-        fig_feed_box(fig_ring_side(ring, side) + (uint32_t)block * block_bytes, map, tokens[block],
-                     kv_head, pages[block], fig_ring_full(ring, side), policy);
+fig_feed_prefetch(const fig_attention_params &p, const fig_feed_block &block, int32_t kv_head) {
+    asm volatile(
+        "cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%2, %3, %2, %4, %5}];\n"
+        "cp.async.bulk.prefetch.tensor.5d.L2.global [%1, {%2, %3, %2, %4, %6}];" ::"l"(&p.k_map),
+        "l"(&p.v_map), "r"(0), "r"(block.token), "r"(kv_head), "r"(block.k_page), "r"(block.v_page)
+        : "memory");
 }
 
-/* A strip's blocks: 32 are known to a lane each. */
+/* A lane knows its block of 32, and half way through these that of the next: looked up before, it
+ * would keep the next strips waiting. */
 template <class form>
-static __device__ __forceinline__ void
-fig_feed_bulk_piece(const fig_attention_params &p, const fig_split_line &line,
-                    const fig_feed_piece &of, fig_ring *ring, int32_t *has_waited) {
+static __device__ __forceinline__ void fig_feed_bulk_piece(const fig_attention_params &p,
+                                                           const fig_feed_piece &of, fig_ring *ring,
+                                                           int32_t *has_waited) {
     const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS;
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, mine = lane * FIG_RING_TOKENS;
+    const uint32_t offset = (uint32_t)lane * (ring->side_bytes / BLOCKS);
     const int32_t window = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t origin = of.tokens.first & -FIG_RING_TOKENS;
+    const int32_t first_new = of.length - p.split.row_tokens;
     const uint64_t policy = fig_feed_once();
-    fig_feed_block here = fig_feed_block_at(p, of, origin + lane * FIG_RING_TOKENS);
-    fig_feed_block ahead = fig_feed_block_at(p, of, origin + window + lane * FIG_RING_TOKENS);
-    int32_t token = origin, partial = -1;
+    fig_feed_block here = fig_feed_block_at(p, of, origin + mine), ahead = here;
+    int32_t token = origin, partial = -1, from = 0; /* from: the lane that has the strip's first */
     do {
-        if (!*has_waited && token + form::STRIP > of.length - p.split.row_tokens) {
-            fig_block_wait();
-            *has_waited = 1;
-        }
-        const int32_t from = (token - origin) / FIG_RING_TOKENS % FIG_BLOCK_WARP;
-        int32_t k_pages[BLOCKS], v_pages[BLOCKS], tokens[BLOCKS];
-#pragma unroll
-        for (int32_t block = 0; block < BLOCKS; block++) {
-            k_pages[block] = __shfl_sync(0xffffffffu, here.k_page, from + block);
-            v_pages[block] = __shfl_sync(0xffffffffu, here.v_page, from + block);
-            tokens[block] = __shfl_sync(0xffffffffu, here.token, from + block);
-        }
+        const fig_feed_block block = {__shfl_sync(0xffffffffu, here.k_page, from + lane),
+                                      __shfl_sync(0xffffffffu, here.v_page, from + lane),
+                                      __shfl_sync(0xffffffffu, here.token, from + lane)};
+        const int32_t is_late = !*has_waited && token + form::STRIP > first_new;
+        const int32_t is_new = is_late && token + mine + FIG_RING_TOKENS > first_new;
         fig_ring_wait_empty(*ring, FIG_RING_K);
-        if (fig_feed_is_alone())
-            fig_feed_boxes(*ring, FIG_RING_K, &p.k_map, of.kv_head, k_pages, tokens, policy);
+        if (lane < BLOCKS && !is_new)
+            fig_feed_send(p, *ring, FIG_RING_K, offset, block, of.kv_head, policy);
         fig_ring_wait_empty(*ring, FIG_RING_V);
-        if (fig_feed_is_alone())
-            fig_feed_boxes(*ring, FIG_RING_V, &p.v_map, of.kv_head, v_pages, tokens, policy);
-        /* The first bytes are on their way before the piece's neighbours are looked for. */
-        if (token == origin) partial = fig_feed_partial(p, line, of);
+        if (lane < BLOCKS && !is_new)
+            fig_feed_send(p, *ring, FIG_RING_V, offset, block, of.kv_head, policy);
+        __syncwarp();
+        if (token == origin) partial = fig_feed_partial(p, of);
         if (lane == 0) {
             fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_K), ring->side_bytes);
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_V), ring->side_bytes);
         }
         __syncwarp();
+        if (is_late) { /* What the step itself appends is sent behind the wait. */
+            if (lane < BLOCKS && is_new) fig_feed_prefetch(p, block, of.kv_head);
+            __syncwarp();
+            fig_feed_wait(has_waited);
+            if (lane < BLOCKS && is_new)
+                fig_feed_send(p, *ring, FIG_RING_K, offset, block, of.kv_head, policy);
+            if (lane < BLOCKS && is_new)
+                fig_feed_send(p, *ring, FIG_RING_V, offset, block, of.kv_head, policy);
+        }
+        __syncwarp();
         fig_ring_next(ring);
         token += form::STRIP;
-        if ((token - origin) % window == 0) {
+        from += BLOCKS;
+        if (from == FIG_BLOCK_WARP / 2) ahead = fig_feed_block_at(p, of, token + window / 2 + mine);
+        if (from == FIG_BLOCK_WARP) {
+            from = 0;
             here = ahead;
-            ahead = fig_feed_block_at(p, of, token + window + lane * FIG_RING_TOKENS);
         }
     } while (token < of.tokens.end);
 }
@@ -150,15 +164,6 @@ static __device__ __forceinline__ void fig_feed_say(const fig_ring_note &note, i
     fig_ring_next(ring);
 }
 
-static __device__ __forceinline__ fig_ring_note fig_feed_merge_note(const fig_attention_params &p,
-                                                                    const fig_split_piece &piece) {
-    fig_ring_note note = {FIG_RING_MERGE, piece.row, piece.group};
-    note.first = piece.first;
-    note.end = piece.last;
-    note.partial = fig_split_partial(&p.split, &piece, piece.first);
-    return note;
-}
-
 /* Rows of length 0 are not on the line: each belongs to one worker by its number. Zeros and -inf,
  * whatever the sinks. */
 static __device__ __noinline__ void fig_feed_idle_rows(const fig_attention_params &p) {
@@ -178,45 +183,67 @@ static __device__ __noinline__ void fig_feed_idle_rows(const fig_attention_param
     }
 }
 
-/* The worker's strips, and where no block waits for another the note that a piece is done. */
+/* The worker's strips. */
 template <class form>
 static __device__ __forceinline__ void fig_feed_strips(const fig_attention_params &p,
                                                        const fig_feed_plan &plan, int32_t filler,
                                                        fig_ring *ring, int32_t *has_waited) {
-    fig_split_start start = fig_feed_start(plan);
-    const fig_split_line line = fig_feed_line(p, plan);
+    fig_split_start start = plan.start;
     while (start.count > 0) {
         const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        if constexpr (form::IS_BULK != 0) fig_feed_bulk_piece<form>(p, line, of, ring, has_waited);
+        if constexpr (form::IS_BULK != 0) fig_feed_bulk_piece<form>(p, of, ring, has_waited);
 #endif
-        if constexpr (form::IS_BULK == 0)
-            fig_copy_piece<form>(p, line, of, filler, ring, has_waited);
-        if (p.flags & FIG_ATTENTION_APART) {
-            const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
-            if (piece.first != piece.last)
-                fig_feed_say<form>(fig_feed_merge_note(p, piece), filler, ring);
-        }
+        if constexpr (form::IS_BULK == 0) fig_copy_piece<form>(p, of, filler, ring, has_waited);
+        const fig_split_line line = fig_feed_line(p, plan);
         fig_split_pass(&p.split, &line, &start);
     }
 }
 
-/* The segments that the worker merges: those whose last piece is its own. But for fixed splits that
- * is its first piece alone: a later segment begins in the worker's stretch, and where it ends there
- * too it is whole. */
+/* The merges that are the worker's. But for fixed splits they are of its first piece's segment
+ * alone: a later one begins in the worker's stretch, and where it ends there too it is whole. Where
+ * no block waits for another each cut piece is told of, as its own may be the last to finish. */
 template <class form>
 static __device__ __forceinline__ void fig_feed_merges(const fig_attention_params &p,
                                                        const fig_feed_plan &plan, int32_t filler,
                                                        fig_ring *ring) {
-    fig_split_start start = fig_feed_start(plan);
+    const int32_t is_apart = (p.flags & FIG_ATTENTION_APART) != 0;
+    fig_split_start start = plan.start;
     const fig_split_line line = fig_feed_line(p, plan);
     while (start.count > 0) {
-        const fig_split_piece piece = fig_split_piece_at(&p.split, &line, &start);
-        if (piece.first != piece.last && piece.number == piece.last)
-            fig_feed_say<form>(fig_feed_merge_note(p, piece), filler, ring);
-        if (!p.split.fixed) return;
+        const fig_feed_row row = fig_feed_row_of(p, plan, start.row);
+        const int32_t row_tiles = row.next_prefix - row.prefix;
+        const fig_split_piece piece = fig_split_piece_of_worker(
+            &p.split, &line, (int32_t)blockIdx.x, row.prefix, row_tiles, &start);
+        if (piece.first != piece.last) {
+            const int32_t segment = row.prefix * p.split.groups + start.group * row_tiles;
+            const int32_t parts =
+                fig_feed_parts(p, line, piece, segment, ring->strip / form::SHARE_TOKENS);
+            const int32_t part = is_apart ? 0 : piece.last - piece.number;
+            if (part < parts)
+                fig_feed_say<form>(fig_feed_merge_note(p, piece, part, parts), filler, ring);
+        }
+        if (!p.split.fixed && !is_apart) return;
         fig_split_pass(&p.split, &line, &start);
     }
+}
+
+/* The first warp behind those that read makes the ring, and waits for nobody; others for that. */
+template <class form>
+static __device__ __forceinline__ void fig_feed_make_ring(const fig_attention_params &p,
+                                                          const fig_ring &ring, int32_t filler) {
+    if (filler > 0) {
+        fig_ring_meet(FIG_RING_MADE, (int32_t)blockDim.x);
+        return;
+    }
+    if (threadIdx.x % FIG_BLOCK_WARP == 0) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+        if constexpr (form::IS_BULK != 0) fig_feed_prefetch_maps(p);
+#endif
+        fig_ring_init(ring.state, ring.slot_count, fig_feed_full_count<form>(), ring.readers);
+    }
+    __syncwarp();
+    fig_ring_pass(FIG_RING_MADE, (int32_t)blockDim.x);
 }
 
 /* A warp behind those that read, by its number among them. plan: known where it may be read early.
@@ -224,15 +251,15 @@ static __device__ __forceinline__ void fig_feed_merges(const fig_attention_param
 template <class form>
 static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring ring,
                                        fig_feed_plan plan, int32_t filler) {
-    int32_t has_waited = (p.flags & FIG_ATTENTION_EARLY) == 0;
-    if (has_waited) {
-        fig_block_wait();
+    int32_t has_waited = 0;
+    fig_feed_make_ring<form>(p, ring, filler);
+    if ((p.flags & FIG_ATTENTION_EARLY) == 0) {
+        fig_feed_wait(&has_waited);
         plan = fig_feed_read_plan(p);
     }
     fig_feed_strips<form>(p, plan, filler, &ring, &has_waited);
-    if (!has_waited) fig_block_wait();
-    if (filler == 0) fig_block_trigger();
-    if ((p.flags & FIG_ATTENTION_APART) == 0) fig_feed_merges<form>(p, plan, filler, &ring);
+    fig_feed_wait(&has_waited);
+    fig_feed_merges<form>(p, plan, filler, &ring);
     const fig_ring_note end = {FIG_RING_END};
     fig_feed_say<form>(end, filler, &ring);
     if (filler == 0) fig_feed_idle_rows(p);

@@ -1,14 +1,15 @@
 /* kv_piece.cuh: the worker's way along the split, piece by piece, for those who fill the ring.
  *
- * Owns what the plan says of a worker and of its rows, where a piece's tokens lie and what the note
- * of each of its strips says. Leaves the bytes to kv_feed.cuh and kv_copy.cuh. Invariant: all
- * functions are called by whole warps. */
+ * Owns what the plan says of a worker and of its rows, where a piece's tokens lie, and what the
+ * notes of its strips and of its merge say. Leaves the bytes to kv_feed.cuh and kv_copy.cuh.
+ * Invariant: all functions are called by whole warps. */
 #ifndef FIG_KERNELS_KV_PIECE_CUH
 #define FIG_KERNELS_KV_PIECE_CUH
 
 #include "kernels/form.h"
 #include "kernels/cache.h"
 #include "kernels/kv_ring.cuh"
+#include "kernels/partials.cuh"
 #include "kernels/strip.cuh"
 
 /* A piece of the worker's, as far as its tokens go. */
@@ -17,6 +18,7 @@ typedef struct fig_feed_piece {
     fig_cache_sequence sequence;
     fig_strip_range tokens, seen_by_all;
     int32_t length, kv_head;
+    int32_t tiles;             /* its own */
     int32_t before, row_tiles; /* fig_split_piece_of_row */
 } fig_feed_piece;
 
@@ -50,23 +52,24 @@ static __device__ __forceinline__ fig_feed_row fig_feed_row_at(const fig_attenti
     return of;
 }
 
+/* Where the block's worker starts. Count 0 where the step has no rows: what lies behind the head is
+ * a plan before. */
+static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_attention_params &p) {
+    fig_split_start start = ((const fig_split_start *)(p.plan + p.starts_offset))[blockIdx.x];
+    if (((const fig_plan_head *)p.plan)->rows == 0) start.count = 0;
+    return start;
+}
+
 /* Every load by itself, none waits for another, and what is read too early is read again. */
 static __device__ __forceinline__ fig_feed_plan fig_feed_read_plan(const fig_attention_params &p) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const fig_plan_head *head = (const fig_plan_head *)p.plan;
     fig_feed_plan plan;
-    plan.start = ((const fig_split_start *)(p.plan + p.starts_offset))[blockIdx.x];
+    plan.start = fig_feed_start(p);
     plan.rows = head->rows;
     plan.advanced = head->advanced;
     plan.of_lane = fig_feed_row_at(p, fig_size_min(lane, p.split.row_limit - 1));
     return plan;
-}
-
-/* Count 0 where the step has no rows: what lies behind the head is a plan before. */
-static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_feed_plan &plan) {
-    fig_split_start start = plan.start;
-    if (plan.rows == 0) start.count = 0;
-    return start;
 }
 
 static __device__ __forceinline__ fig_feed_row fig_feed_row_of(const fig_attention_params &p,
@@ -109,11 +112,19 @@ static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_att
     tiles.first = origin + start.tile * p.split.tile_tokens;
     of.before = row.prefix;
     of.row_tiles = row.next_prefix - row.prefix;
-    const int32_t count = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
-    tiles.end = tiles.first + count * p.split.tile_tokens;
+    of.tiles = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
+    tiles.end = tiles.first + of.tiles * p.split.tile_tokens;
     fig_feed_ranges(p, of.length, &any, &of.seen_by_all);
     of.tokens = fig_strip_overlap(tiles, any);
     return of;
+}
+
+/* Until what the launches before have written is there, once; those behind may begin then. */
+static __device__ __forceinline__ void fig_feed_wait(int32_t *has_waited) {
+    if (*has_waited) return;
+    fig_block_wait();
+    fig_block_trigger();
+    *has_waited = 1;
 }
 
 /* Where a token lies, and a token before the piece's first where that does. */
@@ -164,13 +175,46 @@ static __device__ __forceinline__ fig_split_line fig_feed_line(const fig_attenti
     return line;
 }
 
-/* Which partial the piece goes to; -1: it is whole. */
+/* Which partial the piece goes to; -1: it is whole. All that its place depends on is whether the
+ * segment's first piece is another, and that is whether the worker begins inside the segment: so
+ * the piece's neighbours need not be looked for, which takes divisions. */
 static __device__ __forceinline__ int32_t fig_feed_partial(const fig_attention_params &p,
-                                                           const fig_split_line &line,
                                                            const fig_feed_piece &of) {
-    const fig_split_piece piece =
-        fig_split_piece_of_row(&p.split, &line, of.before, of.row_tiles, &of.start);
-    return piece.first == piece.last ? -1 : fig_split_partial(&p.split, &piece, piece.number);
+    const int32_t number = (int32_t)blockIdx.x, segment = of.before * p.split.groups;
+    const int32_t is_first = of.start.tile == 0;
+    const int32_t is_whole = is_first && of.tiles == of.row_tiles;
+    fig_split_piece piece = {of.start.row, of.start.group};
+    piece.first = is_first ? number : number - 1;
+    if (is_whole) return -1;
+    if (p.split.fixed) return segment + of.start.group * of.row_tiles + of.start.tile;
+    return fig_split_partial(&p.split, &piece, number);
+}
+
+/* ---- Merges */
+
+static __device__ __forceinline__ fig_ring_note fig_feed_merge_note(const fig_attention_params &p,
+                                                                    const fig_split_piece &piece,
+                                                                    int32_t part, int32_t parts) {
+    fig_ring_note note = {FIG_RING_MERGE, piece.row, piece.group, part};
+    note.first = piece.first;
+    note.end = piece.last;
+    note.length = parts;
+    note.partial = fig_split_partial(&p.split, &piece, piece.first);
+    return note;
+}
+
+/* Into how many parts a cut segment's merge is shared, by the owners of its last pieces. A worker
+ * has one part at most, that of its first piece: so the owner of the segment's first piece has one
+ * only where its stretch begins there too. */
+static __device__ __forceinline__ int32_t fig_feed_parts(const fig_attention_params &p,
+                                                         const fig_split_line &line,
+                                                         const fig_split_piece &piece,
+                                                         int32_t segment, int32_t shares) {
+    const int32_t pieces = piece.last - piece.first + 1;
+    if (shares < FIG_PARTIALS_PARTS || p.split.fixed || (p.flags & FIG_ATTENTION_APART) != 0)
+        return 1;
+    if (pieces > FIG_PARTIALS_PARTS) return FIG_PARTIALS_PARTS;
+    return fig_split_begin(&line, piece.first) == segment ? pieces : 1;
 }
 
 /* What is read once leaves L2 first. */

@@ -41,10 +41,10 @@ enum {
 typedef struct fig_ring_note {
     int32_t flags;
     int32_t row, group;
-    int32_t token;      /* first of the strip */
+    int32_t token;      /* first of the strip; of a merge which part of it is the block's */
     int32_t first, end; /* tokens of the piece; of a merge the numbers of its pieces, the last one
                            too */
-    int32_t length;     /* of the row */
+    int32_t length;     /* of the row; of a merge its parts */
     int32_t partial;    /* of the piece, or of the first of a merge; -1: it is whole */
 } fig_ring_note;
 static_assert(sizeof(fig_ring_note) == 32, "read by two loads");
@@ -94,8 +94,10 @@ static __device__ __forceinline__ void fig_ring_barrier_init(uint64_t *barrier, 
                  : "memory");
 }
 
-/* By one thread, since barriers are made one by one. full_count: arrivals that fill a side; they
- * are there after the block's next barrier. */
+enum { FIG_RING_MADE = 0 }; /* the barrier at which warps meet a ring that has been made */
+
+/* By one thread, since barriers are made one by one. full_count: arrivals that fill a side; other
+ * warps see them behind FIG_RING_MADE. */
 static __device__ __forceinline__ void fig_ring_init(fig_ring_state *state, int32_t slot_count,
                                                      int32_t full_count, int32_t readers) {
 #pragma unroll 1
@@ -156,6 +158,11 @@ static __device__ __forceinline__ void fig_ring_release(const fig_ring &ring, in
 /* A barrier of some warps of the block, by its number. */
 static __device__ __forceinline__ void fig_ring_meet(int32_t barrier, int32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+/* Says there that the warp has come, and does not wait for the others. */
+static __device__ __forceinline__ void fig_ring_pass(int32_t barrier, int32_t threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 static __device__ __forceinline__ fig_ring_note fig_ring_read(const fig_ring &ring) {

@@ -1,19 +1,20 @@
-/* partials.cuh: what a piece of a cut segment leaves for the block that merges it, and the merge,
- * without fence, atomic or second trip.
+/* partials.cuh: what a piece of a cut segment leaves for the blocks that merge it, and the way back
+ * from there, without fence, atomic or second trip.
  *
- * Every word of a partial is its own flag: it is stored as its bitwise complement, and so a word of
- * zeros is one that has not come yet. Only a NaN with all bits set would read so, and it is stored
- * as the one beside it. The merger reads until all words are there and puts zeros back. Four words
- * come and go at once: of one vector the dimensions that one lane holds in two neighbouring sums of
- * a fragment.
+ * Every word of a partial is its own flag: a word of zeros is one that has not come yet, so +0 is
+ * left as -0, which adds the same to a sum that begins at +0. Whoever merges reads until all words
+ * are there and puts zeros back. Four words come and go at once: of one vector the dimensions that
+ * one lane holds in two neighbouring sums of a fragment.
  *
- * Relied on: a block waits for blocks of lower number alone, and those have started before it.
- * Every GPU seen starts them in order, though CUDA does not promise it; so the wait has an end, and
- * a launch that reaches it fails. Where other launches may run beside this one
- * (FIG_ATTENTION_APART) the last to finish a segment merges it, and waits for nobody.
+ * Relied on: a block waits for blocks of lower number and, where a merge is shared, for at most
+ * FIG_PARTIALS_PARTS - 1 of higher number. Those of lower number have started before it: every GPU
+ * seen starts blocks in order, though CUDA does not promise it; and as many of higher number start
+ * as soon as any SM is free. So the wait has an end, and a launch that reaches it fails. Where
+ * other launches may run beside this one (FIG_ATTENTION_APART) the last to finish a segment merges
+ * it, and waits for nobody.
  *
- * Invariant: partials are zeros before and after a launch; pieces are joined in their order, so
- * that the same plan gives the same bits. */
+ * Invariant: partials are zeros before and after a launch; the same plan gives the same bits; and
+ * where every tile is a piece, pieces that see nothing, before or behind, change none. */
 #ifndef FIG_KERNELS_PARTIALS_CUH
 #define FIG_KERNELS_PARTIALS_CUH
 
@@ -23,6 +24,8 @@
 
 enum {
     FIG_PARTIALS_PACK = 4,              /* floats that come and go at once */
+    FIG_PARTIALS_PARTS = 4,             /* blocks that share a merge */
+    FIG_PARTIALS_TRIP = 4,              /* pieces that come in one round trip */
     FIG_PARTIALS_LOOKS_LIMIT = 1 << 22, /* seconds */
 };
 
@@ -34,8 +37,7 @@ typedef struct fig_partials_sum {
     float greatest, weights;
 } fig_partials_sum;
 
-/* What one warp has of a group's vectors: `count` from `first` on, and of their dimensions the
- * share'th part of every shares. Lane n knows what becomes of vector n. */
+/* What one warp has of a group's vectors: `count` from `first` on. */
 typedef struct fig_partials_place {
     int32_t row, group;
     int32_t kv_head;      /* of the cache */
@@ -43,7 +45,6 @@ typedef struct fig_partials_place {
     int32_t first, count; /* vectors [query][q head] of the kv head */
     int32_t index;        /* of the first, among the group's vectors */
     int32_t vectors;      /* of a group */
-    int32_t share, shares, barrier;
     float v_scale;
 } fig_partials_place;
 
@@ -55,12 +56,9 @@ static __device__ __forceinline__ float fig_partials_power(float x) {
 
 /* ---- Words */
 
-static __device__ __forceinline__ uint32_t fig_partials_hide(float x) {
-    return max(~__float_as_uint(x), 1u);
-}
-
-static __device__ __forceinline__ float fig_partials_show(uint32_t word) {
-    return __uint_as_float(~word);
+static __device__ __forceinline__ uint32_t fig_partials_word(float x) {
+    const uint32_t word = __float_as_uint(x);
+    return word == 0 ? 0x80000000u : word;
 }
 
 static __device__ __forceinline__ void fig_partials_store(float *to, uint4 words) {
@@ -89,9 +87,9 @@ static __device__ __forceinline__ void fig_partials_load(uint4 *words, const flo
                  : "memory");
 }
 
-static __device__ __forceinline__ uint4 fig_partials_hide(float4 x) {
-    return make_uint4(fig_partials_hide(x.x), fig_partials_hide(x.y), fig_partials_hide(x.z),
-                      fig_partials_hide(x.w));
+static __device__ __forceinline__ uint4 fig_partials_words(float4 x) {
+    return make_uint4(fig_partials_word(x.x), fig_partials_word(x.y), fig_partials_word(x.z),
+                      fig_partials_word(x.w));
 }
 
 /* ---- Places */
@@ -111,20 +109,23 @@ static __device__ __forceinline__ int64_t fig_partials_at(const fig_partials_pla
     return (int64_t)partial * place.vectors + place.index;
 }
 
-/* The first dimension of a pack, and how far apart its four are: 8 bits' codes of a fragment lie
+/* The first dimension of a pack, and how far from it its i-th is: 8 bits' codes of a fragment lie
  * side by side, those of 16 bits 8 apart. */
-template <class form>
-static __device__ __forceinline__ int32_t fig_partials_dim(int32_t pack, int32_t i) {
-    const int32_t tile = 2 * (pack / 8) + i / 2, lane = pack % 8;
-    return 16 * tile + (form::VALUE_BYTES == 1 ? 2 * lane + i % 2 : lane + 8 * (i % 2));
+template <class form> static __device__ __forceinline__ int32_t fig_partials_dim(int32_t pack) {
+    const int32_t lane = pack % 8;
+    return pack / 8 * 32 + (form::VALUE_BYTES == 1 ? 2 * lane : lane);
 }
 
-static __device__ __forceinline__ void fig_partials_write_number(void *out, int32_t dtype,
-                                                                 int64_t offset, float x) {
+template <class form> static __device__ constexpr int32_t fig_partials_apart(int32_t i) {
+    return i / 2 * 16 + (form::VALUE_BYTES == 1 ? 1 : 8) * (i % 2);
+}
+
+static __device__ __forceinline__ void fig_partials_write_number(uint16_t *to, int32_t dtype,
+                                                                 float x) {
     if (dtype == FIG_BF16) {
-        ((__nv_bfloat16 *)out)[offset] = __float2bfloat16_rn(x);
+        *(__nv_bfloat16 *)to = __float2bfloat16_rn(x);
     } else {
-        ((__half *)out)[offset] = __float2half_rn(x);
+        *(__half *)to = __float2half_rn(x);
     }
 }
 
@@ -134,27 +135,16 @@ typedef struct fig_partials_way {
     float sink, scale; /* sink: in base 2, -inf where there is none */
 } fig_partials_way;
 
-/* Of lane n's vector, for lanes that have one. */
+/* Of the place's vector n. */
 static __device__ __forceinline__ fig_partials_way
-fig_partials_way_of(const fig_attention_params &p, const fig_partials_place &place) {
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const fig_pieces_vector vector = fig_partials_vector(p, place, min(lane, place.count - 1));
+fig_partials_way_of(const fig_attention_params &p, const fig_partials_place &place, int32_t n) {
+    const fig_pieces_vector vector = fig_partials_vector(p, place, n);
     fig_partials_way way;
     way.out = vector.row * p.out_strides.row + vector.q_head * p.out_strides.head;
     way.lse = vector.row * p.lse_stride + vector.q_head;
     way.sink = p.sinks == NULL ? -INFINITY : p.sinks[vector.q_head] * FIG_NUMERIC_LOG2_E;
     way.scale = place.v_scale;
     return way;
-}
-
-static __device__ __forceinline__ fig_partials_way
-fig_partials_way_of_lane(const fig_partials_way &way, int32_t n) {
-    fig_partials_way other;
-    other.out = __shfl_sync(0xffffffffu, way.out, n);
-    other.lse = __shfl_sync(0xffffffffu, way.lse, n);
-    other.sink = __shfl_sync(0xffffffffu, way.sink, n);
-    other.scale = __shfl_sync(0xffffffffu, way.scale, n);
-    return other;
 }
 
 /* Joins the sink and V's scale, once: out = values * scale. */
@@ -177,11 +167,13 @@ fig_partials_write_out(const fig_attention_params &p, const fig_partials_way &wa
                        float4 values, fig_pieces_end end) {
     const float x[] = {values.x, values.y, values.z, values.w};
     const int32_t dtype = form::VALUE_BYTES == 1 ? p.dtype : form::KV_DTYPE;
+    const int32_t first = fig_partials_dim<form>(pack);
+    uint16_t *to = (uint16_t *)p.out + way.out + first;
 #pragma unroll
     for (int32_t i = 0; i < FIG_PARTIALS_PACK; i++) {
-        const int32_t dim = fig_partials_dim<form>(pack, i);
-        if (form::PARTIAL_DIMS == form::HEAD_DIM || dim < form::HEAD_DIM)
-            fig_partials_write_number(p.out, dtype, way.out + dim, x[i] * end.scale);
+        const int32_t apart = fig_partials_apart<form>(i);
+        if (form::PARTIAL_DIMS == form::HEAD_DIM || first + apart < form::HEAD_DIM)
+            fig_partials_write_number(to + apart, dtype, x[i] * end.scale);
     }
     if (pack == 0 && p.lse != NULL) p.lse[way.lse] = end.lse;
 }
@@ -192,184 +184,190 @@ static __device__ __forceinline__ void fig_partials_leave(const fig_attention_pa
                                                           int32_t pack, float4 values,
                                                           fig_partials_sum sum) {
     fig_partials_store(p.partials + at * form::PARTIAL_DIMS + pack * FIG_PARTIALS_PACK,
-                       fig_partials_hide(values));
+                       fig_partials_words(values));
     if (pack == 0)
-        fig_partials_store(p.sums + 2 * at, make_uint2(fig_partials_hide(sum.greatest),
-                                                       fig_partials_hide(sum.weights)));
+        fig_partials_store(p.sums + 2 * at, make_uint2(fig_partials_word(sum.greatest),
+                                                       fig_partials_word(sum.weights)));
 }
 
 /* ---- Merge */
 
-/* A segment's pieces. */
+/* Pieces of a segment, or every so many of them: the n-th goes to first_partial where n is 0, else
+ * to next_partial + n * step. */
 typedef struct fig_partials_segment {
-    int32_t first_partial, next_partial; /* the second piece's is next_partial + 1 */
-    int32_t pieces, vectors;             /* vectors: of the group */
+    int32_t first_partial, next_partial, step;
+    int32_t pieces, vectors; /* vectors: of the group */
 } fig_partials_segment;
-
-/* A lane's packs of a merge, and what they have become so far. */
-template <int32_t PACKS> struct fig_partials_packs {
-    const float *values[PACKS]; /* in partial 0 */
-    const float *sums[PACKS];
-    float4 joined[PACKS];
-    fig_partials_sum sum[PACKS];
-};
 
 static __device__ __forceinline__ int32_t fig_partials_of(const fig_partials_segment &segment,
                                                           int32_t piece) {
-    return piece == 0 ? segment.first_partial : segment.next_partial + piece;
+    return piece == 0 ? segment.first_partial : segment.next_partial + piece * segment.step;
 }
 
-template <int32_t PACKS, int32_t PIECES> struct fig_partials_loaded {
-    uint4 values[PIECES][PACKS];
-    uint2 sums[PIECES][PACKS];
-};
+/* Of a note to merge. */
+static __device__ __forceinline__ fig_partials_segment
+fig_partials_segment_of(const fig_attention_params &p, const fig_ring_note &note, int32_t vectors) {
+    fig_partials_segment segment;
+    segment.first_partial = note.partial;
+    segment.next_partial = p.split.fixed ? note.first : note.first - 1;
+    segment.step = 1;
+    segment.pieces = note.end - note.first + 1;
+    segment.vectors = vectors;
+    return segment;
+}
 
-/* PIECES pieces from `first` on, in one round trip: no load is conditional, as a predicate would
- * have the compiler wait between them. Beyond the last piece it comes once more. */
-template <class form, int32_t PACKS, int32_t PIECES>
+/* Of the segment every step-th piece, from one of the first so many on. */
+static __device__ __forceinline__ fig_partials_segment
+fig_partials_every(const fig_partials_segment &segment, int32_t from, int32_t step) {
+    fig_partials_segment every = segment;
+    every.first_partial = fig_partials_of(segment, from);
+    every.next_partial = segment.next_partial + from * segment.step;
+    every.step = segment.step * step;
+    every.pieces = fig_form_divide(segment.pieces - from + step - 1, step);
+    return every;
+}
+
+/* Of a place's vectors those that one part of a merge has. */
+typedef struct fig_partials_range {
+    int32_t first, end;
+} fig_partials_range;
+
+static __device__ __forceinline__ fig_partials_range fig_partials_part(int32_t vectors,
+                                                                       int32_t part,
+                                                                       int32_t parts) {
+    const int32_t of_part = fig_form_divide(vectors + parts - 1, parts);
+    const fig_partials_range range = {fig_size_min(part * of_part, vectors),
+                                      fig_size_min(part * of_part + of_part, vectors)};
+    return range;
+}
+
+/* A lane's pack of a vector, and what it has become so far. No other warp reads the vector's sums;
+ * clears_sums: they are not read again either. */
+typedef struct fig_partials_pack {
+    float *values, *sums; /* in partial 0 */
+    int32_t clears_sums;
+    float4 joined;
+    fig_partials_sum sum;
+} fig_partials_pack;
+
+template <class form>
+static __device__ __forceinline__ fig_partials_pack fig_partials_pack_of(
+    const fig_attention_params &p, const fig_partials_place &place, int32_t n, int32_t pack) {
+    const int32_t OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK, vector = place.index + n;
+    fig_partials_pack of;
+    of.values = p.partials + (int64_t)vector * form::PARTIAL_DIMS +
+                fig_size_min(pack, OF_VECTOR - 1) * FIG_PARTIALS_PACK;
+    of.sums = p.sums + vector * 2;
+    of.clears_sums = pack / FIG_BLOCK_WARP == (OF_VECTOR - 1) / FIG_BLOCK_WARP;
+    of.joined = make_float4(0, 0, 0, 0);
+    of.sum = {FIG_PARTIALS_NONE, 0};
+    return of;
+}
+
+typedef struct fig_partials_loaded {
+    uint4 values[FIG_PARTIALS_TRIP];
+    uint2 sums[FIG_PARTIALS_TRIP];
+} fig_partials_loaded;
+
+/* A trip's pieces from `first` on: no load is conditional, as a predicate would have the compiler
+ * wait between them. Beyond the last piece it comes once more. */
+template <class form>
 static __device__ __forceinline__ void
-fig_partials_await(const fig_attention_params &p, const fig_partials_segment &segment,
-                   const fig_partials_packs<PACKS> &packs, int32_t first,
-                   fig_partials_loaded<PACKS, PIECES> *loaded) {
-    const int64_t vectors = segment.vectors;
+fig_partials_await(const fig_partials_segment &segment, const fig_partials_pack &pack,
+                   int32_t first, fig_partials_loaded *loaded) {
     uint32_t least;
+#pragma unroll 1
     for (int32_t looks = 0;; looks++) {
 #pragma unroll
-        for (int32_t i = 0; i < PIECES; i++) {
+        for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++) {
             const int32_t piece = min(first + i, segment.pieces - 1);
-            const int64_t vector = fig_partials_of(segment, piece) * vectors;
-#pragma unroll
-            for (int32_t j = 0; j < PACKS; j++) {
-                fig_partials_load(&loaded->values[i][j],
-                                  packs.values[j] + vector * form::PARTIAL_DIMS);
-                fig_partials_load(&loaded->sums[i][j], packs.sums[j] + vector * 2);
-            }
+            const int32_t partial = i == 0 ? fig_partials_of(segment, piece)
+                                           : segment.next_partial + piece * segment.step;
+            const int64_t vector = (int64_t)partial * segment.vectors;
+            fig_partials_load(&loaded->values[i], pack.values + vector * form::PARTIAL_DIMS);
+            fig_partials_load(&loaded->sums[i], pack.sums + vector * 2);
         }
         least = ~0u;
 #pragma unroll
-        for (int32_t i = 0; i < PIECES; i++) {
-#pragma unroll
-            for (int32_t j = 0; j < PACKS; j++) {
-                const uint4 words = loaded->values[i][j];
-                const uint2 sums = loaded->sums[i][j];
-                least = min(least, min(min(words.x, words.y), min(words.z, words.w)));
-                least = min(least, min(sums.x, sums.y));
-            }
+        for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++) {
+            const uint4 words = loaded->values[i];
+            const uint2 sums = loaded->sums[i];
+            least = min(least, min(min(words.x, words.y), min(words.z, words.w)));
+            least = min(least, min(sums.x, sums.y));
         }
         if (!__any_sync(0xffffffffu, least == 0)) return;
         if (looks == FIG_PARTIALS_LOOKS_LIMIT) __trap();
     }
 }
 
-/* Adds those pieces one by one, so that how many come at once changes no bit, nor one that has seen
- * nothing; and puts zeros in their place. */
-template <class form, int32_t PACKS, int32_t PIECES>
-static __device__ __forceinline__ void
-fig_partials_add(const fig_attention_params &p, const fig_partials_segment &segment,
-                 const fig_partials_loaded<PACKS, PIECES> &loaded, int32_t first,
-                 const int32_t (&is_mine)[PACKS], fig_partials_packs<PACKS> *packs) {
-    const int64_t vectors = segment.vectors;
-#pragma unroll
-    for (int32_t j = 0; j < PACKS; j++) {
-        float4 joined = packs->joined[j];
-        fig_partials_sum sum = packs->sum[j];
-#pragma unroll
-        for (int32_t i = 0; i < PIECES; i++) {
-            if (first + i >= segment.pieces) break;
-            const uint4 words = loaded.values[i][j];
-            const float own = fig_partials_show(loaded.sums[i][j].x);
-            const float greatest = fmaxf(sum.greatest, own);
-            const float shrink = fig_partials_power(sum.greatest - greatest);
-            const float weight = fig_partials_power(own - greatest);
-            sum.greatest = greatest;
-            sum.weights =
-                fmaf(fig_partials_show(loaded.sums[i][j].y), weight, sum.weights * shrink);
-            joined.x = fmaf(fig_partials_show(words.x), weight, joined.x * shrink);
-            joined.y = fmaf(fig_partials_show(words.y), weight, joined.y * shrink);
-            joined.z = fmaf(fig_partials_show(words.z), weight, joined.z * shrink);
-            joined.w = fmaf(fig_partials_show(words.w), weight, joined.w * shrink);
-            const int64_t vector = fig_partials_of(segment, first + i) * vectors;
-            if (is_mine[j])
-                fig_partials_store((float *)packs->values[j] + vector * form::PARTIAL_DIMS,
-                                   make_uint4(0, 0, 0, 0));
-        }
-        packs->joined[j] = joined;
-        packs->sum[j] = sum;
-    }
-}
-
-template <class form, int32_t PACKS, int32_t PIECES>
-static __device__ __forceinline__ void
-fig_partials_join(const fig_attention_params &p, const fig_partials_segment &segment,
-                  const int32_t (&is_mine)[PACKS], fig_partials_packs<PACKS> *packs) {
-    fig_partials_loaded<PACKS, PIECES> loaded;
-#pragma unroll 1
-    for (int32_t first = 0; first < segment.pieces; first += PIECES) {
-        fig_partials_await<form, PACKS, PIECES>(p, segment, *packs, first, &loaded);
-        fig_partials_add<form, PACKS, PIECES>(p, segment, loaded, first, is_mine, packs);
-    }
-}
-
-/* The sums are every share's to read, so they are put back when all have. */
+/* Adds them in their order and puts zeros in their place; nothing shrinks whose greatest logit was
+ * the greatest already. */
 template <class form>
-static __device__ __forceinline__ void
-fig_partials_clear_sums(const fig_attention_params &p, const fig_partials_place &place,
-                        const fig_partials_segment &segment) {
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    if (place.shares > 1) {
-        fig_ring_meet(place.barrier, place.shares * FIG_BLOCK_WARP);
-    } else {
-        __syncwarp();
+static __device__ __forceinline__ void fig_partials_add(const fig_partials_segment &segment,
+                                                        const fig_partials_loaded &loaded,
+                                                        int32_t first, fig_partials_pack *pack) {
+    float4 joined = pack->joined;
+    fig_partials_sum sum = pack->sum;
+    float greatest = sum.greatest;
+#pragma unroll
+    for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++)
+        greatest = fmaxf(greatest, __uint_as_float(loaded.sums[i].x));
+    const float shrink = fig_partials_power(sum.greatest - greatest);
+    sum.greatest = greatest;
+    sum.weights *= shrink;
+    joined.x *= shrink;
+    joined.y *= shrink;
+    joined.z *= shrink;
+    joined.w *= shrink;
+#pragma unroll
+    for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++) {
+        if (first + i >= segment.pieces) break;
+        const uint4 words = loaded.values[i];
+        const uint2 own = loaded.sums[i];
+        const float weight = fig_partials_power(__uint_as_float(own.x) - greatest);
+        sum.weights = fmaf(__uint_as_float(own.y), weight, sum.weights);
+        joined.x = fmaf(__uint_as_float(words.x), weight, joined.x);
+        joined.y = fmaf(__uint_as_float(words.y), weight, joined.y);
+        joined.z = fmaf(__uint_as_float(words.z), weight, joined.z);
+        joined.w = fmaf(__uint_as_float(words.w), weight, joined.w);
+        const int64_t vector = (int64_t)fig_partials_of(segment, first + i) * segment.vectors;
+        fig_partials_store(pack->values + vector * form::PARTIAL_DIMS, make_uint4(0, 0, 0, 0));
+        if (pack->clears_sums) fig_partials_store(pack->sums + vector * 2, make_uint2(0, 0));
     }
-    if (place.share != 0) return;
-    for (int32_t i = lane; i < segment.pieces * FIG_FORM_VECTORS; i += FIG_BLOCK_WARP) {
-        const int32_t n = i % FIG_FORM_VECTORS;
-        const int32_t partial = fig_partials_of(segment, i / FIG_FORM_VECTORS);
-        if (n < place.count)
-            fig_partials_store(p.sums + 2 * (fig_partials_at(place, partial) + n),
-                               make_uint2(0, 0));
-    }
+    pack->joined = joined;
+    pack->sum = sum;
 }
 
-/* All pieces of a segment, for the warp's vectors and its share of their dimensions. */
-template <class form>
-static __device__ __forceinline__ void fig_partials_merge(const fig_attention_params &p,
-                                                          const fig_partials_place &place,
-                                                          const fig_partials_segment &segment) {
-    const int32_t PACKS = form::MERGE_PACKS, OF_VECTOR = form::PARTIAL_DIMS / FIG_PARTIALS_PACK;
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const int32_t count = place.count * OF_VECTOR, stride = place.shares * FIG_BLOCK_WARP;
+/* The greatest logit of all pieces; waits until each has come. */
+static __device__ __forceinline__ void
+fig_partials_find_greatest(const fig_partials_segment &segment, fig_partials_pack *pack) {
 #pragma unroll 1
-    for (int32_t first = place.share * FIG_BLOCK_WARP; first < count; first += PACKS * stride) {
-        fig_partials_packs<PACKS> packs;
-        int32_t is_mine[PACKS], pack[PACKS];
-#pragma unroll
-        for (int32_t j = 0; j < PACKS; j++) {
-            const int32_t mine = first + lane + j * stride;
-            is_mine[j] = mine < count;
-            pack[j] = is_mine[j] ? mine : min(first + lane, count - 1);
-            const int64_t at = fig_partials_at(place, 0) + pack[j] / OF_VECTOR;
-            packs.values[j] =
-                p.partials + at * form::PARTIAL_DIMS + pack[j] % OF_VECTOR * FIG_PARTIALS_PACK;
-            packs.sums[j] = p.sums + at * 2;
-            packs.joined[j] = make_float4(0, 0, 0, 0);
-            packs.sum[j] = {FIG_PARTIALS_NONE, 0};
-        }
-        if (segment.pieces <= 2) {
-            fig_partials_join<form, PACKS, 2>(p, segment, is_mine, &packs);
-        } else {
-            fig_partials_join<form, PACKS, form::MERGE_PIECES>(p, segment, is_mine, &packs);
-        }
-        const fig_partials_way ways = fig_partials_way_of(p, place);
-#pragma unroll
-        for (int32_t j = 0; j < PACKS; j++) {
-            const fig_partials_way way = fig_partials_way_of_lane(ways, pack[j] / OF_VECTOR);
-            const fig_pieces_end end = fig_partials_end_of(way, packs.sum[j]);
-            if (is_mine[j])
-                fig_partials_write_out<form>(p, way, pack[j] % OF_VECTOR, packs.joined[j], end);
-        }
+    for (int32_t piece = 0; piece < segment.pieces; piece++) {
+        const int64_t vector = (int64_t)fig_partials_of(segment, piece) * segment.vectors;
+        uint2 words;
+        int32_t looks = 0;
+        do
+            fig_partials_load(&words, pack->sums + vector * 2);
+        while (words.x == 0 && ++looks < FIG_PARTIALS_LOOKS_LIMIT);
+        pack->sum.greatest = fmaxf(pack->sum.greatest, __uint_as_float(words.x));
     }
-    fig_partials_clear_sums<form>(p, place, segment);
+    __syncwarp();
+}
+
+/* All pieces of the segment. Where more come than one trip brings and each tile is a piece, their
+ * greatest logit is found first, so that which come together decides no bit. */
+template <class form>
+static __device__ __forceinline__ void fig_partials_join(const fig_attention_params &p,
+                                                         const fig_partials_segment &segment,
+                                                         fig_partials_pack *pack) {
+    fig_partials_loaded loaded;
+    if (p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
+        fig_partials_find_greatest(segment, pack);
+#pragma unroll 1
+    for (int32_t first = 0; first < segment.pieces; first += FIG_PARTIALS_TRIP) {
+        fig_partials_await<form>(segment, *pack, first, &loaded);
+        fig_partials_add<form>(segment, loaded, first, pack);
+    }
 }
 
 #endif

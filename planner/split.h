@@ -116,12 +116,17 @@ FIG_BOTH fig_split_line fig_split_line_of(const fig_split_shape *shape, const in
 /* First tile of a worker; that of `active` is T. */
 FIG_BOTH int32_t fig_split_begin(const fig_split_line *line, int32_t worker) {
     if (worker >= line->active) return line->tiles;
-    return (int32_t)((int64_t)line->tiles * worker / line->active);
+    const uint64_t place = (uint64_t)line->tiles * (uint64_t)worker;
+    if (place <= UINT32_MAX) return (int32_t)((uint32_t)place / (uint32_t)line->active);
+    return (int32_t)(place / (uint64_t)line->active);
 }
 
-/* The inverse: who owns tile x of the line, x < T. */
+/* The inverse: who owns tile x of the line, x < T. A GPU divides 64 bits five times slower than 32,
+ * which hold all but the longest lines. */
 FIG_BOTH int32_t fig_split_owner(const fig_split_line *line, int32_t x) {
-    return (int32_t)((((int64_t)x + 1) * line->active - 1) / line->tiles);
+    const uint64_t place = ((uint64_t)x + 1) * (uint64_t)line->active - 1;
+    if (place <= UINT32_MAX) return (int32_t)((uint32_t)place / (uint32_t)line->tiles);
+    return (int32_t)(place / (uint64_t)line->tiles);
 }
 
 /* The row whose stretch holds tile x, empty rows skipped. O(log rows). */
@@ -159,22 +164,34 @@ FIG_BOTH int32_t fig_split_piece_tiles(const fig_split_shape *shape, int32_t row
     return shape->fixed ? 1 : fig_size_min(row_tiles - start->tile, start->count);
 }
 
-/* That piece, of a row whose tiles of one head group, so many, stand behind `before` on the line.
+/* That piece, of a row whose tiles of one head group, so many, stand behind `before` on the line,
+ * for who knows the worker. Where a segment begins or ends in the piece nobody need be looked for.
  */
-FIG_BOTH fig_split_piece fig_split_piece_of_row(const fig_split_shape *shape,
-                                                const fig_split_line *line, int32_t before,
-                                                int32_t row_tiles, const fig_split_start *start) {
+FIG_BOTH fig_split_piece fig_split_piece_of_worker(const fig_split_shape *shape,
+                                                   const fig_split_line *line, int32_t worker,
+                                                   int32_t before, int32_t row_tiles,
+                                                   const fig_split_start *start) {
     int32_t segment = before * shape->groups + start->group * row_tiles;
-    int32_t x = segment + start->tile, end = segment + row_tiles - 1;
+    int32_t end = segment + row_tiles - 1;
     fig_split_piece piece;
     piece.row = start->row;
     piece.group = start->group;
     piece.tile = start->tile;
     piece.tile_end = start->tile + fig_split_piece_tiles(shape, row_tiles, start);
-    piece.number = shape->fixed ? x : fig_split_owner(line, x);
-    piece.first = shape->fixed ? segment : fig_split_owner(line, segment);
-    piece.last = shape->fixed ? end : fig_split_owner(line, end);
+    piece.number = shape->fixed ? segment + start->tile : worker;
+    piece.first = piece.last = piece.number;
+    if (piece.tile > 0) piece.first = shape->fixed ? segment : fig_split_owner(line, segment);
+    if (piece.tile_end < row_tiles) piece.last = shape->fixed ? end : fig_split_owner(line, end);
     return piece;
+}
+
+/* And for who does not. */
+FIG_BOTH fig_split_piece fig_split_piece_of_row(const fig_split_shape *shape,
+                                                const fig_split_line *line, int32_t before,
+                                                int32_t row_tiles, const fig_split_start *start) {
+    int32_t x = before * shape->groups + start->group * row_tiles + start->tile;
+    int32_t worker = shape->fixed ? 0 : fig_split_owner(line, x);
+    return fig_split_piece_of_worker(shape, line, worker, before, row_tiles, start);
 }
 
 FIG_BOTH fig_split_piece fig_split_piece_at(const fig_split_shape *shape,

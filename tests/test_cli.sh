@@ -593,6 +593,17 @@ for name in ("tutorial", "gemma-2-9b", "qwen3-8b", "mistral-7b"):
 END
 ends 0
 
+# ---- Files of an earlier version
+run replay tests/golden/llama-3.1-8b.fig --steps 1 --rows 1 --kv 3 --check --device host
+ends 0
+prints 'compared with float64: all right'
+for file in mixed breadth llama-3.1-8b; do
+    run inspect "tests/golden/$file.fig"
+    ends 0
+    prints 'since the file was made'
+    fits 80
+done
+
 # ---- One of each, which is no plural
 "$figraph" capture --preset tutorial --batch-limit 1 --kv-limit 1 -o "$scratch/one.fig" \
     --deterministic --device host > "$scratch/out"

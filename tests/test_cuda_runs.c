@@ -11,12 +11,12 @@
 #include "engine/cuda/cuda_resident.h"
 #include "include/figraph_runner.h"
 #include "include/figraph_unstable.h"
-#include "tests/support/fake_cuda.h"
+#include "tests/support/fake_graph.h"
 #include "tests/support/fault.h"
 
 enum { ROWS = 3, HEADS = 4, DIM = 64, LIMIT = 64, PAGE = 16, PAGES = 12 };
 
-/* A layer's append and attention, whose lengths lie on the device. */
+/* A layer's append and attention, or attention alone, whose lengths lie on the device. */
 typedef struct work {
     fig_fake_cuda *driver;
     fig_program *program;
@@ -43,7 +43,7 @@ static fig_tensor tensor(work *w, int32_t index, const char *name, fig_dtype dty
 #define TENSOR(w, index, name, dtype, memory, ...)                                                 \
     tensor(w, index, name, dtype, (int64_t[4]){__VA_ARGS__}, memory, sizeof memory)
 
-static void record(work *w) {
+static void record(work *w, int appends) {
     fig_append_kv_op append = {.size = sizeof append};
     fig_attention_op attend = {.size = sizeof attend};
     fig_cache cache = {{0}, {0}, {0}, {0}, {0}, {{0}}};
@@ -57,11 +57,12 @@ static void record(work *w) {
     cache.page_table = TENSOR(w, 7, "table", FIG_I32, w->table, ROWS, LIMIT / PAGE);
     attend.cache = append.cache = cache;
     fig_program_read_lengths(w->program, lengths, (fig_tensor){0});
-    fig_append_kv(w->program, &append);
+    if (appends) fig_append_kv(w->program, &append);
+    fig_program_segment(w->program, "attend");
     fig_attention(w->program, &attend);
 }
 
-static void make_graphs(work *w) {
+static void make_graphs(work *w, int appends) {
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = FIG_F16,
                            .q_heads = HEADS,
@@ -74,7 +75,7 @@ static void make_graphs(work *w) {
     for (int32_t i = 0; i < PAGES; i++)
         w->table[i] = i;
     assert_int_equal(fig_program_create(&w->program, &spec), FIG_OK);
-    record(w);
+    record(w, appends);
     assert_int_equal(fig_program_finish(w->program), FIG_OK);
     assert_int_equal(fig_graphs_lower(&w->graphs, w->program, NULL), FIG_OK);
     w->run = (fig_run){.size = sizeof w->run,
@@ -89,12 +90,16 @@ static void make_graphs(work *w) {
         w->k_cache[i] = w->v_cache[i] = (uint16_t)(0x3000 + i % 1024);
 }
 
-static work *begin(void) {
+static work *begin_with(int appends) {
     work *w = malloc(sizeof *w);
     assert_non_null(w);
-    make_graphs(w);
+    make_graphs(w, appends);
     w->driver = fig_fake_cuda_install();
     return w;
+}
+
+static work *begin(void) {
+    return begin_with(1);
 }
 
 static void open_runner(work *w) {
@@ -239,6 +244,41 @@ static void a_run_allocates_nothing(void **state) {
     end(w);
 }
 
+/* Of the last launch of a run that is captured, which is attention's. */
+static uint32_t flags_of_last(work *w) {
+    fig_attention_params params;
+    fig_cu_stream stream = fig_fake_cuda_stream_create(&fig_fake_cuda_primary);
+    w->run.stream = stream;
+    assert_true(fig_fake_cuda_capture(stream));
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    fig_cu_exec exec = fig_fake_cuda_end(stream);
+    assert_non_null(exec);
+    memcpy(&params, exec->nodes[exec->node_count - 1].params, sizeof params);
+    fig_fake_cuda_drop(exec);
+    fig_fake_cuda_stream_destroy(stream);
+    return params.flags;
+}
+
+/* The plan is one launch up, or older than the run; a segment leaves the append out. */
+static void attention_is_early_where_its_plan_is_old(void **state) {
+    (void)state;
+    work *w = begin();
+    static _Alignas(16) uint8_t plan[4096];
+    open_runner(w);
+    assert_int_equal(flags_of_last(w), FIG_ATTENTION_EARLY);
+    w->run.segment = "attend";
+    assert_int_equal(flags_of_last(w), 0);
+    w->run.plan = plan;
+    assert_int_equal(flags_of_last(w), FIG_ATTENTION_EARLY);
+    end(w);
+    w = begin_with(0);
+    open_runner(w);
+    assert_int_equal(flags_of_last(w), 0);
+    w->run.plan = plan;
+    assert_int_equal(flags_of_last(w), FIG_ATTENTION_EARLY);
+    end(w);
+}
+
 static void plain_edges_are_plain_launches(void **state) {
     (void)state;
     work *w = begin();
@@ -248,7 +288,7 @@ static void plain_edges_are_plain_launches(void **state) {
     assert_int_equal(fig_runner_open(&w->runner, w->graphs, &options), FIG_OK);
     assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
     assert_int_equal(w->driver->early_launches, 0);
-    assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_copy_f16_64_4");
+    assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_copy_f16_64");
     end(w);
 }
 
@@ -260,6 +300,7 @@ int main(void) {
         cmocka_unit_test(kernels_are_loaded_once_for_all_runners),
         cmocka_unit_test(a_driver_that_refuses_a_call_leaves_nothing_behind),
         cmocka_unit_test(a_run_allocates_nothing),
+        cmocka_unit_test(attention_is_early_where_its_plan_is_old),
         cmocka_unit_test(plain_edges_are_plain_launches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

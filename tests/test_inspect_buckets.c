@@ -171,6 +171,34 @@ static void machines_and_activations_have_names(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* What works row by row has neither classes nor what is counted in heads. */
+static void a_spec_without_heads_has_no_attention(void **state) {
+    (void)state;
+    const fig_tensor_info rows = {.size = sizeof rows,
+                                  .name = "x",
+                                  .role = FIG_ROLE_BOUND,
+                                  .dtype = FIG_F16,
+                                  .rank = 2,
+                                  .dims = {FIG_DIM_BATCH, 14}};
+    fig_tensor_info half = rows;
+    fig_gated_op op = {.size = sizeof op};
+    fig_program *program;
+    fig_graphs *graphs;
+    sink s;
+    half.name = "y";
+    half.dims[1] = 7;
+    assert_int_equal(fig_program_create(&program, FIG_OPTIONS(fig_spec, .dtype = FIG_F16)), FIG_OK);
+    op.in = fig_program_tensor(program, &rows);
+    op.out = fig_program_tensor(program, &half);
+    fig_silu_and_mul(program, &op);
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_int_equal(fig_graphs_lower(&graphs, program, NULL), FIG_OK);
+    assert_shows(show(&s, graphs, NULL), "attention   none, the spec has no heads\n");
+    assert_shows(s.text, "attention classes: 0\n");
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(program);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_batch_has_one_line_unless_all_are_asked_for),
@@ -178,6 +206,7 @@ int main(void) {
         cmocka_unit_test(a_batch_tells_of_the_bucket_that_was_lowered_again),
         cmocka_unit_test(layers_are_named_as_a_person_would),
         cmocka_unit_test(machines_and_activations_have_names),
+        cmocka_unit_test(a_spec_without_heads_has_no_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

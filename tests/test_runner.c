@@ -115,6 +115,8 @@ static void each_wrong_binding_is_refused_by_name(void **state) {
     WRONG(q, strides[0] = -1, FIG_INVALID, "tensor q.0: strides[0] is -1");
     WRONG(k, bytes = 2 * 2 * 64 * ROWS * (LENGTH - 1), FIG_INVALID,
           "tensor k_cache.0: holds 99 tokens of each sequence, kv_length is 100");
+    WRONG(k, bytes = 2 * 2 * 64 * ROWS - 1, FIG_INVALID,
+          "tensor k_cache.0: bytes is 1023, which holds no token of each sequence");
     WRONG(out, address = (uint8_t *)right_q.address + 128, FIG_INVALID,
           "lies on tensor q.0, and decode_attention writes");
 #undef WRONG

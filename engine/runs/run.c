@@ -39,7 +39,7 @@ void fig_run_fill(const fig_runner *runner, const fig_run_shape *shape, uint32_t
         .view = runner->program, .classes = &common->classes, .shape = &shape->bucket};
     const fig_launch *ours = &common->launches[launch];
     memcpy(params, common->params + ours->params, ours->params_bytes);
-    fig_launch_fill_bucket(ours, &source, common->haste[launch], params);
+    fig_launch_fill_bucket(ours, &source, runner->haste[launch], params);
 }
 
 /* Of a launch: where the tensors of its node lie. */

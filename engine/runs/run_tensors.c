@@ -150,6 +150,11 @@ static fig_status look_at(const fig_run_bound *bound, uint32_t tensor, fig_run_r
     if (!known->is_dense && known->page_tokens == 0) return FIG_OK;
     FIG_TRY(take_binding(bound, tensor, &binding));
     wish_of(bound, tensor, &binding, &record);
+    if (record.dims[1] == 0)
+        return fig_fail(FIG_INVALID,
+                        "tensor %s: bytes is %" PRIu64 ", which holds no %s of each sequence",
+                        fig_program_tensor_name(bound->tensors->view, tensor), binding.bytes,
+                        known->is_dense ? "token" : "page");
     const int64_t tokens = record.dims[1] * (known->is_dense ? 1 : known->page_tokens);
     if (known->is_dense && tokens < room->dense_tokens) room->dense_tokens = tokens;
     if (tokens >= room->tokens) return FIG_OK;

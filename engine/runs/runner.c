@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "engine/choice.h"
+#include "graphs/haste.h"
 #include "planner/status.h"
 
 static fig_status check_program(const fig_program_view *program) {
@@ -66,9 +67,18 @@ static fig_status load_kernels(fig_runner *runner) {
     return FIG_OK;
 }
 
+static fig_status list_haste(fig_runner *runner) {
+    const fig_lower_common *common = &runner->graphs->common;
+    runner->haste = calloc(common->launch_count, sizeof *runner->haste);
+    if (runner->haste == NULL)
+        return fig_fail(FIG_NOMEM, "runner: %" PRIu32 " launches", common->launch_count);
+    return fig_haste_list(runner->program, common->launches, common->launch_count, runner->haste);
+}
+
 static fig_status open_runner(fig_runner *runner, const fig_runner_options *options) {
     FIG_TRY(check_program(runner->program));
     FIG_TRY(fig_run_tensors_init(&runner->tensors, runner->program));
+    FIG_TRY(list_haste(runner));
     FIG_TRY(open_device(runner, options));
     return load_kernels(runner);
 }
@@ -99,6 +109,7 @@ void fig_runner_close(fig_runner *runner) {
     if (runner == NULL) return;
     if (runner->api != NULL) runner->api->close(runner->device);
     fig_run_tensors_finish(&runner->tensors);
+    free(runner->haste);
     free(runner);
 }
 
