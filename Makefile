@@ -58,6 +58,7 @@ FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
     print at ".hopper.fatbin"; if ($$1 == "image") print at ".plain.fatbin" }' kernels/images.S))
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
+FFI := $(call objects,ffi/*.c)
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
 # Of figraph what tests use, and what has a test of its own.
 SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,truth*.c serve_[bpt]*.c \
@@ -68,7 +69,8 @@ GRID := $(call objects,tests/grid/*.c)
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c)) # which need one
 # Those that meet a thread; in the others tsan has nothing to find.
-THREADED := $(patsubst tests/%.c,%,$(shell grep -lE 'engine/|fig_engine_|pthread' tests/test_*.c))
+THREADED := $(patsubst tests/%.c,%,$(shell grep -lE 'engine/|ffi/|fig_engine_|pthread' \
+    tests/test_*.c))
 binaries = $(addprefix build/$(1)/tests/,$(filter $(if $(filter tsan,$(1)),$(THREADED),%),$(TESTS)))
 # What tests/support/fault.c can make fail; a name without its gate there does not link.
 GATES := malloc calloc realloc aligned_alloc posix_memalign strdup open openat read write pread \
@@ -86,7 +88,7 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     uninstall
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
-all: $(OUT)/libfigraph.a $(OUT)/libfigraph.so $(OUT)/figraph ## the program and both libraries
+all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph) ## all but tests
 	@echo "made $^ with $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | \
 	    wc -c) bytes,no kernel images: nvcc was not found)"
 
@@ -104,14 +106,23 @@ $(OUT)/libfigraph.a: $(LIBRARY)
 $(OUT)/libfigraph.so: $(LIBRARY) $(DEPS)
 	@$(LINK) -shared -Wl,-soname,libfigraph.so.0 -Wl,-z,defs -Wl,--exclude-libs,ALL $(LIBS)
 	@ln -sf libfigraph.so $@.0
+$(BUILD)/libfigraph_ffi.a: $(FFI)
+	@rm -f $@ && echo "ar   $@" && ar rcs $@ $^
+# It goes where nothing is installed: zstd is taken in, and -z defs shows what else is needed.
+$(OUT)/libfigraph_ffi.so: $(FFI) $(OUT)/libfigraph.a $(DEPS)
+	@$(LINK) -shared -Wl,-soname,libfigraph_ffi.so.0 -Wl,-z,defs -Wl,-z,nodelete -Wl,--gc-sections \
+	    -Wl,--exclude-libs,ALL -l:libzstd.a -lm -lpthread
 $(OUT)/figraph: $(call objects,tools/figraph/*.c)
 $(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
 $(OUT)/figraph $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(LIBS)
-$(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(OUT)/libfigraph.a $(DEPS)
+$(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(BUILD)/libfigraph_ffi.a \
+    $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
 $(BUILD)/tests/test_cuda_api.o: CPPFLAGS += $(NVCC:%/bin/nvcc=-isystem %/include) # for <cuda.h>
 $(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them, grid all
+# The library looks in the process for functions that these play.
+$(foreach test,test_tvm_call test_tvm_entries,$(BUILD)/tests/$(test)): LDFLAGS += -rdynamic
 # A test of families puts some of its own before those of the table.
 $(foreach test,test_families test_cuda_maps,$(BUILD)/tests/$(test)): LDFLAGS += \
     -Wl,--wrap=fig_table_families
@@ -142,7 +153,7 @@ tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
 format: ## lay out every source as .clang-format says
 	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
-	    engine engine/* tools tools/* tests tests/*))
+	    engine engine/* ffi tools tools/* tests tests/*))
 install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
@@ -150,13 +161,15 @@ install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PRE
 	install -m 755 $(OUT)/libfigraph.so $(DESTDIR)$(LIBDIR)/libfigraph.so.$(VERSION)
 	ln -sf libfigraph.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfigraph.so.0
 	ln -sf libfigraph.so.0 $(DESTDIR)$(LIBDIR)/libfigraph.so
+	install -m 755 $(OUT)/libfigraph_ffi.so $(DESTDIR)$(LIBDIR)/libfigraph_ffi.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 	    tools/figraph.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/figraph.pc
 	install -m 755 $(OUT)/figraph $(DESTDIR)$(PREFIX)/bin/figraph
 uninstall: ## take away what install put there
 	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph \
 	    $(patsubst %,$(PREFIX)/%,$(wildcard include/*.h)) \
-	    $(LIBDIR)/pkgconfig/figraph.pc $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
+	    $(LIBDIR)/pkgconfig/figraph.pc $(LIBDIR)/libfigraph_ffi.so \
+	    $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
 clean: ## remove build/
 	rm -rf build
 help: ## this list

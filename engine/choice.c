@@ -5,7 +5,7 @@
  * the host would read as its own. */
 #include "engine/choice.h"
 
-#include "engine/device.h"
+#include "engine/cuda/cuda_gpu.h"
 #include "planner/status.h"
 
 fig_status fig_choice_of_device(const fig_choice_wish *wish, fig_device *device) {
@@ -15,7 +15,7 @@ fig_status fig_choice_of_device(const fig_choice_wish *wish, fig_device *device)
         return fig_fail(FIG_INVALID, "%s: device is %d, which no fig_device is", wish->who,
                         (int)wanted);
     if (wanted == FIG_DEVICE_HOST) return FIG_OK;
-    if (wanted == FIG_DEVICE_AUTO && !wish->is_named && fig_device_cuda.is_absent()) return FIG_OK;
+    if (wanted == FIG_DEVICE_AUTO && !wish->is_named && fig_cuda_gpu_is_absent()) return FIG_OK;
     *device = FIG_DEVICE_CUDA;
     return FIG_OK;
 }

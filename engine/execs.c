@@ -131,7 +131,7 @@ typedef struct graph_order {
     uint32_t exec;
     fig_launch_range range;
     int own;             /* 1: all of it, to be launched by us; 0: a part for a caller */
-    uint32_t first_node; /* of the graph: what launch `first` of the range becomes */
+    uint32_t first_node; /* of the graph: what the range's first launch that is made becomes */
     fig_dev_after after; /* what a launch comes after that comes after none of the range */
     int serial;          /* 1: each launch comes after the one before it alone */
 } graph_order;
@@ -175,6 +175,25 @@ static fig_dev_launch own_launch_of(const fig_execs *execs, fig_op op, const voi
     return dev_launch_of(op, &choice, params);
 }
 
+/* 1: the launch behind it, of the same node, does its work too. */
+static int is_left_out(const fig_exec *exec, uint32_t index) {
+    const fig_launch *launch = &exec->lowered.launches[index], *next = launch + 1;
+    if (launch->node_count == 0 || index + 1 == exec->lowered.launch_count) return 0;
+    if (next->node != launch->node || next->op == FIG_OP_CALL) return 0;
+    return fig_families_of((fig_op)next->op, exec->choices[index + 1].family)->does_all;
+}
+
+/* numbers: [range.count] how many launches of the range are made before each; returns how many are
+ * in all. */
+static uint32_t number_launches(const fig_exec *exec, fig_launch_range range, uint32_t *numbers) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < range.count; i++) {
+        numbers[i] = count;
+        count += !is_left_out(exec, range.first + i);
+    }
+    return count;
+}
+
 /* Behind the middle of the launches: late enough that a host which runs ahead has staged the next
  * step, and early enough to be done before the last. */
 static fig_status add_look_ahead(const fig_execs *execs, uint32_t launch_count,
@@ -193,28 +212,34 @@ static fig_status add_look_ahead(const fig_execs *execs, uint32_t launch_count,
 }
 
 /* Edges are sorted by what they lead to, so those into one launch lie together; one that comes from
- * outside of the range is none of the graph's. `from`: [range.count] scratch. */
+ * outside of the range is none of the graph's. What a launch that is left out comes after, the one
+ * behind it comes after. numbers: of number_launches; from: [range.count] scratch. */
 static fig_status add_launches(const fig_execs *execs, const graph_order *order,
-                               fig_dev_graph *graph, uint32_t *from) {
-    const fig_lowered *lowered = &execs->of[order->exec].lowered;
+                               fig_dev_graph *graph, const uint32_t *numbers, uint32_t *from) {
+    const fig_exec *exec = &execs->of[order->exec];
+    const fig_lowered *lowered = &exec->lowered;
     const fig_launch_range range = order->range;
-    uint32_t edge = 0;
+    uint32_t edge = 0, made = 0, count = 0;
     while (edge < lowered->edge_count && lowered->edges[edge].to < range.first)
         edge++;
     for (uint32_t i = range.first; i < range.first + range.count; i++) {
-        fig_dev_after after = {from, 0};
-        for (; edge < lowered->edge_count && lowered->edges[edge].to == i; edge++)
-            if (lowered->edges[edge].from >= range.first)
-                from[after.count++] = order->first_node + lowered->edges[edge].from - range.first;
-        if (order->serial && i > range.first) {
-            from[0] = order->first_node + i - 1 - range.first;
-            after.count = 1;
+        for (; edge < lowered->edge_count && lowered->edges[edge].to == i; edge++) {
+            const uint32_t before = lowered->edges[edge].from;
+            if (before >= range.first && !is_left_out(exec, before))
+                from[count++] = order->first_node + numbers[before - range.first];
         }
-        if (after.count == 0) after = order->after;
-        FIG_TRY(add_launch(execs, order, graph, i, after));
+        if (is_left_out(exec, i)) continue;
+        if (order->serial && made > 0) {
+            from[0] = order->first_node + made - 1;
+            count = 1;
+        }
+        const fig_dev_after after = {from, count};
+        FIG_TRY(add_launch(execs, order, graph, i, count > 0 ? after : order->after));
+        made++;
+        count = 0;
     }
     assert(range.first + range.count < lowered->launch_count || edge == lowered->edge_count);
-    return order->own ? add_look_ahead(execs, lowered->launch_count, graph) : FIG_OK;
+    return order->own ? add_look_ahead(execs, made, graph) : FIG_OK;
 }
 
 static fig_status make_graph(const fig_execs *execs, const graph_order *order,
@@ -223,12 +248,14 @@ static fig_status make_graph(const fig_execs *execs, const graph_order *order,
     const fig_device_api *api = execs->bindings->api;
     fig_dev *dev = execs->bindings->dev;
     assert(range.count <= execs->of[order->exec].lowered.launch_count - range.first);
-    uint32_t *from = calloc((size_t)range.count + 1, sizeof *from);
+    uint32_t *numbers = calloc((size_t)range.count + 1, 2 * sizeof *numbers);
     *graph = NULL;
-    if (from == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", range.count);
+    if (numbers == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", range.count);
+    number_launches(&execs->of[order->exec], range, numbers);
     fig_status status = api->graph_create(dev, graph);
-    if (status == FIG_OK) status = add_launches(execs, order, *graph, from);
-    free(from);
+    if (status == FIG_OK)
+        status = add_launches(execs, order, *graph, numbers, numbers + range.count);
+    free(numbers);
     if (status == FIG_OK) return FIG_OK;
     api->graph_destroy(dev, *graph);
     *graph = NULL;
@@ -306,12 +333,17 @@ static fig_status patch(fig_execs *execs, fig_exec *exec) {
     const fig_device_api *api = execs->bindings->api;
     fig_lowered *lowered = &exec->lowered;
     alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
+    uint32_t made = 0;
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         const fig_launch *launch = &lowered->launches[i];
         uint8_t *held = lowered->params + launch->params;
+        const uint32_t node = made;
+        if (is_left_out(exec, i)) continue;
+        made++;
         fill_params(execs, lowered, launch, params);
         if (memcmp(held, params, launch->params_bytes) == 0) continue;
-        FIG_TRY(api->exec_patch(execs->bindings->dev, exec->exec, i, params, launch->params_bytes));
+        FIG_TRY(
+            api->exec_patch(execs->bindings->dev, exec->exec, node, params, launch->params_bytes));
         memcpy(held, params, launch->params_bytes);
         choose_family(execs, launch, params, &exec->choices[i]);
         fig_stats_count(&execs->patched_launches);
@@ -425,7 +457,7 @@ fig_status fig_execs_launch_info(const fig_execs *execs, uint32_t exec, int32_t 
     info->node = (int32_t)of->node;
     info->node_count = (int32_t)of->node_count;
     info->operation = fig_table_op_name(of->op);
-    if (of->op == FIG_OP_CALL) return FIG_OK;
+    if (of->op == FIG_OP_CALL || is_left_out(&execs->of[exec], (uint32_t)launch)) return FIG_OK;
     info->family = fig_families_of((fig_op)of->op, choice->family)->name;
     info->refusal_count = (int32_t)choice->family;
     for (uint32_t i = 0; i < choice->family; i++) {
@@ -474,36 +506,42 @@ fig_status fig_execs_segment(fig_execs *execs, uint32_t index, const fig_exec_pa
 /* ---- Nodes alone --------------------------------------------------------------------------- */
 
 uint32_t fig_execs_launch_count(const fig_execs *execs, uint32_t exec) {
-    return execs->of[exec].lowered.launch_count + 1;
+    uint32_t count = 1;
+    for (uint32_t i = 0; i < execs->of[exec].lowered.launch_count; i++)
+        count += !is_left_out(&execs->of[exec], i);
+    return count;
 }
 
 /* The nodes of a range's first copy that none of it comes after; returns how many. */
-static uint32_t find_leaves(const fig_lowered *lowered, fig_launch_range range, uint32_t *leaves) {
+static uint32_t find_leaves(const fig_lowered *lowered, fig_launch_range range,
+                            const uint32_t *numbers, uint32_t *leaves) {
     uint32_t count = 0;
     for (uint32_t i = range.first; i < range.first + range.count; i++) {
         uint32_t edge = 0;
         while (edge < lowered->edge_count && lowered->edges[edge].from != i)
             edge++;
-        if (edge == lowered->edge_count) leaves[count++] = i - range.first;
+        if (edge == lowered->edge_count) leaves[count++] = numbers[i - range.first];
     }
     return count;
 }
 
-/* scratch: [2 * range.count] the leaves of the copy before, and add_launches' own. */
+/* scratch: [3 * range.count] numbers, the leaves of the copy before, and add_launches' own. */
 static fig_status add_copies(const fig_execs *execs, graph_order order, uint32_t copies,
                              fig_dev_graph *graph, uint32_t *scratch) {
-    const uint32_t count = order.range.count;
-    uint32_t leaf_count = find_leaves(&execs->of[order.exec].lowered, order.range, scratch);
+    const fig_exec *exec = &execs->of[order.exec];
+    uint32_t *numbers = scratch, *leaves = numbers + order.range.count;
+    const uint32_t count = number_launches(exec, order.range, numbers);
+    uint32_t leaf_count = find_leaves(&exec->lowered, order.range, numbers, leaves);
     if (order.serial) {
-        scratch[0] = count - 1;
+        leaves[0] = count - 1;
         leaf_count = 1;
     }
     for (uint32_t copy = 0; copy < copies; copy++) {
-        FIG_TRY(add_launches(execs, &order, graph, scratch + count));
+        FIG_TRY(add_launches(execs, &order, graph, numbers, leaves + order.range.count));
         for (uint32_t i = 0; i < leaf_count && copy > 0; i++)
-            scratch[i] += count;
+            leaves[i] += count;
         order.first_node += count;
-        order.after = (fig_dev_after){scratch, leaf_count};
+        order.after = (fig_dev_after){leaves, leaf_count};
     }
     return FIG_OK;
 }
@@ -525,7 +563,7 @@ fig_status fig_execs_bare(const fig_execs *execs, const fig_exec_bare *bare, fig
     const graph_order order = {.exec = bare->exec, .range = {1, count}, .serial = bare->serial};
     assert(fig_execs_ready(execs, bare->exec) && bare->copies >= 1);
     *out = NULL;
-    uint32_t *scratch = calloc((size_t)count + 1, 2 * sizeof *scratch);
+    uint32_t *scratch = calloc((size_t)count + 1, 3 * sizeof *scratch);
     if (scratch == NULL) return fig_fail(FIG_NOMEM, "engine: edges of %u launches", count);
     fig_status status = make_bare(execs, &order, bare->copies, scratch, out);
     free(scratch);

@@ -1,9 +1,9 @@
 /* haste.c: see haste.h.
  *
- * What was written two launches up is there before a launch begins: the one between them waited for
- * it. So it is enough to look at the edges that lead to the launch, which are reduced, and at who
- * writes the tensors. Invariant: each operand and each edge is looked at once, however many
- * launches there are. */
+ * Every launch is behind the fetch. The first on the way from there waits before it lets any other
+ * begin, so the plan is there before those do. So it is enough to look at the edges that lead to
+ * the launch, which are reduced, and at who writes the tensors. Invariant: each operand is looked
+ * at once and each edge twice, however many launches there are. */
 #include "graphs/haste.h"
 
 #include <stdlib.h>
@@ -31,11 +31,11 @@ static void find_writes(const fig_program_view *view, int64_t *written) {
     }
 }
 
-/* Early is attention of whose table nothing is written in the step, and of whose caches no more
- * than the newest tokens, which are its own rows'. */
+/* All may be early but attention of whose table something is written in the step, or of whose
+ * caches more than the newest tokens, which are its own rows'. */
 static uint32_t flags_of(const fig_program_view *view, const fig_launch *launch,
                          const int64_t *written) {
-    if (launch->op != FIG_OP_ATTENTION) return 0;
+    if (launch->op != FIG_OP_ATTENTION) return FIG_HASTE_EARLY;
     const uint32_t *operands = view->operands + view->nodes[launch->node].operand;
     const int64_t tokens = view->tensors[operands[FIG_ATTENTION_Q] - 1].dims[0];
     const int old = written[operands[FIG_ATTENTION_TABLE]] == 0 &&
@@ -45,12 +45,26 @@ static uint32_t flags_of(const fig_program_view *view, const fig_launch *launch,
     return (old ? FIG_ATTENTION_EARLY : 0u) | (dense ? FIG_ATTENTION_DENSE : 0u);
 }
 
-/* Behind what makes the plan nothing is early. */
+/* 1: the launch before it is of the same node, and may be left out. */
+static int is_rest(const fig_lower_common *common, uint32_t launch) {
+    const fig_launch *before = &common->launches[launch - 1];
+    return before->node_count > 0 && before->node == common->launches[launch].node;
+}
+
+/* Behind what makes the plan nothing is early, nor what would come right behind it if the launch
+ * between them were left out. */
 static void wait_for_plan(fig_lower_common *common) {
+    const uint32_t early = FIG_HASTE_EARLY;
+    uint32_t *haste = common->haste;
     for (uint32_t i = 0; i < common->edge_count; i++) {
         const uint32_t op = common->launches[common->edges[i].from].op;
-        if (op == FIG_OP_FETCH || op == FIG_OP_PLAN)
-            common->haste[common->edges[i].to] &= ~(uint32_t)FIG_ATTENTION_EARLY;
+        if (op == FIG_OP_FETCH || op == FIG_OP_PLAN) haste[common->edges[i].to] &= ~early;
+    }
+    for (uint32_t i = 0, count; i < common->edge_count; i += count) {
+        const uint32_t to = common->edges[i].to;
+        for (count = 1; i + count < common->edge_count && common->edges[i + count].to == to;)
+            count++;
+        if (count == 1 && is_rest(common, to) && !(haste[to - 1] & early)) haste[to] &= ~early;
     }
 }
 

@@ -114,7 +114,9 @@ static const char *operand_name(const fig_program_view *view, const fig_launch *
     const int has_operand = field->kind == FIG_FIELD_ADDRESS || field->kind == FIG_FIELD_STRIDE ||
                             field->kind == FIG_FIELD_EXTENT;
     if (!has_operand || launch->node_count == 0) return NULL;
-    const uint32_t tensor = view->operands[view->nodes[launch->node].operand + field->operand];
+    const fig_node *node = &view->nodes[launch->node];
+    if (field->operand >= node->operand_count) return NULL;
+    const uint32_t tensor = view->operands[node->operand + field->operand];
     return tensor != 0 ? fig_program_tensor_name(view, tensor) : NULL;
 }
 
@@ -135,6 +137,15 @@ void fig_inspect_family(const fig_inspect_bucket *bucket, const fig_launch *laun
                         fig_family_choice *choice) {
     fig_families_choose((fig_op)launch->op, bucket->lowered.params + launch->params,
                         &bucket->graphs->target.traits, choice);
+}
+
+int fig_inspect_is_left_out(const fig_inspect_bucket *bucket, uint32_t launch) {
+    const fig_launch *of = &bucket->lowered.launches[launch], *next = of + 1;
+    fig_family_choice choice;
+    if (of->node_count == 0 || launch + 1 == bucket->lowered.launch_count) return 0;
+    if (next->node != of->node || next->op == FIG_OP_CALL) return 0;
+    fig_inspect_family(bucket, next, &choice);
+    return fig_families_of((fig_op)next->op, choice.family)->does_all;
 }
 
 /* 1: what b comes after stands to b as what a comes after stands to a, or is the same launch. */

@@ -57,6 +57,8 @@ const char *fig_inspect_symbol(const fig_tensor_record *record);
 
 /* The family that will serve a launch on the machine that the graphs are lowered for, as far as can
  * be known before anything is bound. */
+/* 1: the launch behind it, of the same node, is of a family that does its work too. */
+int fig_inspect_is_left_out(const fig_inspect_bucket *bucket, uint32_t launch);
 void fig_inspect_family(const fig_inspect_bucket *bucket, const fig_launch *launch,
                         fig_family_choice *choice);
 

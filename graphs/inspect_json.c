@@ -350,6 +350,7 @@ static void print_param(fig_print *print, const fig_field *field, const fig_insp
         return;
     }
     switch ((fig_field_type)field->type) {
+    case FIG_TYPE_ANGLES:
     case FIG_TYPE_TENSOR_MAP:
     case FIG_TYPE_ADDRESS: fig_print_null(print, field->name); break;
     case FIG_TYPE_I64: fig_print_integer(print, field->name, fig_inspect_i64(value->bytes)); break;
@@ -392,14 +393,15 @@ static void print_family(fig_print *print, const fig_launch *launch,
     fig_print_close(print, ']');
 }
 
-static void print_kernel_launch(fig_print *print, const fig_inspect_bucket *bucket,
-                                const fig_launch *launch) {
+static void print_kernel_launch(fig_print *print, const fig_inspect_bucket *bucket, uint32_t l) {
+    const fig_launch *launch = &bucket->lowered.launches[l];
     const fig_kernel *kernel = &fig_kernel_table[launch->op];
     fig_family_choice choice;
     fig_inspect_family(bucket, launch, &choice);
     print_triple(print, "grid", choice.shape.grid);
     print_triple(print, "block", choice.shape.block);
     fig_print_integer(print, "shared_bytes", choice.shape.shared_bytes);
+    fig_print_integer(print, "left_out", fig_inspect_is_left_out(bucket, l));
     print_family(print, launch, &choice);
     fig_print_open(print, "params", '{');
     for (uint32_t i = 0; i < kernel->field_count; i++) {
@@ -423,7 +425,7 @@ static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uin
     if (launch->op == FIG_OP_CALL) {
         print_call(print, bucket->view, &bucket->view->nodes[launch->node]);
     } else {
-        print_kernel_launch(print, bucket, launch);
+        print_kernel_launch(print, bucket, l);
     }
     fig_inspect_edges(&bucket->lowered, l, &first, &count);
     fig_print_open(print, "after", '[');

@@ -380,6 +380,7 @@ static void describe_value(char text[VALUE_BYTES], const fig_field *field,
         snprintf(text, VALUE_BYTES, "%s", fig_print_float(number, fig_inspect_f32(bytes)));
         break;
     case FIG_TYPE_SPLIT: break; /* print_split() */
+    case FIG_TYPE_ANGLES:
     case FIG_TYPE_TENSOR_MAP: snprintf(text, VALUE_BYTES, "made at prepare"); break;
     case FIG_TYPE_PLAN_SHAPE: {
         const fig_plan_shape plan = fig_inspect_plan(bytes);
@@ -488,9 +489,13 @@ static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uin
     }
     fig_family_choice choice;
     fig_inspect_family(bucket, launch, &choice);
-    print_triple(print, "grid", choice.shape.grid);
-    print_triple(print, "block", choice.shape.block);
-    fig_print_text(print, "  shared %" PRIu32, choice.shape.shared_bytes);
+    if (fig_inspect_is_left_out(bucket, l)) {
+        fig_print_text(print, "  left out, since launch %" PRIu32 " does all", l + 1);
+    } else {
+        print_triple(print, "grid", choice.shape.grid);
+        print_triple(print, "block", choice.shape.block);
+        fig_print_text(print, "  shared %" PRIu32, choice.shape.shared_bytes);
+    }
     print_after(print, &bucket->lowered, l);
     print_family(print, launch, &choice);
     print_params(print, bucket, launch);

@@ -37,8 +37,9 @@ static void put_symbol(filling *f, const fig_field *field, fig_reloc_kind kind) 
     put_reloc(f, field, (fig_reloc){.kind = (uint16_t)kind});
 }
 
+/* The tensor's id; 0: it is absent. */
 static uint32_t operand_of(const filling *f, const fig_field *field) {
-    assert(field->operand < f->node->operand_count);
+    if (field->operand >= f->node->operand_count) return 0;
     return f->source->view->operands[f->node->operand + field->operand];
 }
 
@@ -77,7 +78,7 @@ static void put_dtype(filling *f, const fig_field *field) {
 
 static void put_attribute(filling *f, const fig_field *field) {
     const uint8_t *attributes = f->source->view->attributes + f->node->attribute;
-    assert((uint32_t)field->item + field->bytes <= f->node->attribute_bytes);
+    if ((uint32_t)field->item + field->bytes > f->node->attribute_bytes) return;
     put_bytes(f, field, attributes + field->item, field->bytes);
 }
 
@@ -137,6 +138,7 @@ static void put_stages(filling *f, const fig_field *field) {
 static void put_common(filling *f, const fig_field *field) {
     switch ((fig_field_kind)field->kind) {
     case FIG_FIELD_ZERO:
+    case FIG_FIELD_ANGLES:
     case FIG_FIELD_TENSOR_MAP:
     case FIG_FIELD_RUN: return;
     case FIG_FIELD_HASTE:

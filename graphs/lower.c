@@ -85,17 +85,20 @@ static void shape_tiles(const fig_split_class *split_class, const fig_lower_targ
     split->fixed = target->deterministic;
 }
 
-/* What a GPU's worker reads at least, where the fullest step has so much: less would begin and end
- * no sooner, and leave more to merge. */
+/* Workers that the fullest step has work for. On a GPU a worker's beginning, its end and the merge
+ * of what it leaves take as long as reading a few tiles, and half of the machine lets the next
+ * launch begin beside this one. So where half is enough each worker reads STRETCH_BYTES, but where
+ * few would and rows are cut all the same. */
 enum { STRETCH_BYTES = 65536 };
-
-/* Workers that the fullest step has work for. */
-static int64_t busy_workers(const fig_lower_target *target, const fig_split_shape *split,
-                            int32_t token_bytes) {
-    const int64_t bytes = (int64_t)split->tile_limit * split->tile_tokens * token_bytes;
-    const int64_t stretches = (bytes + STRETCH_BYTES - 1) / STRETCH_BYTES;
-    const int is_gpu = target->traits.compute_capability > 0;
-    return is_gpu && stretches < split->tile_limit ? stretches : split->tile_limit;
+static int64_t busy_workers(const fig_lower_target *target, const fig_bucket *caps,
+                            const fig_split_shape *split, int32_t token_bytes) {
+    const int64_t tiles = split->tile_limit, segments = (int64_t)caps->batch * split->groups;
+    const int64_t places = target->traits.compute_capability > 0 ? target->traits.sm_count : 0;
+    int64_t tokens = segments * caps->kv;
+    if (tokens > tiles * split->tile_tokens) tokens = tiles * split->tile_tokens;
+    const int64_t stretches = (tokens * token_bytes + STRETCH_BYTES - 1) / STRETCH_BYTES;
+    if (split->tile_tokens * token_bytes >= STRETCH_BYTES || stretches > places / 2) return tiles;
+    return stretches > places / 8 || stretches <= segments ? stretches : tiles;
 }
 
 /* One worker for each place of the machine, but no more than the fullest step has work for. */
@@ -110,7 +113,7 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
                         " head groups, limit %" PRId32,
                         caps->batch, caps->kv, tiles, split->groups, INT32_MAX);
     split->tile_limit = (int32_t)tiles;
-    const int64_t busy = busy_workers(target, split, token_bytes);
+    const int64_t busy = busy_workers(target, caps, split, token_bytes);
     int64_t workers = (int64_t)target->traits.sm_count * workers_per_sm;
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
     /* Where nearly all have work all get some, so that an exec is shared with larger buckets. */

@@ -68,4 +68,31 @@ FIG_BOTH double fig_angle_frequency(const fig_rope_terms *rope, int32_t i) {
     return frequency / rope->scale;
 }
 
+#ifndef __CUDACC__
+/* So that a kernel finds a frequency by a few products. */
+static inline fig_angle_product fig_angle_product_of(const fig_rope_terms *rope) {
+    fig_angle_product product = {.offset = 1, .least = 1};
+    for (int32_t k = 0; k < FIG_ANGLE_POWERS; k++)
+        product.powers[k] = exp2((1 << k) * (-2.0 / rope->rotary_dim) * log2((double)rope->theta));
+    if (rope->llama3_factor > 0) {
+        const double range = (double)rope->llama3_high - rope->llama3_low;
+        product.slope = rope->llama3_context / FIG_ANGLE_TAU / range;
+        product.offset = -rope->llama3_low / range;
+        product.least = 1.0 / rope->llama3_factor;
+    }
+    product.more = (1 - product.least) / rope->scale;
+    product.least /= rope->scale;
+    return product;
+}
+#endif
+
+FIG_BOTH double fig_angle_of_product(const fig_angle_product *product, int32_t pair) {
+    double frequency = 1;
+    for (int32_t k = 0; k < FIG_ANGLE_POWERS; k++)
+        frequency *= pair >> k & 1 ? product->powers[k] : 1;
+    double kept = product->slope * frequency + product->offset;
+    kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
+    return frequency * (product->least + product->more * kept);
+}
+
 #endif

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/attention_turn.h"
 #include "kernels/cache.h"
 #include "kernels/numeric.h"
 #include "planner/spec.h"
@@ -200,19 +201,29 @@ static vector_place vector_of(const fig_attention_params *p, const kv_head_work 
                           .q_head = head->kv_head * head->ratio + n % head->ratio};
 }
 
+static void load_q(const fig_attention_params *p, vector_place place, float *vector) {
+    int64_t offset = place.row * p->q_strides.row + place.q_head * p->q_strides.head;
+    if (fig_attention_turn_is_on(p)) {
+        fig_attention_turn_q(p, (int32_t)place.row, place.q_head, vector);
+    } else {
+        fig_numeric_load_row(vector, p->head_dim, p->q, p->dtype, offset);
+    }
+}
+
 /* All tiles of a piece, for a head that is known but for its vectors. */
 static void see_piece(const fig_attention_params *p, kv_head_work *head,
                       const fig_split_piece *piece) {
     for (int32_t n = 0; n < head->vectors; n++) {
-        vector_place place = vector_of(p, head, n);
-        int64_t offset = place.row * p->q_strides.row + place.q_head * p->q_strides.head;
-        fig_numeric_load_row(head->q[n], p->head_dim, p->q, p->dtype, offset);
+        load_q(p, vector_of(p, head, n), head->q[n]);
         memset(head->seen[n].values, 0, (size_t)p->head_dim * sizeof(float));
         head->seen[n].greatest = -INFINITY;
         head->seen[n].weights = 0;
     }
     int32_t tile_tokens = p->split.tile_tokens;
     int32_t origin = fig_split_first_tile_token(&p->split, head->length_before);
+    if (fig_attention_turn_is_on(p))
+        fig_attention_turn_append(p, head->row, head->kv_head, origin + piece->tile * tile_tokens,
+                                  origin + piece->tile_end * tile_tokens);
     for (int32_t tile = piece->tile; tile < piece->tile_end; tile++) {
         int32_t first = origin + tile * tile_tokens;
         int32_t count = fig_size_min(tile_tokens, head->length - first);

@@ -8,7 +8,7 @@
     extern "C" __global__ void __launch_bounds__((FIG_FORM_WARP_LIMIT + 1) * FIG_BLOCK_WARP, 1)    \
         fig_kernel_attention_bulk_##name##_##dims##_##shares(                                      \
             const __grid_constant__ fig_attention_params p) {                                      \
-        fig_warps_attend<fig_warps_form<kv, dims, shares, 1>>(p);                                  \
+        fig_warps_attend<fig_warps_form<kv, dims, shares, 1, 0>>(p);                               \
     }
 #define SHARES(name, kv, dims)                                                                     \
     INSTANCE(name, kv, dims, 1)                                                                    \

@@ -9,7 +9,7 @@
         (FIG_FORM_WARP_LIMIT + FIG_FORM_COPY_FILLERS) * FIG_BLOCK_WARP, 1)                         \
         fig_kernel_attention_copy_##name##_##dims(                                                 \
             const __grid_constant__ fig_attention_params p) {                                      \
-        fig_warps_attend<fig_warps_form<kv, dims, 0, 0>>(p);                                       \
+        fig_warps_attend<fig_warps_form<kv, dims, 0, 0, 0>>(p);                                    \
     }
 #define DIMS(name, kv)                                                                             \
     INSTANCE(name, kv, 64)                                                                         \

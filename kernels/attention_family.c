@@ -1,12 +1,14 @@
 /* attention_family.c: which families of attention serve a launch, and as what.
  *
- * bulk: tensor cores, K and V by the bulk copy engine; copy: tensor cores, K and V by copies of 16
- * bytes; scalar: everything else. Owns what each needs and how its blocks are cut; what an instance
- * is compiled for is form.h's. Invariant: what is not bound yet is 0, and no fault. */
+ * bulk: tensor cores, K and V by the bulk copy engine; turn: the same, RoPE and append with it;
+ * copy: tensor cores, K and V by copies of 16 bytes; scalar: everything else. Owns what each needs
+ * and how its blocks are cut; what an instance is compiled for is form.h's. Invariant: what is not
+ * bound yet is 0, and no fault. */
 #include "kernels/twins.h"
 
 #include <stdio.h>
 
+#include "kernels/angle.h"
 #include "kernels/form.h"
 
 static int32_t value_bytes_of(const fig_attention_params *p) {
@@ -21,15 +23,18 @@ static int32_t sets_of(const fig_attention_params *p) {
     return fig_form_sets(p->heads_per_worker, vectors_of(p));
 }
 
+typedef enum kind { TURN, BULK, COPY } kind;
+
 /* Slots, the ring's state, and where shares meet, as far as a block of the machine has room; 0:
  * there is no slot. */
 static uint32_t shared_bytes_of(const fig_attention_params *p, const fig_traits *traits,
-                                int is_bulk) {
+                                kind which) {
     const int32_t sets = sets_of(p), shares = fig_form_shares(sets);
+    const int32_t turned = which == TURN ? p->split.row_tokens : 0;
     const int32_t slot = 2 * fig_form_side_bytes(value_bytes_of(p), p->head_dim, shares,
-                                                 p->heads_per_worker, is_bulk);
+                                                 p->heads_per_worker, which != COPY);
     const int32_t vectors = fig_size_min(vectors_of(p), FIG_FORM_VECTORS);
-    const int32_t join = sets * shares * fig_form_join_bytes(p->head_dim, vectors);
+    const int32_t join = sets * shares * fig_form_share_bytes(p->head_dim, vectors, turned, shares);
     const int32_t room = traits->shared_bytes - FIG_FORM_STATE_BYTES - join;
     int32_t slots = fig_size_min(room, FIG_FORM_RING_BYTES) / slot;
     if (slots > FIG_FORM_SLOT_LIMIT) slots = FIG_FORM_SLOT_LIMIT;
@@ -49,18 +54,19 @@ static int is_form(const fig_attention_params *p) {
     }
 }
 
+/* 1: each head begins with a whole pair of numbers of 16 bits. */
+static int has_pairs(const void *rows, const fig_row_strides *strides) {
+    return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 4 == 0;
+}
+
 static const char *refuses_tensors(const fig_attention_params *p, const fig_traits *traits,
-                                   int is_bulk) {
+                                   kind which) {
     if (p->dtype != FIG_F16 && p->dtype != FIG_BF16) return "f16 or bf16";
     if (!is_form(p)) return "head_dim 64, 80, 96, 128 or 256";
     if (sets_of(p) > FIG_FORM_WARP_LIMIT)
         return "at most 8 warps, one for each kv head of a worker and 8 vectors of it";
-    if (shared_bytes_of(p, traits, is_bulk) == 0) return "a slot in shared memory";
-    if (((uint64_t)(uintptr_t)p->q | (uint64_t)p->q_strides.row * 2 |
-         (uint64_t)p->q_strides.head * 2) %
-            4 !=
-        0)
-        return "q in whole pairs";
+    if (shared_bytes_of(p, traits, which) == 0) return "a slot in shared memory";
+    if (!has_pairs(p->q, &p->q_strides)) return "q in whole pairs";
     return NULL;
 }
 
@@ -83,20 +89,40 @@ static const char *refuses_places(const fig_attention_params *p) {
 const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     if (traits->compute_capability < FIG_FORM_CAPABILITY) return "compute capability 8.0";
-    const char *refusal = refuses_tensors(p, traits, 0);
+    const char *refusal = refuses_tensors(p, traits, COPY);
     return refusal != NULL ? refusal : refuses_places(p);
 }
 
 const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     if (traits->compute_capability != FIG_FORM_CAPABILITY_OF_BULK) return "compute capability 9.0";
-    const char *refusal = refuses_tensors(p, traits, 1);
+    const char *refusal = refuses_tensors(p, traits, BULK);
     if (refusal != NULL) return refusal;
     if (fig_form_token_bytes(value_bytes_of(p), p->head_dim) % 128 != 0)
         return "tokens of whole 128 bytes";
     if (p->page_size % FIG_FORM_TOKENS != 0 && (p->flags & FIG_ATTENTION_DENSE) == 0)
         return "pages of whole 16 tokens";
     return refuses_places(p);
+}
+
+/* What turns is whole in a warp's registers and shared memory, and each newest token is in a strip
+ * of one reader. */
+const char *fig_attention_family_turn_refuses(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    const fig_attention_turn *turn = &p->turn;
+    if (turn->rope.rotary_dim == 0) return "a node that turns and appends, too";
+    const char *refusal = fig_attention_family_bulk_refuses(params, traits);
+    if (refusal != NULL) return refusal;
+    if (turn->rope.rotary_dim != p->head_dim || turn->rope.interleaved)
+        return "heads that turn whole, halves by halves";
+    if (turn->positions != NULL || turn->cos_sin != NULL)
+        return "positions of the plan's, computed";
+    if (vectors_of(p) > FIG_FORM_VECTORS) return "at most 8 vectors of a kv head";
+    if (shared_bytes_of(p, traits, TURN) == 0) return "a slot in shared memory";
+    if (!has_pairs(turn->k, &turn->k_strides) || !has_pairs(turn->v, &turn->v_strides) ||
+        (uintptr_t)turn->q_norm % 4 != 0 || (uintptr_t)turn->k_norm % 4 != 0)
+        return "k, v and norms in whole pairs";
+    return NULL;
 }
 
 /* ---- Blocks */
@@ -116,30 +142,45 @@ void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape
     shape_of(params, 0, shape);
 }
 
+uint32_t fig_attention_family_turn_shared(const void *params, const fig_traits *traits) {
+    return shared_bytes_of(params, traits, TURN);
+}
+
 uint32_t fig_attention_family_bulk_shared(const void *params, const fig_traits *traits) {
-    return shared_bytes_of(params, traits, 1);
+    return shared_bytes_of(params, traits, BULK);
 }
 
 uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *traits) {
-    return shared_bytes_of(params, traits, 0);
+    return shared_bytes_of(params, traits, COPY);
 }
 
-static void entry_of(const fig_attention_params *p, int is_bulk, char name[FIG_ENTRY_BYTES]) {
+static void entry_of(const fig_attention_params *p, kind which, char name[FIG_ENTRY_BYTES]) {
+    static const char *const families[] = {[TURN] = "turn", [BULK] = "bulk", [COPY] = "copy"};
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
     const int length = snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d",
-                                is_bulk ? "bulk" : "copy", dtypes[p->kv_dtype], p->head_dim);
-    if (is_bulk)
+                                families[which], dtypes[p->kv_dtype], p->head_dim);
+    if (which != COPY)
         snprintf(name + length, FIG_ENTRY_BYTES - (size_t)length, "_%d",
                  fig_form_shares(sets_of(p)));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
-    entry_of(params, 1, name);
+    entry_of(params, BULK, name);
+}
+
+void fig_attention_family_turn_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    entry_of(params, TURN, name);
+}
+
+/* What no file holds. */
+void fig_attention_family_turn_finish(void *params) {
+    fig_attention_params *p = params;
+    p->turn.angles = fig_angle_product_of(&p->turn.rope);
 }
 
 void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
-    entry_of(params, 0, name);
+    entry_of(params, COPY, name);
 }
 
 /* {128 bytes of a token, token, which 128 bytes, head, page}: one box is 16 tokens of all heads

@@ -86,13 +86,12 @@ static __device__ __forceinline__ void fig_warps_leave_q(const fig_warps_rows<fo
     __syncwarp();
 }
 
-/* q of the row's vectors; those that are none are zeros. Codes of 8 bits come four to a word, which
- * are columns 2t and 2t + 1 and, in the other half, 2t + 8 and 2t + 9: q follows them. */
+/* q of the row's vectors; those that are none are some other's. Codes of 8 bits come four to a
+ * word, which are columns 2t and 2t + 1 and, in the other half, 2t + 8 and 2t + 9: q follows them.
+ */
 template <class form>
 static __device__ __forceinline__ void
-fig_warps_load_q(const fig_attention_params &p, const fig_warps_role &role,
-                 const fig_partials_place &place, const uint32_t *q, fig_warps_seen<form> *seen) {
-    const int32_t is_none = role.row >= role.count;
+fig_warps_load_q(const fig_warps_role &role, const uint32_t *q, fig_warps_seen<form> *seen) {
     const int32_t of_column = form::VALUE_BYTES == 1 ? 2 : 1;
     const int32_t apart = form::VALUE_BYTES == 1 ? 1 : 4;
     q += fig_size_min(role.row, role.count - 1) * fig_warps_rows<form>::WORDS +
@@ -103,6 +102,14 @@ fig_warps_load_q(const fig_attention_params &p, const fig_warps_role &role,
         seen->q[k][1] = q[8 * k + apart];
     }
     __syncwarp();
+}
+
+/* Makes of them what logits are multiplied by: vectors that are none are zeros. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_take_q(const fig_attention_params &p, const fig_warps_role &role,
+                 const fig_partials_place &place, fig_warps_seen<form> *seen) {
+    const int32_t is_none = role.row >= role.count;
 #pragma unroll
     for (int32_t k = 0; k < form::TILES; k++)
         if (is_none) seen->q[k][0] = seen->q[k][1] = 0;

@@ -21,16 +21,19 @@
 #ifndef FIG_KERNELS_ATTENTION_STRIP_CUH
 #define FIG_KERNELS_ATTENTION_STRIP_CUH
 
+#include "kernels/attention_turn.cuh"
 #include "kernels/kv_feed.cuh"
 #include "kernels/partials.cuh"
 
 /* What an instance is compiled for. */
-template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK> struct fig_warps_form {
+template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK, int32_t TURNING>
+struct fig_warps_form {
     static constexpr int32_t KV_DTYPE = KV;
     static constexpr int32_t HEAD_DIM = DIMS;
     static constexpr int32_t SHARES = SHARE_COUNT; /* 0: as many as the launch has */
     static constexpr int32_t SHARE_LIMIT = SHARE_COUNT > 0 ? SHARE_COUNT : FIG_FORM_SHARE_LIMIT;
     static constexpr int32_t IS_BULK = BULK;
+    static constexpr int32_t TURNS = TURNING; /* 1: q comes as it is, and k and v with it */
     static constexpr int32_t DTYPE = fig_fragment_dtype(KV);
     /* Powers of two by which weights are larger than 2^(l - m): f16 ends at 2^-24, and at 2^16. */
     static constexpr int32_t LIFT = DTYPE == FIG_F16 ? 7 : 0;
@@ -425,14 +428,17 @@ template <class form>
 static __device__ __forceinline__ void
 fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
                     const fig_warps_role &role, const fig_partials_place &place,
-                    fig_warps_seen<form> *seen) {
+                    fig_turn<form> *turn, fig_warps_seen<form> *seen) {
     const uint32_t apart = ring.tokens_bytes;
     const uint32_t head_bytes = form::IS_BULK ? form::BLOCK_BYTES : form::ROW_BYTES;
     const uint32_t first =
         (uint32_t)(role.share * form::STEPS) * apart + (uint32_t)role.head * head_bytes;
     const int32_t token = note.token + role.share * form::STEPS * FIG_RING_TOKENS;
-    const uint32_t k =
-        fig_ring_side(ring, FIG_RING_K) + first + fig_warps_row_of_k<form>(role, apart);
+    const uint32_t k_blocks = fig_ring_side(ring, FIG_RING_K) + first;
+    const uint32_t k = k_blocks + fig_warps_row_of_k<form>(role, apart);
+    if constexpr (form::TURNS)
+        if (note.flags & FIG_RING_NEWEST)
+            fig_turn_replace<form>(p, note, 0, token, k_blocks, apart, *turn);
     float logits[form::STEPS][4];
     fig_warps_weights weights[form::STEPS];
 #pragma unroll
@@ -462,9 +468,12 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
         fig_warps_round<form::DTYPE>(x[0], x[1], &weights[s].below[0], &weights[s].rest[0]);
         fig_warps_round<form::DTYPE>(x[2], x[3], &weights[s].below[1], &weights[s].rest[1]);
     }
-    const uint32_t v =
-        fig_ring_side(ring, FIG_RING_V) + first + fig_warps_row_of_v<form>(role, apart);
+    const uint32_t v_blocks = fig_ring_side(ring, FIG_RING_V) + first;
+    const uint32_t v = v_blocks + fig_warps_row_of_v<form>(role, apart);
     fig_ring_wait_full(ring, FIG_RING_V);
+    if constexpr (form::TURNS)
+        if (note.flags & FIG_RING_NEWEST)
+            fig_turn_replace<form>(p, note, 1, token, v_blocks, apart, *turn);
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++) {
         if (__builtin_expect(note.flags & FIG_RING_EDGE, 0)) {
@@ -475,6 +484,9 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
         }
     }
     fig_ring_release(ring, FIG_RING_V);
+    if constexpr (form::TURNS)
+        if (note.flags & FIG_RING_NEWEST)
+            fig_turn_append<form>(p, note, place.kv_head, token, turn);
 }
 
 #endif

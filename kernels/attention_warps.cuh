@@ -38,6 +38,14 @@ static __device__ __forceinline__ void fig_warps_meet(const fig_warps_role &role
     }
 }
 
+/* A warp's part of where they meet. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_warps_share_bytes(const fig_attention_params &p,
+                                                                int32_t vectors) {
+    if (!form::TURNS) return fig_form_join_bytes(form::HEAD_DIM, vectors);
+    return fig_form_share_bytes(form::HEAD_DIM, vectors, p.split.row_tokens, form::SHARES);
+}
+
 /* Where the shares of the warp's vectors meet. */
 typedef struct fig_warps_join {
     uint8_t *shares; /* [share][vector][packs], and their sums behind each share's: [vector] */
@@ -50,7 +58,7 @@ static __device__ __forceinline__ fig_warps_join fig_warps_join_of(const fig_att
                                                                    uint8_t *joins) {
     fig_warps_join join;
     join.vectors = fig_warps_head_vectors(p, role);
-    join.share_bytes = fig_form_join_bytes(form::HEAD_DIM, join.vectors);
+    join.share_bytes = fig_warps_share_bytes<form>(p, join.vectors);
     join.shares = joins + role.number * role.shares * join.share_bytes;
     return join;
 }
@@ -244,40 +252,57 @@ static __device__ __forceinline__ fig_ring_note fig_warps_read(const fig_ring &r
 }
 
 /* A worker's way through its pieces. */
-typedef struct fig_warps_way {
+template <class form> struct fig_warps_way {
     fig_ring ring;
     fig_warps_join join;
+    fig_turn<form> turn;
     int32_t has_waited;
-} fig_warps_way;
+};
 
-/* All strips of a piece. The first piece's q is asked of L2 before the wait: what counts is that
- * its address is known by then. */
+/* The first piece's q is asked of L2 before the wait: what counts is that its address is known by
+ * then. */
 template <class form>
-static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_attention_params &p,
-                                                                     const fig_warps_role &role,
-                                                                     fig_partials_place *place,
-                                                                     fig_warps_way *way) {
-    fig_warps_seen<form> seen;
-    fig_warps_rows<form> rows = fig_warps_rows_of_q<form>(p, role, *place);
-    fig_ring_note note;
+static __device__ __forceinline__ void
+fig_warps_bring_q(const fig_attention_params &p, const fig_warps_role &role,
+                  const fig_partials_place &place, fig_warps_way<form> *way,
+                  fig_warps_seen<form> *seen) {
+    fig_warps_rows<form> rows = fig_warps_rows_of_q<form>(p, role, place);
     if (!way->has_waited) {
         for (int32_t i = 0; i < fig_warps_rows<form>::LOADS; i++)
             fig_block_prefetch(rows.from[i]);
         fig_block_wait();
-        way->has_waited = 1;
     }
     fig_warps_ask_q<form>(p, &rows);
-    place->v_scale = fig_warps_v_scale(p, place->kv_head);
     fig_warps_meet<form>(role); /* The join of the piece before has been read. */
     uint32_t *q = (uint32_t *)fig_warps_packs(way->join, role.share);
     fig_warps_leave_q<form>(rows, q);
-    fig_warps_load_q<form>(p, role, *place, q, &seen);
+    fig_warps_load_q<form>(role, q, seen);
+}
+
+/* All strips of a piece. */
+template <class form>
+static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_attention_params &p,
+                                                                     const fig_warps_role &role,
+                                                                     fig_partials_place *place,
+                                                                     fig_warps_way<form> *way) {
+    fig_warps_seen<form> seen;
+    fig_ring_note note;
+    if constexpr (form::TURNS) {
+        if (way->has_waited) fig_warps_meet<form>(role); /* As above. */
+        fig_turn_begin<form>(p, place->row, place->kv_head, way->has_waited, &way->turn, seen.q);
+    } else {
+        fig_warps_bring_q<form>(p, role, *place, way, &seen);
+    }
+    way->has_waited = 1;
+    place->v_scale = fig_warps_v_scale(p, place->kv_head);
+    fig_warps_take_q<form>(p, role, *place, &seen);
     fig_warps_begin<form>(role, &seen);
     do {
         note = fig_warps_read(way->ring);
-        fig_warps_see_strip<form>(p, way->ring, note, role, *place, &seen);
+        fig_warps_see_strip<form>(p, way->ring, note, role, *place, &way->turn, &seen);
         fig_ring_next(&way->ring);
     } while ((note.flags & FIG_RING_LAST) == 0);
+    if constexpr (form::TURNS) fig_warps_meet<form>(role); /* What is newest has been read. */
     fig_warps_leave_share<form>(role, seen, way->join);
     const fig_warps_left left = {{0, role.count}, note.partial};
     return left;
@@ -287,7 +312,9 @@ static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_a
  * its way before its strip has come. */
 template <class form>
 static __device__ void fig_warps_worker(const fig_attention_params &p, const fig_warps_role &role,
-                                        const fig_split_start &start, fig_warps_way way) {
+                                        const fig_split_start &start, fig_warps_way<form> way) {
+    if constexpr (form::TURNS)
+        fig_turn_init<form>(p, way.join.shares, role.share, 1 + role.number, role.count, &way.turn);
     fig_ring_note note = {start.count > 0 ? FIG_RING_FIRST : FIG_RING_END, start.row, start.group};
     if (start.count == 0) {
         if (!way.has_waited) fig_block_wait();
@@ -308,6 +335,7 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
         }
         if (left.range.first < left.range.end)
             fig_warps_finish<form>(p, role, place, way.join, left);
+        if constexpr (form::TURNS) fig_turn_end<form>(&way.turn);
         note = fig_warps_read(way.ring);
     }
     fig_ring_wait_full(way.ring, FIG_RING_V);
@@ -320,7 +348,7 @@ static __device__ __forceinline__ fig_ring fig_warps_ring(const fig_attention_pa
     const int32_t vectors = fig_form_divide(p.q_heads, p.kv_heads) * p.split.row_tokens;
     const int32_t shares = fig_warps_shares<form>(p, vectors);
     const int32_t join_bytes =
-        readers * fig_form_join_bytes(form::HEAD_DIM, fig_size_min(FIG_FORM_VECTORS, vectors));
+        readers * fig_warps_share_bytes<form>(p, fig_size_min(FIG_FORM_VECTORS, vectors));
     uint32_t shared_bytes;
     asm("mov.u32 %0, %dynamic_smem_size;" : "=r"(shared_bytes));
     fig_ring ring;
@@ -334,6 +362,7 @@ static __device__ __forceinline__ fig_ring fig_warps_ring(const fig_attention_pa
                                       (int32_t)(2 * ring.side_bytes));
     ring.slot = 0;
     ring.phase = 0;
+    ring.newest = 0;
     ring.state = (fig_ring_state *)(shared + (uint32_t)(2 * ring.slot_count) * ring.side_bytes);
     return ring;
 }
@@ -346,6 +375,7 @@ static __device__ __forceinline__ void fig_warps_attend(const fig_attention_para
     const int32_t readers = (int32_t)blockDim.x / FIG_BLOCK_WARP - form::FILLERS;
     const int32_t filler = (int32_t)threadIdx.x / FIG_BLOCK_WARP - readers;
     const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
+    if (is_early) fig_block_trigger();
     if (filler >= 0) {
         const fig_feed_plan plan = fig_feed_read_plan(p);
         fig_feed_worker<form>(p, fig_warps_ring<form>(p, fig_warps_shared, readers), plan, filler);
@@ -355,7 +385,10 @@ static __device__ __forceinline__ void fig_warps_attend(const fig_attention_para
     const fig_warps_role role = fig_warps_role_of<form>(p);
     const fig_ring ring = fig_warps_ring<form>(p, fig_warps_shared, readers);
     uint8_t *joins = (uint8_t *)ring.state + FIG_FORM_STATE_BYTES;
-    const fig_warps_way way = {ring, fig_warps_join_of<form>(p, role, joins), !is_early};
+    fig_warps_way<form> way;
+    way.ring = ring;
+    way.join = fig_warps_join_of<form>(p, role, joins);
+    way.has_waited = !is_early;
     if (!is_early) {
         fig_block_wait();
         start = fig_feed_start(p);

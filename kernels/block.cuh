@@ -1,9 +1,11 @@
 /* block.cuh: what every kernel shares: its place among other launches, and sums over a block.
  *
- * The law of programmatic edges: every block waits before it writes, triggers or exits, and before
- * the wait reads nothing that one launch up has written. Only the Hopper image has such edges; in
- * the plain one both calls are nothing. Invariant: fig_block_* are called by all threads of a
- * block. */
+ * The law of programmatic edges: every block waits before it writes or exits. What is read before
+ * the wait is the plan, and what no launch of the step writes. A launch right behind one that makes
+ * the plan reads nothing before its wait, and triggers after it. Every other may trigger at once:
+ * some launch on the way from the plan to it is such a one, and so the plan was there before it
+ * began. Only the Hopper image has such edges; in the plain one both calls are nothing. Invariant:
+ * fig_block_* are called by all threads of a block. */
 #ifndef FIG_KERNELS_BLOCK_CUH
 #define FIG_KERNELS_BLOCK_CUH
 
@@ -18,11 +20,19 @@ static __device__ __forceinline__ void fig_block_wait(void) {
 #endif
 }
 
-/* Lets the launches behind begin as far as their own wait; after fig_block_wait alone. */
+/* Lets the launches behind begin as far as their own wait. */
 static __device__ __forceinline__ void fig_block_trigger(void) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+/* Both. is_early: the launches behind may begin at once, as far as their own wait: what they read
+ * before it was there when this one began. */
+static __device__ __forceinline__ void fig_block_enter(uint32_t is_early) {
+    if (is_early) fig_block_trigger();
+    fig_block_wait();
+    if (!is_early) fig_block_trigger();
 }
 
 /* Asks L2 for what is about to be read, before the wait; should the launch before write it yet, L2

@@ -14,6 +14,7 @@
 typedef struct work {
     fig_rope_params rope;
     fig_append_kv_params append;
+    uint32_t is_early;
 } work;
 
 /* Of q, k or v. */
@@ -118,8 +119,7 @@ static __device__ __forceinline__ void do_vectors(const work *p, const fig_heads
     const int32_t *last = (const int32_t *)(rope->plan + rope->positions_offset);
     last += part->token / rope->rows.multiple;
     fig_block_prefetch(last);
-    fig_block_wait();
-    fig_block_trigger();
+    fig_block_enter(p->is_early);
     fig_heads_codes codes = fig_heads_fetch(head.in, &piece, dtype, is_there);
     const int32_t planned = fig_vector_fetch_number(last);
     const fig_store_words words = fig_store_read(&p->append, &token);
@@ -150,8 +150,7 @@ static __device__ __forceinline__ void do_numbers(const work *p, const fig_heads
     const int32_t warp = (int32_t)threadIdx.x / FIG_HEADS_WARP;
     const fig_store_token token = fig_store_token_of(&p->append, part->token);
     const double frequency = fig_heads_frequency(rope);
-    fig_block_wait();
-    fig_block_trigger();
+    fig_block_enter(p->is_early);
     const fig_store_words words = fig_store_read(&p->append, &token);
     if (part->token >= words.rows) return;
     const fig_store_place place = fig_store_find(&p->append, &token, &words);
@@ -199,7 +198,8 @@ static __device__ __forceinline__ void do_heads(const work *p, int32_t dtype,
 extern "C" __global__ void __launch_bounds__(FIG_HEADS_THREADS, 1)
     fig_kernel_decode_attention(const __grid_constant__ fig_decode_attention_params p) {
     __shared__ __align__(16) fig_heads_turns turns;
-    const work all = {fig_decode_attention_rope(&p), fig_decode_attention_append(&p)};
+    const work all = {fig_decode_attention_rope(&p), fig_decode_attention_append(&p),
+                      p.haste & FIG_HASTE_EARLY};
     switch (p.dtype) {
     case FIG_F16: do_heads(&all, FIG_F16, &turns); break;
     case FIG_BF16: do_heads(&all, FIG_BF16, &turns); break;

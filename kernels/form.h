@@ -89,6 +89,21 @@ FIG_FORM int32_t fig_form_join_bytes(int32_t head_dim, int32_t vectors) {
     return vectors * fig_form_partial_dims(head_dim) * 4 + FIG_FORM_VECTORS * 8;
 }
 
+/* What the warps that share a kv head keep of a row that they turn: q's vectors, k and v of the
+ * newest tokens, and their angles. */
+FIG_FORM int32_t fig_form_turn_bytes(int32_t head_dim, int32_t vectors, int32_t row_tokens) {
+    return head_dim * (2 * (vectors + 2 * row_tokens) + 4 * row_tokens);
+}
+
+/* A warp's part of what the warps that share a kv head have beside the ring: turns and sums lie
+ * there one after the other. row_tokens: 0 where nothing is turned. */
+FIG_FORM int32_t fig_form_share_bytes(int32_t head_dim, int32_t vectors, int32_t row_tokens,
+                                      int32_t shares) {
+    const int32_t sums = fig_form_join_bytes(head_dim, vectors);
+    const int32_t turns = fig_form_turn_bytes(head_dim, vectors, row_tokens) / shares;
+    return row_tokens > 0 && turns > sums ? (turns + 15) / 16 * 16 : sums;
+}
+
 /* Of 16 tokens of all heads that a worker reads. What is copied lies token by token, its heads side
  * by side, and tokens an odd number of 16 bytes apart, so that no 8 of them meet in a bank. */
 FIG_FORM int32_t fig_form_tokens_bytes(int32_t value_bytes, int32_t head_dim, int32_t heads,

@@ -59,8 +59,7 @@ static __device__ __forceinline__ void gate_numbers(const fig_gated_params *p,
                                                     const fig_gated_part *part,
                                                     const stretch_place *at, int32_t dtype,
                                                     int32_t activation) {
-    fig_block_wait();
-    fig_block_trigger();
+    fig_block_enter(p->haste & FIG_HASTE_EARLY);
     if (part->row >= fig_params_rows(&p->rows, p->plan)) return;
 #pragma unroll 1
     for (int32_t i = (int32_t)threadIdx.x; i < part->count; i += FIG_GATED_THREADS) {
@@ -78,8 +77,7 @@ static __device__ __forceinline__ void gate_vectors(const fig_gated_params *p,
     const uint4 *gate = (const uint4 *)at->gate + thread, *up = (const uint4 *)at->up + thread;
     uint4 *out = (uint4 *)at->out + thread;
     uint4 gates[FIG_GATED_VECTORS], ups[FIG_GATED_VECTORS];
-    fig_block_wait();
-    fig_block_trigger();
+    fig_block_enter(p->haste & FIG_HASTE_EARLY);
 #pragma unroll
     for (int32_t j = 0; j < FIG_GATED_VECTORS; j++) {
         if (thread + j * FIG_GATED_THREADS >= count) continue;

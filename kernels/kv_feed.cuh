@@ -32,6 +32,17 @@ static __device__ __forceinline__ void fig_feed_expect(uint32_t barrier, uint32_
         : "memory");
 }
 
+/* What threads have written to a slot before it was given back comes before what the engine writes
+ * to it. */
+static __device__ __forceinline__ void fig_feed_order_writes(const fig_ring &ring) {
+    if (ring.newest >> ring.slot & 1) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+static __device__ __forceinline__ void fig_feed_mark(int32_t is_newest, fig_ring *ring) {
+    const uint32_t slot = 1u << ring->slot;
+    ring->newest = is_newest ? ring->newest | slot : ring->newest & ~slot;
+}
+
 /* The maps lie in the params, which are far away when a block begins. */
 static __device__ __forceinline__ void fig_feed_prefetch_maps(const fig_attention_params &p) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&p.k_map) : "memory");
@@ -101,18 +112,23 @@ static __device__ __forceinline__ void fig_feed_bulk_piece(const fig_attention_p
         const fig_feed_block block = {__shfl_sync(0xffffffffu, here.k_page, from + lane),
                                       __shfl_sync(0xffffffffu, here.v_page, from + lane),
                                       __shfl_sync(0xffffffffu, here.token, from + lane)};
-        const int32_t is_late = !*has_waited && token + form::STRIP > first_new;
+        const int32_t is_newest = token + form::STRIP > first_new;
+        const int32_t is_late = !form::TURNS && !*has_waited && is_newest;
         const int32_t is_new = is_late && token + mine + FIG_RING_TOKENS > first_new;
         fig_ring_wait_empty(*ring, FIG_RING_K);
+        if (form::TURNS) fig_feed_order_writes(*ring);
         if (lane < BLOCKS && !is_new)
             fig_feed_send(p, *ring, FIG_RING_K, offset, block, of.kv_head, policy);
         fig_ring_wait_empty(*ring, FIG_RING_V);
+        if (form::TURNS) fig_feed_order_writes(*ring);
         if (lane < BLOCKS && !is_new)
             fig_feed_send(p, *ring, FIG_RING_V, offset, block, of.kv_head, policy);
         __syncwarp();
         if (token == origin) partial = fig_feed_partial(p, of);
         if (lane == 0) {
-            fig_ring_write(*ring, fig_feed_note(of, partial, token, form::STRIP));
+            fig_ring_note note = fig_feed_note(of, partial, token, form::STRIP);
+            if (is_newest) note.flags |= FIG_RING_NEWEST;
+            fig_ring_write(*ring, note);
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_K), ring->side_bytes);
             fig_feed_expect(fig_ring_full(*ring, FIG_RING_V), ring->side_bytes);
         }
@@ -127,6 +143,7 @@ static __device__ __forceinline__ void fig_feed_bulk_piece(const fig_attention_p
                 fig_feed_send(p, *ring, FIG_RING_V, offset, block, of.kv_head, policy);
         }
         __syncwarp();
+        if (form::TURNS) fig_feed_mark(is_newest, ring);
         fig_ring_next(ring);
         token += form::STRIP;
         from += BLOCKS;

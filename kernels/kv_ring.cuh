@@ -31,11 +31,12 @@ enum {
 
 /* What lies in a slot. */
 enum {
-    FIG_RING_FIRST = 1, /* strip of a piece */
-    FIG_RING_LAST = 2,  /* strip of a piece */
-    FIG_RING_EDGE = 4,  /* some of its tokens are unseen by some vector */
-    FIG_RING_MERGE = 8, /* no strip: a segment to be merged */
-    FIG_RING_END = 16   /* no strip: the worker is done */
+    FIG_RING_FIRST = 1,  /* strip of a piece */
+    FIG_RING_LAST = 2,   /* strip of a piece */
+    FIG_RING_EDGE = 4,   /* some of its tokens are unseen by some vector */
+    FIG_RING_MERGE = 8,  /* no strip: a segment to be merged */
+    FIG_RING_END = 16,   /* no strip: the worker is done */
+    FIG_RING_NEWEST = 32 /* some of its tokens are the step's own */
 };
 
 typedef struct fig_ring_note {
@@ -69,7 +70,8 @@ typedef struct fig_ring {
     int32_t strip;               /* tokens */
     int32_t slot_count, readers; /* readers: warps */
     int32_t slot;
-    uint32_t phase; /* whose end it waits for next */
+    uint32_t phase;  /* whose end it waits for next */
+    uint32_t newest; /* slots, by bits, that whoever reads has written to */
 } fig_ring;
 
 enum { FIG_RING_K, FIG_RING_V };

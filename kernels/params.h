@@ -106,6 +106,10 @@ typedef struct fig_rows {
     int32_t row_limit, multiple;
 } fig_rows;
 
+/* EARLY: nothing that makes the plan is one launch up, so that the plan may be read before
+ * fig_block_wait, and the launches behind may begin at once. */
+enum { FIG_HASTE_EARLY = 1 };
+
 /* Those that the step has; without a plan, all. */
 FIG_BOTH int32_t fig_params_rows(const fig_rows *rows, const uint8_t *plan) {
     if (plan == NULL) return rows->row_limit;
@@ -120,7 +124,7 @@ typedef struct fig_gated_params {
     fig_rows rows;
     int32_t width, dtype;
     int32_t activation; /* fig_activation */
-    uint32_t reserved;
+    uint32_t haste;     /* FIG_HASTE_* */
 } fig_gated_params;
 static_assert(sizeof(fig_gated_params) == 64, "ABI");
 
@@ -225,15 +229,40 @@ typedef struct fig_decode_attention_params {
     int32_t k_scales, v_scales; /* 0, 1 or kv_heads */
     int32_t dtype, kv_dtype, positions_dtype;
     uint32_t tokens_offset; /* as in fig_append_kv_params */
-    uint32_t reserved;
+    uint32_t haste;         /* FIG_HASTE_* */
 } fig_decode_attention_params;
 static_assert(sizeof(fig_decode_attention_params) == 336, "ABI");
 
-/* EARLY: the plan, the page table and tokens that the step itself does not append may be read
- * before fig_block_wait, as nothing that writes them is one launch up. APART: no block waits for
- * another of its launch, since it may not be running. DENSE: there is no page table, and a
- * sequence's one page may have any number of tokens. */
-enum { FIG_ATTENTION_EARLY = 1, FIG_ATTENTION_APART = 2, FIG_ATTENTION_DENSE = 4 };
+/* EARLY: and the page table and tokens that the step itself does not append may be read before
+ * fig_block_wait too. APART: no block waits for another of its launch, since it may not be running.
+ * DENSE: there is no page table, and a sequence's one page may have any number of tokens. */
+enum { FIG_ATTENTION_EARLY = FIG_HASTE_EARLY, FIG_ATTENTION_APART = 2, FIG_ATTENTION_DENSE = 4 };
+
+/* Radians per position of pair i, but for rounding what fig_angle_frequency gives, without its
+ * exponential and its quotients: f * (least + more * kept), where f is the product of powers[k] for
+ * each bit k of i, and kept is slope * f + offset, but no less than 0 and no more than 1. */
+enum { FIG_ANGLE_POWERS = 7 };
+typedef struct fig_angle_product {
+    double powers[FIG_ANGLE_POWERS]; /* theta^(-2 * 2^k / rotary_dim) */
+    double slope, offset, least, more;
+    double reserved[5];
+} fig_angle_product;
+static_assert(sizeof(fig_angle_product) == 128, "ABI");
+
+/* Where attention turns and appends by itself, what it needs beside its own: as in
+ * fig_decode_attention_params. */
+typedef struct fig_attention_turn {
+    const void *k, *v;
+    const void *q_norm, *k_norm, *positions;
+    const float *cos_sin;
+    fig_row_strides k_strides, v_strides;
+    fig_rope_terms rope; /* rotary_dim 0: what is read was turned and appended before */
+    float norm_epsilon;
+    uint32_t positions_offset, tokens_offset; /* into plan */
+    uint32_t reserved;
+    fig_angle_product angles;
+} fig_attention_turn;
+static_assert(sizeof(fig_attention_turn) == 256, "ABI");
 
 /* A worker reads heads_per_worker kv heads at a time: group g is heads [g * n, (g + 1) * n). Its
  * q heads are as many times q_heads / kv_heads, and its vectors as many times row_tokens, ordered
@@ -262,8 +291,9 @@ typedef struct fig_attention_params {
     int32_t k_scales, v_scales; /* 0, 1 or kv_heads */
     float sm_scale, soft_cap;
     uint32_t flags; /* FIG_ATTENTION_* */
+    fig_attention_turn turn;
 } fig_attention_params;
-static_assert(sizeof(fig_attention_params) == 576, "ABI");
+static_assert(sizeof(fig_attention_params) == 832, "ABI");
 
 typedef struct fig_merge_states_params {
     const void *out_a, *out_b;  /* [rows][heads][head_dim] */

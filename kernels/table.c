@@ -18,6 +18,7 @@
              float: FIG_TYPE_F32,                                                                  \
              fig_split_shape: FIG_TYPE_SPLIT,                                                      \
              fig_plan_shape: FIG_TYPE_PLAN_SHAPE,                                                  \
+             fig_angle_product: FIG_TYPE_ANGLES,                                                   \
              fig_tensor_map: FIG_TYPE_TENSOR_MAP,                                                  \
              default: FIG_TYPE_ADDRESS)
 #define FIELD(field, kind, operand, item, divisor)                                                 \
@@ -41,6 +42,9 @@
     STRIDE(field.page, operand, 0), STRIDE(field.token, operand, 1), STRIDE(field.head, operand, 2)
 /* Of the node: the attribute of the same name. */
 #define ATTRIBUTE(field) FIELD(field, FIG_FIELD_ATTRIBUTE, 0, offsetof(ATTRIBUTES, field), 1)
+/* The one of fig_decode_attention_attributes, by its name there. */
+#define ROPE_ATTRIBUTE(field, name)                                                                \
+    FIELD(field, FIG_FIELD_ATTRIBUTE, 0, offsetof(fig_decode_attention_attributes, rope.name), 1)
 /* Of the bucket. */
 #define FROM(field, kind) FIELD(field, kind, 0, 0, 1)
 #define SECTION(field, section) FIELD(field, FIG_FIELD_PLAN_SECTION, 0, section, 1)
@@ -136,7 +140,7 @@ static const fig_field gated_fields[] = {
     HALF_DIM(width, FIG_GATED_IN, 1),
     DTYPE(dtype, FIG_GATED_IN),
     ATTRIBUTE(activation),
-    FROM(reserved, FIG_FIELD_ZERO),
+    FROM(haste, FIG_FIELD_HASTE),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -330,6 +334,27 @@ static const fig_field attention_fields[] = {
     ATTRIBUTE(sm_scale),
     ATTRIBUTE(soft_cap),
     FROM(flags, FIG_FIELD_HASTE),
+    ADDRESS(turn.k, FIG_DECODE_ATTENTION_K),
+    ADDRESS(turn.v, FIG_DECODE_ATTENTION_V),
+    ADDRESS(turn.q_norm, FIG_DECODE_ATTENTION_Q_NORM),
+    ADDRESS(turn.k_norm, FIG_DECODE_ATTENTION_K_NORM),
+    ADDRESS(turn.positions, FIG_DECODE_ATTENTION_POSITIONS),
+    ADDRESS(turn.cos_sin, FIG_DECODE_ATTENTION_COS_SIN),
+    ROW_STRIDES(turn.k_strides, FIG_DECODE_ATTENTION_K),
+    ROW_STRIDES(turn.v_strides, FIG_DECODE_ATTENTION_V),
+    ROPE_ATTRIBUTE(turn.rope.interleaved, rope.interleaved),
+    ROPE_ATTRIBUTE(turn.rope.rotary_dim, rope.rotary_dim),
+    ROPE_ATTRIBUTE(turn.rope.theta, rope.theta),
+    ROPE_ATTRIBUTE(turn.rope.scale, rope.scale),
+    ROPE_ATTRIBUTE(turn.rope.llama3_factor, rope.llama3_factor),
+    ROPE_ATTRIBUTE(turn.rope.llama3_low, rope.llama3_low),
+    ROPE_ATTRIBUTE(turn.rope.llama3_high, rope.llama3_high),
+    ROPE_ATTRIBUTE(turn.rope.llama3_context, rope.llama3_context),
+    ROPE_ATTRIBUTE(turn.norm_epsilon, norm_epsilon),
+    SECTION(turn.positions_offset, FIG_PLAN_POSITIONS),
+    SECTION(turn.tokens_offset, FIG_PLAN_TOKENS),
+    FROM(turn.reserved, FIG_FIELD_ZERO),
+    FROM(turn.angles, FIG_FIELD_ANGLES),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -358,8 +383,6 @@ static const fig_operand decode_attention_operands[] = {
 /* The attributes of attention are its own launch's. */
 #define PARAMS fig_decode_attention_params
 #define ATTRIBUTES fig_decode_attention_attributes
-#define ROPE_ATTRIBUTE(field)                                                                      \
-    FIELD(field, FIG_FIELD_ATTRIBUTE, 0, offsetof(ATTRIBUTES, rope.field), 1)
 static const fig_field decode_attention_fields[] = {
     ADDRESS(q, FIG_ATTENTION_Q),
     ADDRESS(k, FIG_DECODE_ATTENTION_K),
@@ -383,15 +406,15 @@ static const fig_field decode_attention_fields[] = {
     STRIDE(table_stride, FIG_ATTENTION_TABLE, 0),
     EXTENT(k_pages, FIG_ATTENTION_K_CACHE),
     EXTENT(v_pages, FIG_ATTENTION_V_CACHE),
-    ROPE_ATTRIBUTE(rope.interleaved),
-    ROPE_ATTRIBUTE(rope.rotary_dim),
-    ROPE_ATTRIBUTE(rope.theta),
-    ROPE_ATTRIBUTE(rope.scale),
-    ROPE_ATTRIBUTE(rope.llama3_factor),
-    ROPE_ATTRIBUTE(rope.llama3_low),
-    ROPE_ATTRIBUTE(rope.llama3_high),
-    ROPE_ATTRIBUTE(rope.llama3_context),
-    ROPE_ATTRIBUTE(norm_epsilon),
+    ROPE_ATTRIBUTE(rope.interleaved, rope.interleaved),
+    ROPE_ATTRIBUTE(rope.rotary_dim, rope.rotary_dim),
+    ROPE_ATTRIBUTE(rope.theta, rope.theta),
+    ROPE_ATTRIBUTE(rope.scale, rope.scale),
+    ROPE_ATTRIBUTE(rope.llama3_factor, rope.llama3_factor),
+    ROPE_ATTRIBUTE(rope.llama3_low, rope.llama3_low),
+    ROPE_ATTRIBUTE(rope.llama3_high, rope.llama3_high),
+    ROPE_ATTRIBUTE(rope.llama3_context, rope.llama3_context),
+    ROPE_ATTRIBUTE(norm_epsilon, norm_epsilon),
     SECTION(lengths_offset, FIG_PLAN_LENGTHS),
     SECTION(sequences_offset, FIG_PLAN_SEQUENCES),
     SECTION(positions_offset, FIG_PLAN_POSITIONS),
@@ -407,9 +430,8 @@ static const fig_field decode_attention_fields[] = {
     DTYPE(kv_dtype, FIG_ATTENTION_K_CACHE),
     DTYPE(positions_dtype, FIG_DECODE_ATTENTION_POSITIONS),
     SECTION(tokens_offset, FIG_PLAN_TOKENS),
-    FROM(reserved, FIG_FIELD_ZERO),
+    FROM(haste, FIG_FIELD_HASTE),
 };
-#undef ROPE_ATTRIBUTE
 #undef ATTRIBUTES
 #undef PARAMS
 
@@ -454,6 +476,14 @@ static const fig_family gated_families[] = {{.name = "general", .shape = fig_gat
 static const fig_family rope_families[] = {{.name = "general", .shape = fig_rope_shape}};
 static const fig_family append_kv_families[] = {{.name = "general", .shape = fig_append_kv_shape}};
 static const fig_family attention_families[] = {
+    {.name = "turn",
+     .refuses = fig_attention_family_turn_refuses,
+     .shape = fig_attention_family_bulk_shape,
+     .shared = fig_attention_family_turn_shared,
+     .entry = fig_attention_family_turn_entry,
+     .map = fig_attention_family_bulk_map,
+     .finish = fig_attention_family_turn_finish,
+     .does_all = 1},
     {.name = "bulk",
      .refuses = fig_attention_family_bulk_refuses,
      .shape = fig_attention_family_bulk_shape,

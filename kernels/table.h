@@ -37,7 +37,8 @@ typedef struct fig_operand {
     uint8_t optional;
 } fig_operand;
 
-/* Where a field's value comes from. `operand` and `item` are read as the comment says. */
+/* Where a field's value comes from; `operand` and `item` are read as the comment says. What the
+ * node does not have, an operand or an attribute, is absent. */
 typedef enum fig_field_kind {
     FIG_FIELD_ZERO = 0,   /* reserved */
     FIG_FIELD_ADDRESS,    /* of the operand; NULL where absent */
@@ -54,8 +55,8 @@ typedef enum fig_field_kind {
     FIG_FIELD_PLAN_SECTION, /* offset in the plan of fig_plan_section `item` */
     FIG_FIELD_SPLIT,        /* the split shape of the node's class */
     FIG_FIELD_HEADS,        /* kv heads that a worker of the node's class reads at once */
-    FIG_FIELD_HASTE,        /* FIG_ATTENTION_*: what the node's place in the graph allows, and what
-                               its cache is */
+    FIG_FIELD_HASTE,        /* FIG_HASTE_* or FIG_ATTENTION_*: what the launch's place in the graph
+                               allows, and what its cache is */
     FIG_FIELD_STAGES,       /* tiles that a worker of the node's class has room for; 0: any */
     FIG_FIELD_WORKSPACE,    /* address of fig_workspace_section `item` of the node's class */
     FIG_FIELD_RING,         /* address of the plan ring */
@@ -63,6 +64,7 @@ typedef enum fig_field_kind {
     FIG_FIELD_RING_WORDS,   /* address */
     FIG_FIELD_RING_SLOTS,   /* slot count */
     FIG_FIELD_RING_BYTES,   /* bytes of a slot */
+    FIG_FIELD_ANGLES,       /* made of the rest by the family that serves, where it needs them */
     FIG_FIELD_TENSOR_MAP,   /* number `item` of the family that serves; only a GPU's device fills it
                                in, and where that family has none it stays zero */
     FIG_FIELD_PAGE_TOKENS,  /* of the operand, a cache: dimension 1; of a run, where the cache is
@@ -93,6 +95,7 @@ typedef enum fig_field_type {
     FIG_TYPE_F32,
     FIG_TYPE_SPLIT,
     FIG_TYPE_PLAN_SHAPE,
+    FIG_TYPE_ANGLES,
     FIG_TYPE_TENSOR_MAP
 } fig_field_type;
 
@@ -143,6 +146,10 @@ typedef struct fig_family {
     void (*entry)(const void *params, char name[FIG_ENTRY_BYTES]);
     /* How tensor map `item` of such a launch is made. NULL: the family has none. */
     void (*map)(const void *params, uint32_t item, fig_tensor_map_recipe *recipe);
+    /* Fills in what a GPU needs beside tensor maps and no file holds. NULL: nothing. */
+    void (*finish)(void *params);
+    /* 1: it does what the launch before it, of the same node, is for, and that one is left out. */
+    int does_all;
 } fig_family;
 
 typedef struct fig_kernel {

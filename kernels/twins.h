@@ -35,6 +35,10 @@ uint32_t fig_attention_family_bulk_shared(const void *params, const fig_traits *
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_attention_family_bulk_map(const void *params, uint32_t item,
                                    fig_tensor_map_recipe *recipe);
+const char *fig_attention_family_turn_refuses(const void *params, const fig_traits *traits);
+uint32_t fig_attention_family_turn_shared(const void *params, const fig_traits *traits);
+void fig_attention_family_turn_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_attention_family_turn_finish(void *params);
 const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits);
 void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape);
 uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *traits);

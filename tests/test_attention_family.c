@@ -138,7 +138,7 @@ static void a_ring_has_as_many_slots_as_the_machine_s_blocks_have_room_for(void 
     assert_in_range(few, L40_BYTES - slot, L40_BYTES);
     assert_int_equal(many, few + 2 * slot);
     assert_int_equal(most, few + 3 * slot);
-    assert_string_equal(choose_within(&p, 80, (int32_t)slot).refusals[1],
+    assert_string_equal(choose_within(&p, 80, (int32_t)slot).refusals[2],
                         "a slot in shared memory");
 }
 

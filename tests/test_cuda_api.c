@@ -135,6 +135,7 @@ static void signatures_are_those_of_the_toolkit(void **state) {
     SIGNATURE(DevicePrimaryCtxRelease, 11000);
     SIGNATURE(CtxPushCurrent, 4000);
     SIGNATURE(CtxPopCurrent, 4000);
+    SIGNATURE(CtxGetDevice, 2000);
     SIGNATURE(MemAlloc, 3020);
     SIGNATURE(MemFree, 3020);
     SIGNATURE(MemGetInfo, 3020);

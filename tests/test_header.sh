@@ -11,10 +11,12 @@ trap 'rm -rf "$scratch"' EXIT
 # All headers, twice, by every compiler that there is and in every language that is promised.
 cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
+#include <figraph_ffi.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <figraph.h>
+#include <figraph_ffi.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
@@ -82,7 +84,7 @@ for compiler in "${CXX:-g++}" g++ clang++; do
     done
 done
 
-for header in include/*.h planner/*.h kernels/*.h graphs/*.h engine/*.h engine/*/*.h; do
+for header in include/*.h planner/*.h kernels/*.h graphs/*.h engine/*.h engine/*/*.h ffi/*.h; do
     printf '#include "%s"\nextern int alone;\n' "$header" > "$scratch/alone.c"
     ${CC:-gcc} -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wpedantic -Werror -iquote . \
         -Iinclude -fsyntax-only "$scratch/alone.c"

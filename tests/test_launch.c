@@ -242,7 +242,8 @@ static void attention_is_filled(void **state) {
                                            .page_size = 16,
                                            .dtype = FIG_F16,
                                            .kv_dtype = FIG_F16,
-                                           .sm_scale = 0.125f};
+                                           .sm_scale = 0.125f,
+                                           .turn = {.positions_offset = layout->positions}};
     const uint32_t q = id_of(&g, "q.0"), out = id_of(&g, "out.0"), table = id_of(&g, "page_table");
     const uint32_t k_cache = id_of(&g, "k_cache.0"), v_cache = id_of(&g, "v_cache.0");
     const fig_reloc relocs[] = {

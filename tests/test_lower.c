@@ -21,8 +21,8 @@ static fig_status shape_for(const fig_program *program, const fig_lower_target *
 }
 
 /* 2 kv heads of 64, f16: variant 0 reads one of them in tiles of 64, variant 1 both, of 16; on
- * tensor cores tokens of 128 bytes come twice as many at once, and heads in whole strips. A GPU's
- * workers have 64 KB each at least. */
+ * tensor cores tokens of 128 bytes come twice as many at once, and heads in whole strips. There 10
+ * workers have 64 KB each of 6 rows of 200 tokens, one head at once: these are 12 segments. */
 static void workers_are_the_machines_or_the_tiles(void **state) {
     (void)state;
     static const struct {
@@ -32,8 +32,8 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
     } cases[] = {
         {"host", {1, 1}, 0, 2, 64, 2, 2},      {"host", {1, 1}, 1, 1, 16, 1, 1},
         {"host", {1, 200}, 0, 2, 64, 8, 8},    {"h200", {1, 200}, 0, 2, 128, 2, 4},
-        {"h200", {1, 200}, 1, 1, 128, 2, 2},   {"h200", {6, 200}, 0, 2, 128, 12, 24},
-        {"h200", {6, 200}, 2, 1, 128, 12, 12}, {"a100", {6, 200}, 0, 2, 128, 12, 24},
+        {"h200", {1, 200}, 1, 1, 128, 2, 2},   {"h200", {6, 200}, 0, 2, 128, 10, 24},
+        {"h200", {6, 200}, 2, 1, 128, 12, 12}, {"a100", {6, 200}, 0, 2, 128, 10, 24},
         {"host", {6, 200}, 1, 1, 16, 8, 78},
     };
     const fig_spec spec = fig_sample_spec();

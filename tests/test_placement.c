@@ -41,17 +41,6 @@ static void make_folder(folder *f, const char *below) {
     }
 }
 
-static void make_file(folder *f, const char *below, const char *text) {
-    char path[160];
-    make_folder(f, below);
-    snprintf(path, sizeof path, "%s%s", f->path, below);
-    memcpy(f->made[f->count++], path, sizeof path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
 /* A machine with nodes of these numbers; NULL: whose kernel knows none. */
 static void open_folder(folder *f, const char *const *nodes, int count) {
     memset(f, 0, sizeof *f);
@@ -200,26 +189,6 @@ static void a_thread_is_bound_beside_what_was_chosen(void **state) {
     assert_int_equal(fig_placement_bind_thread(&loose), FIG_OK);
     fig_cores_check(cores.first, -1);
     fig_placement_close(&held);
-}
-
-/* ---- PCI ----------------------------------------------------------------------------------- */
-
-static void the_node_beside_a_pci_device_is_read_from_the_system(void **state) {
-    (void)state;
-    folder system;
-    open_folder(&system, NULL, 0);
-    make_file(&system, "/bus/pci/devices/0000:1b:00.0/numa_node", "12\n");
-    make_file(&system, "/bus/pci/devices/0000:1c:00.0/numa_node", "-1\n");
-    make_file(&system, "/bus/pci/devices/0000:1d:00.0/numa_node", "");
-    make_file(&system, "/bus/pci/devices/0000:1e:00.0/numa_node", "none\n");
-    assert_int_equal(fig_placement_pci_node(system.path, "0000:1B:00.0"), 12);
-    assert_int_equal(fig_placement_pci_node(system.path, "0000:1b:00.0"), 12);
-    assert_int_equal(fig_placement_pci_node(system.path, "0000:1C:00.0"), -1);
-    assert_int_equal(fig_placement_pci_node(system.path, "0000:1D:00.0"), -1);
-    assert_int_equal(fig_placement_pci_node(system.path, "0000:1E:00.0"), -1);
-    assert_int_equal(fig_placement_pci_node(system.path, "0000:1F:00.0"), -1);
-    assert_int_equal(fig_placement_pci_node(NULL, "no such device"), -1);
-    close_folder(&system);
 }
 
 /* ---- The host device ----------------------------------------------------------------------- */
@@ -432,7 +401,6 @@ int main(void) {
         FIG_CORES_TEST(a_choice_without_memory_is_none),
         FIG_CORES_TEST(a_node_that_was_only_guessed_is_never_refused),
         FIG_CORES_TEST(a_thread_is_bound_beside_what_was_chosen),
-        cmocka_unit_test(the_node_beside_a_pci_device_is_read_from_the_system),
         FIG_CORES_TEST(the_host_places_its_ring_on_a_named_node_alone),
         FIG_CORES_TEST(the_hosts_caller_is_bound_beside_a_named_node_alone),
         FIG_CORES_TEST(pinned_memory_of_a_gpu_lies_on_the_node_named),

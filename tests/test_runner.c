@@ -351,9 +351,11 @@ static void scratch_can_be_asked_for_every_chip(void **state) {
         for (int32_t rows = 1; rows <= ROWS; rows++) {
             assert_int_equal(fig_graphs_scratch(rig.graphs, &traits, rows, 0, &needed), FIG_OK);
             assert_true(needed.plan_bytes > 0 && needed.least_bytes >= 4 * 2);
+            /* A GPU reads so little by one worker, which leaves nothing to merge. */
             assert_true(needed.best_bytes >= needed.least_bytes);
+            if (traits.compute_capability == 0)
+                assert_true(needed.best_bytes > needed.least_bytes);
         }
-        assert_true(needed.best_bytes > needed.least_bytes); /* more rows than a worker's */
     }
     assert_int_equal(fig_graphs_scratch(rig.graphs, NULL, 0, 0, &needed), FIG_OK);
     assert_true(needed.best_bytes == 0 && needed.plan_bytes == 0);

@@ -10,11 +10,26 @@
 
 #include "kernels/table.h"
 
-/* Calls `check` for every field of every row. */
+/* What attention needs of a decode_attention's node, and has not where the node is its own. */
+static int is_turn(const fig_field *field) {
+    return strncmp(field->name, "turn.", 5) == 0;
+}
+
+/* Calls `check` for every field of every row, for those of a turn as if they were
+ * decode_attention's. */
 static void for_each_field(void (*check)(const fig_kernel *kernel, const fig_field *field)) {
-    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++)
-        for (int i = 0; i < fig_kernel_table[op].field_count; i++)
-            check(&fig_kernel_table[op], &fig_kernel_table[op].fields[i]);
+    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        for (int i = 0; i < fig_kernel_table[op].field_count; i++) {
+            const fig_field *field = &fig_kernel_table[op].fields[i];
+            fig_field turn = *field;
+            turn.name += is_turn(field) ? 5 : 0;
+            if (is_turn(field)) {
+                check(&fig_kernel_table[FIG_OP_DECODE_ATTENTION], &turn);
+            } else {
+                check(&fig_kernel_table[op], field);
+            }
+        }
+    }
 }
 
 static int is_one_of(const char *name, const char *const *names) {
@@ -42,6 +57,19 @@ static void fields_cover_params_exactly_once_in_order(void **state) {
     }
 }
 
+static void turns_read_the_attributes_that_are_not_attentions(void **state) {
+    (void)state;
+    const fig_kernel *kernel = &fig_kernel_table[FIG_OP_ATTENTION];
+    uint32_t end = kernel->attribute_bytes;
+    for (int i = 0; i < kernel->field_count; i++) {
+        const fig_field *field = &kernel->fields[i];
+        if (field->kind != FIG_FIELD_ATTRIBUTE || !is_turn(field)) continue;
+        assert_int_equal(field->item, end);
+        end += field->bytes;
+    }
+    assert_int_equal(end, fig_kernel_table[FIG_OP_DECODE_ATTENTION].attribute_bytes);
+}
+
 /* But for attention's window, the last of its attributes, which is in the split; and for the
  * attributes of what a node launches besides, which begin its own. */
 static void attributes_are_read_exactly_once_in_order(void **state) {
@@ -51,7 +79,7 @@ static void attributes_are_read_exactly_once_in_order(void **state) {
         uint32_t end = kernel->then == 0 ? 0 : fig_kernel_table[kernel->then].attribute_bytes;
         for (int i = 0; i < kernel->field_count; i++) {
             const fig_field *field = &kernel->fields[i];
-            if (field->kind != FIG_FIELD_ATTRIBUTE) continue;
+            if (field->kind != FIG_FIELD_ATTRIBUTE || is_turn(field)) continue;
             assert_int_equal(field->item, end);
             end += field->bytes;
         }
@@ -64,9 +92,9 @@ static void attributes_are_read_exactly_once_in_order(void **state) {
 
 static void check_type(const fig_kernel *kernel, const fig_field *field) {
     static const uint16_t bytes[] = {
-        [FIG_TYPE_ADDRESS] = 8,      [FIG_TYPE_I64] = 8,         [FIG_TYPE_I32] = 4,
-        [FIG_TYPE_U32] = 4,          [FIG_TYPE_F32] = 4,         [FIG_TYPE_SPLIT] = 32,
-        [FIG_TYPE_PLAN_SHAPE] = 196, [FIG_TYPE_TENSOR_MAP] = 128};
+        [FIG_TYPE_ADDRESS] = 8,      [FIG_TYPE_I64] = 8,      [FIG_TYPE_I32] = 4,
+        [FIG_TYPE_U32] = 4,          [FIG_TYPE_F32] = 4,      [FIG_TYPE_SPLIT] = 32,
+        [FIG_TYPE_PLAN_SHAPE] = 196, [FIG_TYPE_ANGLES] = 128, [FIG_TYPE_TENSOR_MAP] = 128};
     /* By kind; 0xff: whatever the field is. */
     static const uint8_t types[] = {[FIG_FIELD_ZERO] = FIG_TYPE_U32,
                                     [FIG_FIELD_ADDRESS] = FIG_TYPE_ADDRESS,
@@ -91,6 +119,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_RING_WORDS] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING_SLOTS] = FIG_TYPE_U32,
                                     [FIG_FIELD_RING_BYTES] = FIG_TYPE_U32,
+                                    [FIG_FIELD_ANGLES] = FIG_TYPE_ANGLES,
                                     [FIG_FIELD_TENSOR_MAP] = FIG_TYPE_TENSOR_MAP,
                                     [FIG_FIELD_PAGE_TOKENS] = FIG_TYPE_I32,
                                     [FIG_FIELD_RUN] = 0xff};
@@ -241,7 +270,8 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_PLAN] = {"plan"},
         [FIG_FIELD_SPLIT] = {"split"},
         [FIG_FIELD_HEADS] = {"heads_per_worker"},
-        [FIG_FIELD_HASTE] = {"flags"},
+        [FIG_FIELD_HASTE] = {"flags", "haste"},
+        [FIG_FIELD_ANGLES] = {"angles"},
         [FIG_FIELD_TENSOR_MAP] = {"k_map", "v_map"},
         [FIG_FIELD_RING] = {"ring"},
         [FIG_FIELD_RING_STATE] = {"state"},
@@ -425,6 +455,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_cover_params_exactly_once_in_order),
         cmocka_unit_test(attributes_are_read_exactly_once_in_order),
+        cmocka_unit_test(turns_read_the_attributes_that_are_not_attentions),
         cmocka_unit_test(a_field_has_the_type_and_size_of_its_kind),
         cmocka_unit_test(operands_items_and_divisors_are_in_range),
         cmocka_unit_test(addresses_strides_and_extents_are_of_the_operand_they_are_named_after),

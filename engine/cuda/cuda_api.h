@@ -154,6 +154,7 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(DevicePrimaryCtxRelease, 11000, (fig_cu_device))                                             \
     X(CtxPushCurrent, 4000, (fig_cu_context))                                                      \
     X(CtxPopCurrent, 4000, (fig_cu_context *))                                                     \
+    X(CtxGetDevice, 2000, (fig_cu_device *))                                                       \
     X(MemAlloc, 3020, (fig_cu_address *, size_t))                                                  \
     X(MemFree, 3020, (fig_cu_address))                                                             \
     X(MemGetInfo, 3020, (size_t *, size_t *))                                                      \

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/machine/placement.h"
+#include "engine/machine/pci.h"
 #include "planner/status.h"
 
 enum { HOPPER_CAPABILITY = 90 };
@@ -151,7 +151,7 @@ static void read_node(fig_cuda_gpu *gpu) {
         gpu->node = node;
     if (gpu->node >= 0) return;
     if (gpu->cu->DeviceGetPCIBusId(bus, sizeof bus, gpu->device) == FIG_CU_SUCCESS)
-        gpu->node = fig_placement_pci_node(NULL, bus);
+        gpu->node = fig_pci_node(NULL, bus);
 }
 
 fig_status fig_cuda_gpu_look(fig_cuda_gpu *gpu, int ordinal, int plain) {

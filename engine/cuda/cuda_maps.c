@@ -1,4 +1,5 @@
-/* cuda_maps.c: have the driver make tensor maps by a family's recipes.
+/* cuda_maps.c: what params lack that no file holds: tensor maps, which the driver makes by a
+ * family's recipes, and what the family makes itself.
  *
  * Invariant: what the driver is given follows from the recipe alone, so equal params get equal
  * maps. */
@@ -41,6 +42,7 @@ static fig_status encode(fig_cuda_gpu *gpu, const fig_tensor_map_recipe *recipe,
 fig_status fig_cuda_maps_fill(fig_cuda_gpu *gpu, fig_op op, uint32_t family, uint8_t *params) {
     const fig_kernel *kernel = &fig_kernel_table[op];
     const fig_family *serving = fig_families_of(op, family);
+    if (serving->finish != NULL) serving->finish(params);
     if (serving->map == NULL) return FIG_OK;
     for (uint32_t i = 0; i < kernel->field_count; i++) {
         const fig_field *field = &kernel->fields[i];

@@ -1,4 +1,5 @@
-/* cuda_maps.h: the tensor maps in a launch's params, which only the driver can make.
+/* cuda_maps.h: the tensor maps in a launch's params, which only the driver can make, and what else
+ * its family fills in for a GPU.
  *
  * Leaves what a map says to the family that reads it. Invariant: where the family has no maps, or
  * the params no fields for them, params stay as they are. */

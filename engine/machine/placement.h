@@ -33,7 +33,4 @@ void fig_placement_release(const fig_placement *placement, void *address, size_t
 /* As fig_engine_bind_thread. */
 fig_status fig_placement_bind_thread(const fig_placement *placement);
 
-/* The node beside a PCI device, "0000:1b:00.0"; -1: the system does not tell. system: as above. */
-int32_t fig_placement_pci_node(const char *system, const char *device);
-
 #endif

@@ -185,9 +185,25 @@ static fig_status launch_planner(run_work *work, int zeros) {
     return put(work, FIG_OP_PLAN, bytes);
 }
 
+/* Of a node's launches the first that is made: the one behind it may do its work too. */
+static fig_status find_first(const run_work *work, fig_launch_range range, uint32_t *first) {
+    alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
+    const uint32_t last = range.first + range.count - 1;
+    const fig_op op = (fig_op)work->runner->graphs->common.launches[last].op;
+    fig_family_choice choice;
+    *first = range.first;
+    if (range.count == 1) return FIG_OK;
+    FIG_TRY(fill(work, last, params));
+    fig_families_choose(op, params, &work->runner->kernel_traits, &choice);
+    if (fig_families_of(op, choice.family)->does_all) *first = last;
+    return FIG_OK;
+}
+
 static fig_status launch_node(run_work *work, uint32_t node) {
     const fig_launch_range range = work->runner->graphs->common.node_launches[node];
-    for (uint32_t i = range.first; i < range.first + range.count; i++) {
+    uint32_t first;
+    FIG_TRY(find_first(work, range, &first));
+    for (uint32_t i = first; i < range.first + range.count; i++) {
         alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
         FIG_TRY(fill(work, i, params));
         FIG_TRY(put(work, (fig_op)work->runner->graphs->common.launches[i].op, params));

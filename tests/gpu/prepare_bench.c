@@ -1,11 +1,12 @@
 /* prepare_bench.c: what it costs to get from graphs to a first step, and to have all buckets ready.
  *
- *     build/release/tests/gpu/prepare_bench [LAYERS]     80; of llama-3.1-70b, on FIG_DEVICE
+ *     build/release/tests/gpu/prepare_bench [LAYERS [memory]]   80; llama-3.1-70b, on FIG_DEVICE
  *
  * Prints CSV: of graphs with one bucket and of those with all, how long fig_engine_open to the
  * end of the first step takes; then how long all execs take to make, what they hold of the device,
- * and how long an exec for each bucket takes instead. Judges the number of execs alone: times are
- * the machine's. */
+ * and how long it takes to lower, fill in, make and upload an exec for each bucket instead. What
+ * they hold is told by a process of its own, which has made nothing before, since a driver keeps
+ * what it once took. Judges the number of execs alone: times are the machine's. */
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -78,16 +79,50 @@ static double open_and_step(fig_engine **engine, const fig_graphs *graphs, fig_d
     return (double)(fig_clock_ns() - begin_ns) / 1e6;
 }
 
-/* Milliseconds for an exec of each bucket's nodes, made one after another. */
-static double make_unshared(const fig_engine *engine) {
+/* As if it had never been asked for. */
+static void forget_exec(fig_execs *execs, fig_exec *exec) {
+    execs->bindings->api->exec_destroy(execs->bindings->dev, exec->exec);
+    free(exec->choices);
+    fig_lower_finish(&exec->lowered);
+    exec->exec = NULL;
+    exec->choices = NULL;
+    exec->is_true = 0;
+    exec->version = 0;
+}
+
+/* Milliseconds for an exec of each bucket's own, made one after another. */
+static double make_unshared(fig_engine *engine) {
     const int64_t begin_ns = fig_clock_ns();
     for (uint32_t i = 0; i < engine->graphs->bucket_count; i++) {
-        fig_dev_exec *exec;
-        const fig_exec_bare bare = {.exec = fig_engine_exec_of(engine, i), .copies = 1};
-        TRY(fig_execs_bare(&engine->execs, &bare, &exec));
-        engine->api->exec_destroy(engine->dev, exec);
+        const uint32_t exec = fig_engine_exec_of(engine, i);
+        forget_exec(&engine->execs, &engine->execs.of[exec]);
+        TRY(fig_execs_prepare(&engine->execs, exec));
     }
     return (double)(fig_clock_ns() - begin_ns) / 1e6;
+}
+
+/* Of the device, in MB, by all execs but the first. */
+static double held_mb(const fig_graphs *ladder, fig_device device) {
+    fig_engine *engine;
+    open_and_step(&engine, ladder, device);
+    const uint64_t before = free_bytes();
+    TRY(fig_engine_prepare(engine, 0));
+    const double held = (double)(before - free_bytes()) / 1e6;
+    fig_engine_close(engine);
+    return held;
+}
+
+/* The same, asked of another process. */
+static double ask_held_mb(const char *program, int32_t layers) {
+    char command[4096];
+    double held = 0;
+    snprintf(command, sizeof command, "'%s' %d memory", program, layers);
+    FILE *other = popen(command, "r");
+    if (other == NULL || fscanf(other, "%lf", &held) != 1 || pclose(other) != 0) {
+        fprintf(stderr, "prepare_bench: %s: no answer\n", command);
+        exit(1);
+    }
+    return held;
 }
 
 int main(int count, char **words) {
@@ -98,16 +133,21 @@ int main(int count, char **words) {
     fig_engine_stats stats = {.size = sizeof stats};
     fig_engine *first, *one, *all;
     fig_graphs *single = capture(layers, 1), *ladder = capture(layers, 0);
+    if (count > 2) {
+        printf("%.1f\n", held_mb(ladder, device));
+        fig_graphs_destroy(ladder);
+        fig_graphs_destroy(single);
+        return 0;
+    }
+    const double device_mb = ask_held_mb(words[0], layers);
     open_and_step(&first, single, device);
     const double one_ms = open_and_step(&one, single, device);
     const double all_ms = open_and_step(&all, ladder, device);
-    const uint64_t before = free_bytes();
     const int64_t begin_ns = fig_clock_ns();
     TRY(fig_engine_prepare(all, 0));
     const double prepare_ms = (double)(fig_clock_ns() - begin_ns) / 1e6;
-    const double device_mb = (double)(before - free_bytes()) / 1e6;
-    const double unshared_ms = make_unshared(all);
     fig_engine_read_stats(all, &stats);
+    const double unshared_ms = make_unshared(all);
     puts("layers,buckets,execs,first_step_one_ms,first_step_all_ms,ratio,prepare_ms,"
          "unshared_ms,share,device_mb,estimated_mb");
     printf("%d,%u,%d,%.1f,%.1f,%.2f,%.1f,%.1f,%.2f,%.1f,%.1f\n", layers, ladder->bucket_count,

@@ -90,6 +90,15 @@ static fig_row_strides row_strides(fig_attention_case *c, int32_t heads) {
     return (fig_row_strides){.row = stride_of(c, heads * head), .head = head};
 }
 
+/* Whole pairs are all that any kernel asks of q. */
+static fig_row_strides q_strides(fig_attention_case *c, int32_t heads) {
+    const int64_t unit = c->unit;
+    if (unit > 2 && draw(&c->random, 0, 3) == 0) c->unit = 2;
+    const fig_row_strides strides = row_strides(c, heads);
+    c->unit = unit;
+    return strides;
+}
+
 static fig_cache_strides cache_strides(fig_attention_case *c) {
     fig_cache_strides strides;
     if (c->form.layout == FIG_NHD) {
@@ -218,7 +227,7 @@ static void open_caches(fig_attention_case *c) {
 static void open_rows(fig_attention_case *c) {
     fig_attention_params *p = &c->params;
     const fig_attention_form *f = &c->form;
-    p->q_strides = row_strides(c, p->q_heads + (f->packed ? 2 * p->kv_heads : 0));
+    p->q_strides = q_strides(c, p->q_heads + (f->packed ? 2 * p->kv_heads : 0));
     p->out_strides = row_strides(c, p->q_heads);
     p->lse_stride = p->q_heads + draw(&c->random, 0, 3);
     c->q = fig_twin_array_make(p->dtype, f->row_limit * f->row_tokens * p->q_strides.row);

@@ -102,14 +102,30 @@ static void check_activation(const checking *c) {
            1.0);
 }
 
+/* 1: a head is what it was before the step, since attention turned what it read of it. It is turned
+ * here then, as the truth has it, so that what was made of it can be compared with that. */
+static int was_left(const checking *c, fig_decode_kind kind, int64_t at, const double *want) {
+    const fig_decode_tensor *tensor = tensor_of(c, kind);
+    const size_t item = (size_t)fig_numeric_bytes((int32_t)tensor->dtype);
+    const size_t offset = (size_t)at * item;
+    float turned[HEAD_DIM];
+    if (memcmp(tensor->address + offset, before_of(c, kind) + offset, HEAD_DIM * item) != 0)
+        return 0;
+    for (int i = 0; i < HEAD_DIM; i++)
+        turned[i] = (float)want[i];
+    fig_numeric_store_row(tensor->address, (int32_t)tensor->dtype, at, turned, HEAD_DIM);
+    return 1;
+}
+
 /* A rotated pair keeps its length, by which the error of either is judged; what does not turn is
- * judged by itself. */
-static void check_rope(const checking *c, fig_decode_kind kind, int32_t heads) {
+ * judged by itself. 1: all heads were left as they were. */
+static int check_rope(const checking *c, fig_decode_kind kind, int32_t heads) {
     const fig_decode_tensor *tensor = tensor_of(c, kind);
     const fig_decode_kind norm = kind == FIG_DECODE_Q ? FIG_DECODE_Q_NORM : FIG_DECODE_K_NORM;
     const int32_t turned = c->d->spec.rope.rotary_dim;
     int32_t position = c->length > 0 ? c->length - 1 : 0;
     if (c->step->positions != NULL) position = c->step->positions[c->row];
+    int left = 1;
     position = position > behind(c) ? position - behind(c) : 0; /* an idle row's stays at 0 */
     for (int32_t head = 0; head < heads; head++) {
         const truth_rope_args args = {.x = rows_of(c, kind, before_of(c, kind)),
@@ -126,35 +142,43 @@ static void check_rope(const checking *c, fig_decode_kind kind, int32_t heads) {
             int32_t other = args.rope.interleaved ? i ^ 1 : (i + turned / 2) % turned;
             magnitude[i] = i < turned ? hypot(want[i], want[other]) : want[i];
         }
-        accept(c, kind, c->number * tensor->strides[0] + head * tensor->strides[1], HEAD_DIM, want,
-               magnitude, 1.0);
+        const int64_t at = c->number * tensor->strides[0] + head * tensor->strides[1];
+        left &= was_left(c, kind, at, want);
+        accept(c, kind, at, HEAD_DIM, want, magnitude, 1.0);
     }
+    return left;
 }
 
 static double greatest_of(fig_dtype dtype) {
     return dtype == FIG_E4M3 ? 448 : dtype == FIG_E5M2 ? 57344 : INFINITY;
 }
 
-/* The step's own token holds k as it was rotated, and v: bit for bit, or rounded to fp8 once. */
-static void check_append(const checking *c, fig_decode_kind kind, fig_decode_kind from) {
+/* The step's own token holds k as it was rotated, and v: bit for bit, or rounded to fp8 once.
+ * known: 0: of k's bits only the truth is known, one unit off at most, which of a pair that turns
+ * one number's way is a unit of the pair. */
+static void check_append(const checking *c, fig_decode_kind kind, fig_decode_kind from, int known) {
     const fig_decode_tensor *rows = tensor_of(c, from), *cache = tensor_of(c, kind);
     const truth_cache pages = fig_decode_cache(c->d, cache);
     const int exact = cache->dtype == rows->dtype;
     const double greatest = greatest_of(cache->dtype);
+    const double more = known ? 0.0 : exact ? 1.0 : 0x1p-4;
     if (c->length == 0) return;
     if (c->step->row_tokens != NULL && behind(c) >= c->step->row_tokens[c->row]) return;
     int64_t at = truth_cache_offset(&pages, c->sequence, c->length - 1 - behind(c));
     for (int32_t head = 0; head < KV_HEADS; head++) {
         const double scale =
             scale_of(c, kind == FIG_DECODE_K_CACHE ? FIG_DECODE_K_SCALE : FIG_DECODE_V_SCALE, head);
-        double want[HEAD_DIM];
+        double want[HEAD_DIM], magnitude[HEAD_DIM], length = 0;
         for (int i = 0; i < HEAD_DIM; i++) {
             double x = truth_load(rows->address, rows->dtype,
                                   c->number * rows->strides[0] + head * rows->strides[1] + i);
             want[i] = exact ? x : fmax(-greatest, fmin(greatest, x / scale));
+            length = hypot(length, want[i]);
         }
-        accept(c, kind, at + head * cache->strides[2], HEAD_DIM, want, want,
-               exact ? 0.0 : 0.5 + 0x1p-20);
+        for (int i = 0; i < HEAD_DIM; i++)
+            magnitude[i] = known ? want[i] : fmax(fabs(want[i]), fmin(length, greatest) / HEAD_DIM);
+        accept(c, kind, at + head * cache->strides[2], HEAD_DIM, want, magnitude,
+               (exact ? 0.0 : 0.5 + 0x1p-20) + more);
     }
 }
 
@@ -221,9 +245,9 @@ static void check_unchanged(const fig_decode *d) {
 static void check_query(const checking *c) {
     check_activation(c);
     check_rope(c, FIG_DECODE_Q, Q_HEADS);
-    check_rope(c, FIG_DECODE_K, KV_HEADS);
-    check_append(c, FIG_DECODE_K_CACHE, FIG_DECODE_K);
-    check_append(c, FIG_DECODE_V_CACHE, FIG_DECODE_V);
+    const int left = check_rope(c, FIG_DECODE_K, KV_HEADS);
+    check_append(c, FIG_DECODE_K_CACHE, FIG_DECODE_K, !left);
+    check_append(c, FIG_DECODE_V_CACHE, FIG_DECODE_V, 1);
 }
 
 static void check_queries(checking *c, int32_t row, void (*check)(const checking *c)) {

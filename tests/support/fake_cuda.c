@@ -174,6 +174,13 @@ static fig_cu_result ctx_pop(fig_cu_context *context) {
     return FIG_CU_SUCCESS;
 }
 
+/* There is one GPU's context, and another library's on the same. */
+static fig_cu_result ctx_get_device(fig_cu_device *device) {
+    BEGIN("cuCtxGetDevice");
+    *device = fake.current != NULL ? 0 : -1;
+    return fake.current != NULL ? FIG_CU_SUCCESS : FIG_CU_INVALID_CONTEXT;
+}
+
 fig_cu_context fig_fake_cuda_foreign(void) {
     return &foreign;
 }
@@ -418,6 +425,7 @@ static fig_cuda_api entries = {
     .DevicePrimaryCtxRelease = release,
     .CtxPushCurrent = ctx_push,
     .CtxPopCurrent = ctx_pop,
+    .CtxGetDevice = ctx_get_device,
     .MemAlloc = mem_alloc,
     .MemFree = mem_free,
     .MemGetInfo = mem_get_info,

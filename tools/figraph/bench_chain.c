@@ -28,6 +28,7 @@ static const double SAMPLED_ELEMENTS = 2e6;  /* of K, in all rows and heads that
 static const double READ_ELEMENTS = 5e5;     /* where each vector is read back from the device */
 static const double TOLERANCE_ULP = 2;       /* of 16-bit types */
 static const double SINGLE_TOLERANCE = 2e-5; /* of the magnitude, for f32 */
+static const double SMALL = 1.0 / 1024;      /* beside which an error is one of rounding before */
 static const float SCALE = 1.0f / 128;       /* of fp8: makes values as large as the others */
 
 /* ---- How large ----------------------------------------------------------------------------- */
@@ -301,7 +302,9 @@ int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machin
 void fig_bench_chain_close(fig_bench_chain *chain) {
     fig_bench_rig_close(&chain->rig);
     free(chain->pages);
+    free(chain->k);
     chain->pages = NULL;
+    chain->k = NULL;
 }
 
 /* ---- Checking ------------------------------------------------------------------------------ */
@@ -361,27 +364,76 @@ static int compare(const fig_bench_chain *chain, const sample *s, const truth_at
     return FIG_EXIT_FINE;
 }
 
-const char *fig_bench_chain_appended(const fig_bench_chain *chain) {
-    return chain->between == FIG_BENCH_STEP ? FIG_BENCH_K_LAST : FIG_BENCH_K_TURNED;
+/* A head turned as RoPE does it. base: [head][head_dim], of a row of that length. */
+static void turn(const fig_bench_chain *chain, const uint8_t *base, int32_t head, int32_t length,
+                 double *turned) {
+    const fig_spec *spec = &chain->spec;
+    truth_rope(
+        &(truth_rope_args){.x = {.base = base,
+                                 .dtype = spec->dtype,
+                                 .row_stride = 0,
+                                 .head_stride = spec->head_dim},
+                           .rope = {.rotary_dim = spec->head_dim, .theta = 10000, .scale = 1},
+                           .position = length - 1,
+                           .head = head,
+                           .head_dim = spec->head_dim},
+        turned);
 }
 
-/* The cache's last token is what the step had to append, bit by bit. cached: as gathered. */
-static int check_appended(const fig_bench_chain *chain, const sample *s, int32_t kv_head,
-                          const char *name, const uint8_t *cached) {
+static size_t row_bytes(const fig_bench_chain *chain, int32_t heads) {
+    const size_t bytes = fig_synthetic_bytes(chain->spec.dtype);
+    return (size_t)heads * (size_t)chain->spec.head_dim * bytes;
+}
+
+/* The cache's last token is the row's k turned, to a unit. cached: of a head, all tokens. */
+static int check_turned(const fig_bench_chain *chain, const sample *s, int32_t kv_head,
+                        const uint8_t *cached) {
     const fig_spec *spec = &chain->spec;
-    const size_t bytes = (size_t)spec->head_dim * fig_synthetic_bytes(spec->kv_dtype);
+    const int32_t length = chain->cell->lengths.values[s->row];
+    double due[TRUTH_HEAD_DIM_LIMIT];
+    turn(chain, chain->k + (size_t)s->row * row_bytes(chain, spec->kv_heads), kv_head, length, due);
+    for (int32_t i = 0; i < spec->head_dim; i++) {
+        const double got =
+            truth_load(cached, spec->kv_dtype, (int64_t)(length - 1) * spec->head_dim + i);
+        const double tolerance = truth_ulp(spec->dtype, fmax(fabs(due[i]), SMALL));
+        if (!(fabs(got - due[i]) <= tolerance))
+            return fig_report_failure("bench step: %s: row %d, kv head %d, element %d of the last "
+                                      "token in the cache is %.9g where %.9g is due, and the "
+                                      "tolerance is %.3g",
+                                      chain->cell->name, s->row, kv_head, i, got, due[i],
+                                      tolerance);
+    }
+    return FIG_EXIT_FINE;
+}
+
+/* And v, bit by bit. */
+static int check_appended(const fig_bench_chain *chain, const sample *s, int32_t kv_head,
+                          const uint8_t *cached) {
+    const size_t bytes = row_bytes(chain, 1);
     const int32_t last = chain->cell->lengths.values[s->row] - 1;
     uint8_t due[TRUTH_HEAD_DIM_LIMIT * sizeof(float)];
     const fig_span span = {.size = sizeof span,
-                           .name = name,
-                           .offset = (size_t)(s->row * spec->kv_heads + kv_head) * bytes,
+                           .name = FIG_BENCH_V,
+                           .offset = (size_t)(s->row * chain->spec.kv_heads + kv_head) * bytes,
                            .bytes = bytes};
     if (fig_engine_read(chain->rig.engine, &span, due) != FIG_OK)
         return fig_report_status(chain->cell->name);
     if (memcmp(cached + (size_t)last * bytes, due, bytes) == 0) return FIG_EXIT_FINE;
-    return fig_report_failure("bench: %s: row %d, kv head %d: the last token in the cache is not "
-                              "the row's %s",
-                              chain->cell->name, s->row, kv_head, name);
+    return fig_report_failure("bench step: %s: row %d, kv head %d: the last token in the cache is "
+                              "not the row's v",
+                              chain->cell->name, s->row, kv_head);
+}
+
+/* The sample's head of q as attention has seen it, rounded to the type's last place. */
+static void turn_q(const fig_bench_chain *chain, const sample *s, float *turned) {
+    const fig_spec *spec = &chain->spec;
+    double q[TRUTH_HEAD_DIM_LIMIT];
+    turn(chain, s->q + (size_t)s->row * row_bytes(chain, spec->q_heads), s->head,
+         chain->cell->lengths.values[s->row], q);
+    for (int32_t i = 0; i < spec->head_dim; i++) {
+        const double unit = truth_ulp(spec->dtype, fabs(q[i]));
+        turned[i] = (float)(unit > 0 ? rint(q[i] / unit) * unit : q[i]);
+    }
 }
 
 static int check_sample(const fig_bench_chain *chain, const sample *s, double *worst_ulp) {
@@ -389,12 +441,13 @@ static int check_sample(const fig_bench_chain *chain, const sample *s, double *w
     const int32_t length = chain->cell->lengths.values[s->row];
     const int32_t kv_head = s->head / (spec->q_heads / spec->kv_heads);
     const double scale = is_quarter(chain) ? (double)SCALE : 1;
+    float turned[TRUTH_HEAD_DIM_LIMIT];
     truth_attention_result due;
     int code = gather(chain, s->row, kv_head, 0, s->k);
     if (code == FIG_EXIT_FINE) code = gather(chain, s->row, kv_head, chain->pool->half_bytes, s->v);
     if (code == FIG_EXIT_FINE && is_step(chain) && length > 0) {
-        code = check_appended(chain, s, kv_head, fig_bench_chain_appended(chain), s->k);
-        if (code == FIG_EXIT_FINE) code = check_appended(chain, s, kv_head, FIG_BENCH_V, s->v);
+        code = check_turned(chain, s, kv_head, s->k);
+        if (code == FIG_EXIT_FINE) code = check_appended(chain, s, kv_head, s->v);
     }
     if (code != FIG_EXIT_FINE) return code;
     truth_attention_args args = {.q = {.base = s->q,
@@ -416,6 +469,10 @@ static int check_sample(const fig_bench_chain *chain, const sample *s, double *w
                                  .v_scale = scale};
     args.v = args.k;
     args.v.base = s->v;
+    if (chain->is_left && length > 0) {
+        turn_q(chain, s, turned);
+        args.q = (truth_rows){.base = turned, .dtype = FIG_F32, .row_stride = 0, .head_stride = 0};
+    }
     truth_attention(&args, &due);
     return compare(chain, s, &due, worst_ulp);
 }
@@ -445,6 +502,35 @@ static int check_samples(const fig_bench_chain *chain, sample *s, double *worst_
     return code;
 }
 
+static int read_k(const fig_bench_chain *chain, uint8_t *to) {
+    const size_t rows = (size_t)chain->cell->lengths.count;
+    const fig_span span = {.size = sizeof span,
+                           .name = FIG_BENCH_K_LAST,
+                           .bytes = rows * row_bytes(chain, chain->spec.kv_heads)};
+    return fig_engine_read(chain->rig.engine, &span, to) == FIG_OK
+               ? FIG_EXIT_FINE
+               : fig_report_status(chain->cell->name);
+}
+
+/* Runs the step, and looks at whether it turns q and k where they lie. */
+static int run_step(fig_bench_chain *chain) {
+    const size_t bytes =
+        (size_t)chain->cell->lengths.count * row_bytes(chain, chain->spec.kv_heads);
+    if (!is_step(chain)) return fig_bench_rig_run(&chain->rig, &chain->step);
+    uint8_t *after = calloc(1, bytes);
+    free(chain->k);
+    chain->k = calloc(1, bytes);
+    int code = chain->k != NULL && after != NULL
+                   ? read_k(chain, chain->k)
+                   : fig_report_refuse("bench step: no memory for a check");
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_run(&chain->rig, &chain->step);
+    if (code == FIG_EXIT_FINE) code = read_k(chain, after);
+    chain->is_left = code == FIG_EXIT_FINE && chain->between == FIG_BENCH_STEP &&
+                     memcmp(chain->k, after, bytes) == 0;
+    free(after);
+    return code;
+}
+
 int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp) {
     const fig_spec *spec = &chain->spec;
     const size_t rows = (size_t)chain->cell->lengths.count * (size_t)spec->q_heads *
@@ -458,7 +544,7 @@ int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp) {
     sample s = {.q = memory, .out = memory + rows};
     s.k = memory + 2 * rows;
     s.v = s.k + kv;
-    int code = fig_bench_rig_run(&chain->rig, &chain->step);
+    int code = run_step(chain);
     for (int i = 0; code == FIG_EXIT_FINE && i < 2; i++) {
         const fig_span span = {
             .size = sizeof span, .name = (i == 0) == (last == 0) ? "x.0" : "x.1", .bytes = rows};

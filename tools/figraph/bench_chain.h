@@ -22,9 +22,9 @@ typedef enum fig_bench_between {
     FIG_BENCH_STEP_APART /* the same, and each of the four a node of its own */
 } fig_bench_between;
 
-/* Tensors of a step, which all layers share; but the last layer's k is its own, so that who reads
- * it before the step runs and after knows what became of it. What is appended beside v is k, which
- * is turned where it lies, or of nodes apart k_turned. */
+/* Tensors of a step, which all layers share; but the last layer's k is its own, so that the check,
+ * which reads it before the step runs and after, knows what became of it. What is appended beside v
+ * is k or, of nodes apart, k_turned. */
 #define FIG_BENCH_GATE_UP "gate_up"
 #define FIG_BENCH_ACT "act"
 #define FIG_BENCH_K "k"
@@ -43,6 +43,8 @@ typedef struct fig_bench_chain {
     int32_t variant;           /* that is lowered, from 1; 0: those worth having */
     int32_t ffn_width;         /* of a step */
     fig_bench_between between; /* once it is open */
+    uint8_t *k;                /* of the last layer, [rows][kv_heads][head_dim]: before the step */
+    int is_left;               /* 1: a check has found that q and k stay as they are */
 } fig_bench_chain;
 
 /* Layers and caches of a cell on that machine; 0 caches: the pool is too small. */
@@ -53,8 +55,6 @@ size_t fig_bench_chain_bytes(const fig_bench_machine *machine, const fig_bench_c
 /* After size, or with cell, pool, layers and copies as a caller has them. Returns FIG_EXIT_*. */
 int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machine,
                          fig_bench_between between);
-/* Where a step leaves what its last layer has appended beside v. */
-const char *fig_bench_chain_appended(const fig_bench_chain *chain);
 /* Runs it once and compares rows and heads of its last layer. */
 int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp);
 void fig_bench_chain_close(fig_bench_chain *chain);

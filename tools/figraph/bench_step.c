@@ -85,50 +85,18 @@ static int check_activation(const fig_bench_chain *chain, int32_t row, uint8_t *
     return compare(chain, FIG_BENCH_ACT, act, due, width);
 }
 
-/* The last row that has tokens. */
-static int32_t row_of(const fig_bench_chain *chain) {
+/* Runs the step once; of the activation the last row that has tokens is compared. */
+static int check_step(fig_bench_chain *chain, double *worst_ulp) {
+    const size_t bytes = fig_synthetic_bytes(chain->spec.dtype), width = (size_t)chain->ffn_width;
+    uint8_t *scratch = malloc(3 * width * bytes);
+    double *due = malloc(width * sizeof *due);
     int32_t row = chain->cell->lengths.count - 1;
     while (chain->cell->lengths.values[row] == 0)
         row--;
-    return row;
-}
-
-static int read_k(const fig_bench_chain *chain, const char *name, uint8_t *to) {
-    return read_row(chain, name, row_of(chain), chain->spec.kv_heads * chain->spec.head_dim, to);
-}
-
-/* Head 0 of the row's k; what is appended of it was compared with the cache before. k: two rows,
- * of which the first is what it was before the step. */
-static int check_rope(const fig_bench_chain *chain, uint8_t *k) {
-    const fig_spec *spec = &chain->spec;
-    const char *name = fig_bench_chain_appended(chain);
-    uint8_t *turned =
-        k + (size_t)(spec->kv_heads * spec->head_dim) * fig_synthetic_bytes(spec->dtype);
-    double due[TRUTH_HEAD_DIM_LIMIT];
-    const int code = read_k(chain, name, turned);
-    if (code != FIG_EXIT_FINE) return code;
-    truth_rope(
-        &(truth_rope_args){.x = {.base = k, .dtype = spec->dtype, .head_stride = spec->head_dim},
-                           .rope = {.rotary_dim = spec->head_dim, .theta = 10000, .scale = 1},
-                           .position = chain->cell->lengths.values[row_of(chain)] - 1,
-                           .head_dim = spec->head_dim},
-        due);
-    return compare(chain, name, turned, due, spec->head_dim);
-}
-
-/* Runs the step once; of what is beside attention the last row that has tokens is compared. */
-static int check_step(fig_bench_chain *chain, double *worst_ulp) {
-    const size_t bytes = fig_synthetic_bytes(chain->spec.dtype), width = (size_t)chain->ffn_width;
-    uint8_t *k = calloc(2 * (size_t)(chain->spec.kv_heads * chain->spec.head_dim), bytes);
-    uint8_t *scratch = malloc(3 * width * bytes);
-    double *due = malloc(width * sizeof *due);
-    int code = k != NULL && scratch != NULL && due != NULL
-                   ? read_k(chain, FIG_BENCH_K_LAST, k)
+    int code = scratch != NULL && due != NULL
+                   ? fig_bench_chain_check(chain, worst_ulp)
                    : fig_report_refuse("bench step: no memory for a check");
-    if (code == FIG_EXIT_FINE) code = fig_bench_chain_check(chain, worst_ulp);
-    if (code == FIG_EXIT_FINE) code = check_activation(chain, row_of(chain), scratch, due);
-    if (code == FIG_EXIT_FINE) code = check_rope(chain, k);
-    free(k);
+    if (code == FIG_EXIT_FINE) code = check_activation(chain, row, scratch, due);
     free(scratch);
     free(due);
     return code;

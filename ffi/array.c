@@ -1,0 +1,165 @@
+/* array.c: what may be asked of a foreign caller's array.
+ *
+ * Owns counting, and the sentences. Invariant: no product here wraps, since a decoder takes no
+ * array whose bytes would (fig_array_bytes saturates instead). */
+#include "ffi/array.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "planner/status.h"
+
+enum { SHAPE_TEXT = 128 };
+
+int fig_array_is_present(const fig_array *array) {
+    return array->name != NULL;
+}
+
+void fig_array_pack(fig_array *array) {
+    int64_t stride = 1;
+    for (int32_t i = array->rank - 1; i >= 0; i--) {
+        array->strides[i] = stride;
+        if (__builtin_mul_overflow(stride, array->dims[i], &stride)) stride = INT64_MAX;
+    }
+}
+
+int64_t fig_array_count(const fig_array *array) {
+    int64_t count = 1;
+    for (int32_t i = 0; i < array->rank; i++)
+        if (array->dims[i] == 0) return 0;
+    for (int32_t i = 0; i < array->rank; i++)
+        if (__builtin_mul_overflow(count, array->dims[i], &count)) return INT64_MAX;
+    return count;
+}
+
+static uint64_t bytes_of(uint64_t elements, uint32_t bits) {
+    uint64_t total;
+    if (__builtin_mul_overflow(elements, bits, &total)) return UINT64_MAX;
+    return total / 8 + (total % 8 != 0);
+}
+
+uint64_t fig_array_bytes(const fig_array *array) {
+    return bytes_of((uint64_t)fig_array_count(array), array->bits);
+}
+
+uint64_t fig_array_span(const fig_array *array) {
+    uint64_t last = 0;
+    if (fig_array_count(array) == 0) return 0;
+    for (int32_t i = 0; i < array->rank; i++) {
+        uint64_t reach;
+        if (__builtin_mul_overflow((uint64_t)(array->dims[i] - 1), (uint64_t)array->strides[i],
+                                   &reach) ||
+            __builtin_add_overflow(last, reach, &last))
+            return UINT64_MAX;
+    }
+    return last == UINT64_MAX ? last : bytes_of(last + 1, array->bits);
+}
+
+static const char *shape_of(const fig_array *array, char text[SHAPE_TEXT]) {
+    int at = snprintf(text, SHAPE_TEXT, "[");
+    for (int32_t i = 0; i < array->rank && at < SHAPE_TEXT - 1; i++)
+        at += snprintf(text + at, (size_t)(SHAPE_TEXT - at), "%s%" PRId64, i == 0 ? "" : ", ",
+                       array->dims[i]);
+    if (at < SHAPE_TEXT - 1) snprintf(text + at, (size_t)(SHAPE_TEXT - at), "]");
+    return text;
+}
+
+fig_status fig_array_check_rank(const fig_array *array, int32_t rank) {
+    char shape[SHAPE_TEXT];
+    if (array->rank == rank) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s is %s, it must have %d dims", array->name,
+                    shape_of(array, shape), rank);
+}
+
+fig_status fig_array_check_dim(const fig_array *array, int32_t dim, int64_t extent) {
+    char shape[SHAPE_TEXT];
+    assert(dim < array->rank);
+    if (array->dims[dim] == extent) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s is %s, its dim %d must be %" PRId64, array->name,
+                    shape_of(array, shape), dim, extent);
+}
+
+fig_status fig_array_check_alike(const fig_array *array, const fig_array *other) {
+    char shape[SHAPE_TEXT], wanted[SHAPE_TEXT];
+    int is_alike = array->rank == other->rank;
+    for (int32_t i = 0; is_alike && i < array->rank; i++)
+        is_alike = array->dims[i] == other->dims[i];
+    if (is_alike) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s is %s, it must be %s like %s", array->name,
+                    shape_of(array, shape), shape_of(other, wanted), other->name);
+}
+
+static const char *name_of(fig_dtype dtype) {
+    switch (dtype) {
+    case FIG_F32: return "float32";
+    case FIG_F16: return "float16";
+    case FIG_BF16: return "bfloat16";
+    case FIG_E4M3: return "float8_e4m3fn";
+    case FIG_E5M2: return "float8_e5m2";
+    case FIG_I32: return "int32";
+    case FIG_I64: return "int64";
+    default: return "none";
+    }
+}
+
+fig_status fig_array_check_dtype(const fig_array *array, fig_dtype dtype) {
+    if (array->dtype == dtype) return FIG_OK;
+    return fig_fail(FIG_ARRAY_WRONG_TYPE, "%s is %s, it must be %s", array->name, array->type,
+                    name_of(dtype));
+}
+
+fig_status fig_array_check_integers(const fig_array *array) {
+    if (array->dtype == FIG_I32 || array->dtype == FIG_I64) return FIG_OK;
+    return fig_fail(FIG_ARRAY_WRONG_TYPE, "%s is %s, it must be int32 or int64", array->name,
+                    array->type);
+}
+
+fig_status fig_array_check_activation(const fig_array *array) {
+    if (array->dtype == FIG_F32 || array->dtype == FIG_F16 || array->dtype == FIG_BF16)
+        return FIG_OK;
+    return fig_fail(FIG_ARRAY_WRONG_TYPE, "%s is %s, it must be float32, float16 or bfloat16",
+                    array->name, array->type);
+}
+
+/* The stride of a dim of one element is never used, and callers fill in anything. */
+static int is_packed_from(const fig_array *array, int32_t first) {
+    int64_t stride = 1;
+    if (fig_array_count(array) == 0) return 1;
+    for (int32_t i = array->rank - 1; i >= first; i--) {
+        if (array->dims[i] != 1 && array->strides[i] != stride) return 0;
+        stride *= array->dims[i];
+    }
+    return 1;
+}
+
+int fig_array_is_dense(const fig_array *array) {
+    return is_packed_from(array, 0);
+}
+
+fig_status fig_array_check_dense(const fig_array *array) {
+    if (fig_array_is_dense(array)) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s has gaps or another order of dims, it must be row-major",
+                    array->name);
+}
+
+fig_status fig_array_check_rows(const fig_array *array) {
+    if (array->rank > 0 && is_packed_from(array, array->rank - 1)) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s: the elements of its last dim must lie side by side",
+                    array->name);
+}
+
+static const char *place_of(const fig_array *array, char text[SHAPE_TEXT]) {
+    if (array->device == FIG_DEVICE_CUDA)
+        snprintf(text, SHAPE_TEXT, "GPU %d", array->ordinal);
+    else
+        snprintf(text, SHAPE_TEXT, "the CPU");
+    return text;
+}
+
+fig_status fig_array_check_device(const fig_array *array, const fig_array *first) {
+    char here[SHAPE_TEXT], there[SHAPE_TEXT];
+    if (array->device == first->device && array->ordinal == first->ordinal) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s is on %s, %s is on %s", array->name, place_of(array, here),
+                    first->name, place_of(first, there));
+}

@@ -1,0 +1,118 @@
+/* invoke_attention.c: decode attention, of one row or of many.
+ *
+ * Without lengths each row has all the tokens that its cache holds. Invariant: a length on the
+ * device is never trusted: the run is told the most that a row may have. */
+#include <inttypes.h>
+
+#include "ffi/invoke_cache.h"
+#include "planner/spec.h"
+#include "planner/status.h"
+
+static fig_status take_heads(fig_invoke *invoke, const fig_invoke_attention *a) {
+    fig_recipe *recipe = &invoke->recipe;
+    const int is_single = a->q.rank == 2;
+    const int32_t k_heads_dim = a->k.rank - (a->layout == FIG_HND ? 3 : 2);
+    if (!is_single) FIG_TRY(fig_array_check_rank(&a->q, 3));
+    FIG_TRY(fig_array_check_activation(&a->q));
+    FIG_TRY(fig_array_check_alike(&a->out, &a->q));
+    FIG_TRY(fig_array_check_dtype(&a->out, a->q.dtype));
+    FIG_TRY(fig_array_check_dense(&a->q));
+    FIG_TRY(fig_array_check_dense(&a->out));
+    if (a->k.rank < 3) FIG_TRY(fig_array_check_rank(&a->k, is_single ? 3 : 4));
+    const int64_t q_heads = a->q.dims[a->q.rank - 2], kv_heads = a->k.dims[k_heads_dim];
+    if (q_heads > INT32_MAX || kv_heads > INT32_MAX || a->q.dims[a->q.rank - 1] > INT32_MAX)
+        return fig_fail(FIG_TOO_LARGE, "q or k has more heads than can be counted");
+    invoke->rows = is_single ? 1 : a->q.dims[0];
+    recipe->dtype = a->q.dtype;
+    recipe->q_heads = (int32_t)q_heads;
+    recipe->kv_heads = (int32_t)kv_heads;
+    recipe->head_dim = (int32_t)a->q.dims[a->q.rank - 1];
+    if (q_heads > 0 && kv_heads > 0) return FIG_OK;
+    return fig_fail(FIG_INVALID, "q has %" PRId64 " heads and k %" PRId64, q_heads, kv_heads);
+}
+
+/* [rows][heads], or [heads] where q has no rows. */
+static fig_status take_lse(fig_invoke *invoke, const fig_invoke_attention *a) {
+    if (!fig_array_is_present(&a->lse)) return FIG_OK;
+    FIG_TRY(fig_array_check_rank(&a->lse, a->q.rank - 1));
+    for (int32_t i = 0; i < a->lse.rank; i++)
+        FIG_TRY(fig_array_check_dim(&a->lse, i, a->q.dims[i]));
+    FIG_TRY(fig_array_check_dtype(&a->lse, FIG_F32));
+    FIG_TRY(fig_array_check_dense(&a->lse));
+    fig_invoke_add(invoke, FIG_SLOT_LSE, &a->lse);
+    return FIG_OK;
+}
+
+static fig_status take_per_head(fig_invoke *invoke, fig_slot slot, const fig_array *array) {
+    if (!fig_array_is_present(array)) return FIG_OK;
+    FIG_TRY(fig_array_check_rank(array, 1));
+    FIG_TRY(fig_array_check_dtype(array, FIG_F32));
+    FIG_TRY(fig_array_check_dense(array));
+    FIG_TRY(fig_array_check_dim(array, 0, invoke->recipe.q_heads));
+    fig_invoke_add(invoke, slot, array);
+    return FIG_OK;
+}
+
+/* From tokens seen before a row's own to tokens seen; 0: all. */
+static int32_t window_of(int64_t window_left) {
+    return window_left < 0 || window_left >= FIG_KV_LIMIT ? 0 : (int32_t)window_left + 1;
+}
+
+fig_status fig_invoke_attention_describe(fig_invoke *invoke, const fig_invoke_attention *a) {
+    const fig_invoke_cache cache = {&a->k,       &a->v,       &a->page_table,
+                                    &a->k_scale, &a->v_scale, a->layout};
+    fig_recipe *recipe = &invoke->recipe;
+    recipe->kind = FIG_RECIPE_ATTENTION;
+    if (a->layout != FIG_NHD && a->layout != FIG_HND)
+        return fig_fail(FIG_INVALID, "kv_layout_code is %" PRId64 ", it must be 0, NHD, or 1, HND",
+                        a->layout);
+    FIG_TRY(take_heads(invoke, a));
+    recipe->window =
+        a->window_left >= INT32_MAX || a->window_left < 0 ? 0 : (int32_t)a->window_left + 1;
+    recipe->soft_cap = a->soft_cap > 0 ? (float)a->soft_cap : 0.0f;
+    recipe->sm_scale = (float)a->sm_scale;
+    fig_invoke_add(invoke, FIG_SLOT_Q, &a->q);
+    FIG_TRY(fig_invoke_cache_take(invoke, &cache));
+    FIG_TRY(fig_invoke_cache_take_lengths(invoke, &a->lengths));
+    FIG_TRY(take_per_head(invoke, FIG_SLOT_SINKS, &a->sinks));
+    FIG_TRY(take_per_head(invoke, FIG_SLOT_ALIBI, &a->alibi));
+    fig_invoke_add(invoke, FIG_SLOT_OUT, &a->out);
+    return take_lse(invoke, a);
+}
+
+static fig_status check_plan(const fig_invoke_plan *p) {
+    FIG_TRY(fig_array_check_rank(&p->lengths, 1));
+    FIG_TRY(fig_array_check_dtype(&p->lengths, FIG_I32));
+    if (p->kv_heads < 1 || p->kv_heads > FIG_HEAD_LIMIT)
+        return fig_fail(FIG_INVALID, "kv_heads is %" PRId64 ", limits 1 to %d", p->kv_heads,
+                        FIG_HEAD_LIMIT);
+    if (p->kv_length < 1 || p->kv_length > FIG_KV_LIMIT)
+        return fig_fail(FIG_INVALID, "kv_length is %" PRId64 ", limits 1 to %d", p->kv_length,
+                        FIG_KV_LIMIT);
+    if (p->scratch_bytes < 0)
+        return fig_fail(FIG_INVALID, "scratch_bytes is %" PRId64, p->scratch_bytes);
+    return FIG_OK;
+}
+
+/* A plan depends neither on the type nor on the dim of heads, nor on how a cache lies: these are
+ * any that there are. Only lengths are bound; the others stand for arrays that nobody looks at. */
+fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invoke_plan *p) {
+    static const fig_array nothing = {.name = "nothing"};
+    static const fig_slot unseen[] = {FIG_SLOT_Q, FIG_SLOT_K_CACHE, FIG_SLOT_V_CACHE, FIG_SLOT_OUT};
+    fig_recipe *recipe = &invoke->recipe;
+    FIG_TRY(check_plan(p));
+    invoke->rows = p->lengths.dims[0];
+    invoke->kv_length = p->kv_length;
+    invoke->scratch_bytes = (uint64_t)p->scratch_bytes;
+    fig_invoke_lend_plan(invoke, &p->out);
+    invoke->plans = 1;
+    recipe->kind = FIG_RECIPE_ATTENTION;
+    recipe->dtype = recipe->kv_dtype = FIG_F16;
+    recipe->q_heads = recipe->kv_heads = (int32_t)p->kv_heads;
+    recipe->head_dim = 128;
+    recipe->window = window_of(p->window_left);
+    FIG_TRY(fig_recipe_round_tokens(p->kv_length, &recipe->kv_limit));
+    for (size_t i = 0; i < sizeof unseen / sizeof unseen[0]; i++)
+        fig_invoke_add(invoke, unseen[i], &nothing);
+    return fig_invoke_cache_take_lengths(invoke, &p->lengths);
+}

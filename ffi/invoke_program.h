@@ -1,0 +1,39 @@
+/* invoke_program.h: a run of a recorded program, or of a segment of it, with a caller's arrays.
+ *
+ * Tensors go by their number in fig_graphs_tensor. What nodes of the segment do with one says
+ * whether it is an argument, a result, or both in one memory; one that they do not name is neither.
+ * Invariant: at run, every tensor that is named was bound. */
+#ifndef FIG_FFI_INVOKE_PROGRAM_H
+#define FIG_FFI_INVOKE_PROGRAM_H
+
+#include "ffi/array.h"
+#include "graphs/program.h"
+
+/* Tensors of one program: bindings of all lie on the stack of a call. */
+enum { FIG_INVOKE_TENSOR_LIMIT = 1024 };
+
+typedef struct fig_invoke_program {
+    fig_device device;
+    int32_t ordinal;
+    char segment[FIG_NAME_LIMIT + 1]; /* "": all */
+    int64_t rows, kv_length;          /* rows: below 0: as its arrays say */
+    fig_array plan, scratch;          /* absent: none */
+    void *stream;
+    int loads_only;
+    /* begin's: */
+    const fig_graphs *graphs;
+    int32_t tensor_count;
+    uint32_t ids[FIG_INVOKE_TENSOR_LIMIT];   /* [tensor_count] of the program */
+    uint8_t access[FIG_INVOKE_TENSOR_LIMIT]; /* [tensor_count] FIG_ACCESS_* */
+    fig_binding bindings[FIG_INVOKE_TENSOR_LIMIT];
+} fig_invoke_program;
+
+/* FIG_ORDER: no file of that content id was loaded. */
+fig_status fig_invoke_program_begin(fig_invoke_program *program, const char *content_id);
+const char *fig_invoke_program_name(const fig_invoke_program *program, int32_t tensor);
+/* dtype and dims are the tensor's, in the order of its layout; rows are the same in all. */
+fig_status fig_invoke_program_bind(fig_invoke_program *program, int32_t tensor,
+                                   const fig_array *array);
+fig_status fig_invoke_program_run(const fig_invoke_program *program);
+
+#endif

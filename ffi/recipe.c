@@ -1,0 +1,187 @@
+/* recipe.c: the one-operation program of a recipe, by the public recorder alone.
+ *
+ * Invariant: tensors are recorded in the order of fig_slot, whatever their kind, so that a caller's
+ * arrays bind by number. */
+#include "ffi/recipe.h"
+
+#include <inttypes.h>
+
+#include "planner/spec.h"
+#include "planner/status.h"
+
+typedef struct slots {
+    fig_tensor of[FIG_SLOT_COUNT];
+} slots;
+
+/* A line of all sequences has at most so many tokens in all heads (planner/spec.c). */
+static const int64_t head_token_limit = INT64_C(1) << 34;
+
+int fig_recipe_has(const fig_recipe *recipe, fig_slot slot) {
+    return (int)(recipe->slots >> slot & 1);
+}
+
+fig_status fig_recipe_round_tokens(int64_t tokens, int32_t *kv_limit) {
+    *kv_limit = 1;
+    if (tokens > FIG_KV_LIMIT)
+        return fig_fail(FIG_TOO_LARGE, "a sequence may have %" PRId64 " tokens, limit %d", tokens,
+                        FIG_KV_LIMIT);
+    while (*kv_limit < tokens)
+        *kv_limit *= 2;
+    return FIG_OK;
+}
+
+/* As many rows as the planner can tell apart in one line. */
+static int32_t batch_limit_of(const fig_recipe *recipe) {
+    const int64_t rows = head_token_limit / ((int64_t)recipe->kv_limit * recipe->kv_heads);
+    return rows < FIG_BATCH_LIMIT ? (int32_t)rows : FIG_BATCH_LIMIT;
+}
+
+static fig_spec spec_of(const fig_recipe *recipe) {
+    fig_spec spec = {.size = sizeof spec, .dtype = recipe->dtype};
+    if (recipe->kv_limit == 0) return spec;
+    spec.kv_dtype = recipe->kv_dtype;
+    spec.q_heads = recipe->q_heads;
+    spec.kv_heads = recipe->kv_heads;
+    spec.head_dim = recipe->head_dim;
+    spec.page_size = recipe->page_size;
+    spec.kv_layout = recipe->layout;
+    spec.kv_limit = recipe->kv_limit;
+    spec.kv_scales = recipe->scales > 1;
+    spec.batch_limit = batch_limit_of(recipe);
+    return spec;
+}
+
+static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
+    const int32_t page = r->page_size != 0 ? r->page_size : r->kv_limit;
+    const int64_t out_width = r->kind == FIG_RECIPE_GATED ? r->width : r->q_heads;
+    switch (slot) {
+    case FIG_SLOT_IN: return (fig_tensor_info){.name = "input", .dims = {-1, 2 * r->width}};
+    case FIG_SLOT_Q: return (fig_tensor_info){.name = "q", .dims = {-1, r->q_heads, r->head_dim}};
+    case FIG_SLOT_K: return (fig_tensor_info){.name = "k", .dims = {-1, r->kv_heads, r->head_dim}};
+    case FIG_SLOT_V: return (fig_tensor_info){.name = "v", .dims = {-1, r->kv_heads, r->head_dim}};
+    case FIG_SLOT_K_CACHE:
+    case FIG_SLOT_V_CACHE:
+        return (fig_tensor_info){.name = slot == FIG_SLOT_K_CACHE ? "k_cache" : "v_cache",
+                                 .dtype = r->kv_dtype,
+                                 .dims = {FIG_DIM_PAGES, page, r->kv_heads, r->head_dim},
+                                 .layout = r->layout};
+    case FIG_SLOT_PAGE_TABLE:
+        return (fig_tensor_info){.name = "page_table",
+                                 .dtype = FIG_I32,
+                                 .dims = {batch_limit_of(r), (r->kv_limit + page - 1) / page}};
+    case FIG_SLOT_LENGTHS:
+        return (fig_tensor_info){.name = "lengths", .dtype = FIG_I32, .dims = {-1}};
+    case FIG_SLOT_POSITIONS:
+        return (fig_tensor_info){.name = "positions", .dtype = r->index_dtype, .dims = {-1}};
+    case FIG_SLOT_INDPTR:
+        return (fig_tensor_info){
+            .name = "indptr", .dtype = r->index_dtype, .dims = {r->segments + 1}};
+    case FIG_SLOT_OFFSETS:
+        return (fig_tensor_info){.name = "offsets", .dtype = r->index_dtype, .dims = {r->segments}};
+    case FIG_SLOT_COS_SIN:
+        return (fig_tensor_info){
+            .name = "cos_sin", .dtype = FIG_F32, .dims = {r->positions, r->rope.rotary_dim}};
+    case FIG_SLOT_K_SCALE:
+        return (fig_tensor_info){.name = "k_scale", .dtype = FIG_F32, .dims = {r->scales}};
+    case FIG_SLOT_V_SCALE:
+        return (fig_tensor_info){.name = "v_scale", .dtype = FIG_F32, .dims = {r->scales}};
+    case FIG_SLOT_SINKS:
+        return (fig_tensor_info){.name = "sinks", .dtype = FIG_F32, .dims = {r->q_heads}};
+    case FIG_SLOT_ALIBI:
+        return (fig_tensor_info){.name = "alibi", .dtype = FIG_F32, .dims = {r->q_heads}};
+    case FIG_SLOT_OUT:
+        return (fig_tensor_info){.name = "out", .dims = {-1, out_width, r->head_dim}};
+    case FIG_SLOT_K_OUT:
+        return (fig_tensor_info){.name = "k_out", .dims = {-1, r->kv_heads, r->head_dim}};
+    case FIG_SLOT_LSE:
+        return (fig_tensor_info){.name = "lse", .dtype = FIG_F32, .dims = {-1, r->q_heads}};
+    case FIG_SLOT_COUNT: break;
+    }
+    return (fig_tensor_info){0};
+}
+
+/* The rank follows from the dims, and the dtype is the recipe's where the slot has none of its own.
+ */
+static void record_tensors(fig_program *program, const fig_recipe *recipe, slots *tensors) {
+    for (fig_slot slot = 0; slot < FIG_SLOT_COUNT; slot++) {
+        tensors->of[slot] = (fig_tensor){0};
+        if (!fig_recipe_has(recipe, slot)) continue;
+        fig_tensor_info info = info_of(recipe, slot);
+        info.size = sizeof info;
+        info.role = FIG_ROLE_BOUND;
+        if (info.dtype == 0) info.dtype = recipe->dtype;
+        while (info.rank < 4 && info.dims[info.rank] != 0)
+            info.rank++;
+        tensors->of[slot] = fig_program_tensor(program, &info);
+    }
+}
+
+static void record_gated(fig_program *program, const fig_recipe *recipe, const slots *t) {
+    const fig_gated_op *op =
+        FIG_OPTIONS(fig_gated_op, .in = t->of[FIG_SLOT_IN], .out = t->of[FIG_SLOT_OUT]);
+    switch (recipe->activation) {
+    case FIG_SILU: fig_silu_and_mul(program, op); return;
+    case FIG_GELU: fig_gelu_and_mul(program, op); return;
+    case FIG_GELU_TANH: fig_gelu_tanh_and_mul(program, op); return;
+    }
+}
+
+static void record_rope(fig_program *program, const fig_recipe *recipe, const slots *t) {
+    fig_rope(program,
+             FIG_OPTIONS(fig_rope_op, .q = t->of[FIG_SLOT_Q], .k = t->of[FIG_SLOT_K],
+                         .q_out = t->of[FIG_SLOT_OUT], .k_out = t->of[FIG_SLOT_K_OUT],
+                         .positions = t->of[FIG_SLOT_POSITIONS], .indptr = t->of[FIG_SLOT_INDPTR],
+                         .offsets = t->of[FIG_SLOT_OFFSETS], .cos_sin = t->of[FIG_SLOT_COS_SIN],
+                         .rope = &recipe->rope));
+}
+
+static fig_cache cache_of(const slots *t) {
+    return (fig_cache){.k = t->of[FIG_SLOT_K_CACHE],
+                       .v = t->of[FIG_SLOT_V_CACHE],
+                       .page_table = t->of[FIG_SLOT_PAGE_TABLE],
+                       .k_scale = t->of[FIG_SLOT_K_SCALE],
+                       .v_scale = t->of[FIG_SLOT_V_SCALE]};
+}
+
+static void record_append(fig_program *program, const slots *t) {
+    fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = t->of[FIG_SLOT_K],
+                                       .v = t->of[FIG_SLOT_V], .cache = cache_of(t)));
+}
+
+static void record_attention(fig_program *program, const fig_recipe *recipe, const slots *t) {
+    fig_attention(program,
+                  FIG_OPTIONS(fig_attention_op, .q = t->of[FIG_SLOT_Q], .out = t->of[FIG_SLOT_OUT],
+                              .lse = t->of[FIG_SLOT_LSE], .sinks = t->of[FIG_SLOT_SINKS],
+                              .alibi = t->of[FIG_SLOT_ALIBI], .cache = cache_of(t),
+                              .window = recipe->window, .soft_cap = recipe->soft_cap,
+                              .sm_scale = recipe->sm_scale));
+}
+
+static void record(fig_program *program, const fig_recipe *recipe) {
+    slots tensors;
+    record_tensors(program, recipe, &tensors);
+    if (fig_recipe_has(recipe, FIG_SLOT_LENGTHS))
+        fig_program_read_lengths(program, tensors.of[FIG_SLOT_LENGTHS], (fig_tensor){0});
+    switch ((fig_recipe_kind)recipe->kind) {
+    case FIG_RECIPE_GATED: record_gated(program, recipe, &tensors); return;
+    case FIG_RECIPE_ROPE: record_rope(program, recipe, &tensors); return;
+    case FIG_RECIPE_APPEND: record_append(program, &tensors); return;
+    case FIG_RECIPE_ATTENTION: record_attention(program, recipe, &tensors); return;
+    case FIG_RECIPE_PROGRAM: return;
+    }
+}
+
+fig_status fig_recipe_make(const fig_recipe *recipe, fig_graphs **graphs) {
+    const fig_spec spec = spec_of(recipe);
+    fig_program *program;
+    *graphs = NULL;
+    FIG_TRY(fig_program_create(&program, &spec));
+    record(program, recipe);
+    fig_status status = fig_program_finish(program);
+    if (status == FIG_OK)
+        status = fig_graphs_lower(
+            graphs, program,
+            FIG_OPTIONS(fig_lower_options, .buckets = &(fig_bucket){1, 1}, .bucket_count = 1));
+    fig_program_destroy(program);
+    return status;
+}

@@ -1,0 +1,168 @@
+/* registry.c: a hash table that only grows, read without a lock.
+ *
+ * Open addressing over slots that are set once. A reader's acquire load of a slot pairs with the
+ * release store that published it, after the entry was filled in. Writers take turns under a mutex
+ * that no reader takes, and look again once they have it. Files are kept the same way. Invariant: a
+ * slot that is not NULL never changes, nor does what it points to. */
+#include "ffi/registry.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graphs/graphs.h"
+#include "graphs/hash.h"
+#include "planner/status.h"
+
+typedef struct entry {
+    fig_recipe recipe;
+    fig_runner *runner;
+    const fig_graphs *graphs;
+} entry;
+
+enum { SLOT_COUNT = 2 * FIG_REGISTRY_LIMIT };
+static_assert((SLOT_COUNT & (SLOT_COUNT - 1)) == 0, "a power of two, to wrap by a mask");
+
+static _Atomic(entry *) table[SLOT_COUNT];
+static _Atomic(fig_graphs *) files[FIG_REGISTRY_FILE_LIMIT];
+static uint32_t entry_count; /* under `making` */
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int64_t counts[FIG_REGISTRY_EVENT_COUNT];
+
+/* Where a recipe is, or the free slot where it would be. */
+static size_t slot_of(const fig_recipe *recipe, entry **found) {
+    size_t at = (size_t)fig_hash_mix(0, recipe, sizeof *recipe) & (SLOT_COUNT - 1);
+    for (;; at = (at + 1) & (SLOT_COUNT - 1)) {
+        *found = atomic_load_explicit(&table[at], memory_order_acquire);
+        if (*found == NULL || memcmp(&(*found)->recipe, recipe, sizeof *recipe) == 0) return at;
+    }
+}
+
+/* *count: of files before it. */
+static const fig_graphs *find_file(const uint8_t content[32], uint32_t *count) {
+    for (*count = 0; *count < FIG_REGISTRY_FILE_LIMIT; ++*count) {
+        const fig_graphs *file = atomic_load_explicit(&files[*count], memory_order_acquire);
+        if (file == NULL) return NULL;
+        if (memcmp(file->content_id, content, sizeof file->content_id) == 0) return file;
+    }
+    return NULL;
+}
+
+static fig_status find_graphs(entry *made, fig_graphs **own) {
+    *own = NULL;
+    if (made->recipe.kind == FIG_RECIPE_PROGRAM) {
+        uint32_t count;
+        made->graphs = find_file(made->recipe.content, &count);
+        assert(made->graphs != NULL); /* since the caller has it from here */
+        return FIG_OK;
+    }
+    FIG_TRY(fig_recipe_make(&made->recipe, own));
+    made->graphs = *own;
+    return FIG_OK;
+}
+
+static fig_status make_entry(const fig_recipe *recipe, entry **out) {
+    fig_graphs *own = NULL;
+    entry *made = calloc(1, sizeof *made);
+    *out = NULL;
+    if (made == NULL) return fig_fail(FIG_NOMEM, "registry: %zu bytes", sizeof *made);
+    made->recipe = *recipe;
+    fig_status status = find_graphs(made, &own);
+    if (status == FIG_OK)
+        status = fig_runner_open(
+            &made->runner, made->graphs,
+            FIG_OPTIONS(fig_runner_options, .device = recipe->device, .ordinal = recipe->ordinal));
+    if (status == FIG_OK) {
+        *out = made;
+        return FIG_OK;
+    }
+    fig_graphs_destroy(own);
+    free(made);
+    return status;
+}
+
+/* Under `making`. */
+static fig_status make(const fig_recipe *recipe, entry **out) {
+    const size_t at = slot_of(recipe, out);
+    if (*out != NULL) return FIG_OK;
+    if (entry_count == FIG_REGISTRY_LIMIT)
+        return fig_fail(FIG_TOO_LARGE,
+                        "%d different operations were called in this process, which is the limit",
+                        FIG_REGISTRY_LIMIT);
+    FIG_TRY(make_entry(recipe, out));
+    entry_count++;
+    fig_registry_count(FIG_REGISTRY_MISS);
+    atomic_store_explicit(&table[at], *out, memory_order_release);
+    return FIG_OK;
+}
+
+fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner,
+                             const fig_graphs **graphs) {
+    fig_status status = FIG_OK;
+    entry *found;
+    *runner = NULL;
+    *graphs = NULL;
+    slot_of(recipe, &found);
+    if (found == NULL) {
+        pthread_mutex_lock(&making);
+        status = make(recipe, &found);
+        pthread_mutex_unlock(&making);
+    }
+    if (status != FIG_OK) return status;
+    *runner = found->runner;
+    *graphs = found->graphs;
+    return FIG_OK;
+}
+
+static int digit_of(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static fig_status read_content_id(const char *text, uint8_t content[32]) {
+    int is_sound = strlen(text) == 64;
+    for (int i = 0; is_sound && i < 32; i++) {
+        const int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
+        is_sound = high >= 0 && low >= 0;
+        if (is_sound) content[i] = (uint8_t)(16 * high + low);
+    }
+    if (is_sound) return FIG_OK;
+    return fig_fail(FIG_INVALID, "content_id is \"%s\", it must be 64 digits of 0-9 and a-f", text);
+}
+
+fig_status fig_registry_find_file(const char *content_id, const fig_graphs **graphs) {
+    uint8_t content[32];
+    uint32_t count;
+    *graphs = NULL;
+    FIG_TRY(read_content_id(content_id, content));
+    *graphs = find_file(content, &count);
+    if (*graphs != NULL) return FIG_OK;
+    return fig_fail(FIG_ORDER, "no file with content_id %s was loaded", content_id);
+}
+
+fig_status fig_registry_add_file(fig_graphs *graphs) {
+    fig_status status = FIG_OK;
+    uint32_t count;
+    pthread_mutex_lock(&making);
+    const int is_there = find_file(graphs->content_id, &count) != NULL;
+    if (!is_there && count == FIG_REGISTRY_FILE_LIMIT)
+        status = fig_fail(FIG_TOO_LARGE, "%d files are loaded, which is the limit",
+                          FIG_REGISTRY_FILE_LIMIT);
+    else if (!is_there)
+        atomic_store_explicit(&files[count], graphs, memory_order_release);
+    pthread_mutex_unlock(&making);
+    if (is_there || status != FIG_OK) fig_graphs_destroy(graphs);
+    return status;
+}
+
+void fig_registry_count(fig_registry_event event) {
+    atomic_fetch_add_explicit(&counts[event], 1, memory_order_relaxed);
+}
+
+void fig_registry_read_counts(fig_ffi_counts *out) {
+    out->eager = atomic_load_explicit(&counts[FIG_REGISTRY_EAGER], memory_order_relaxed);
+    out->captured = atomic_load_explicit(&counts[FIG_REGISTRY_CAPTURE], memory_order_relaxed);
+    out->missed = atomic_load_explicit(&counts[FIG_REGISTRY_MISS], memory_order_relaxed);
+}

@@ -1,0 +1,103 @@
+/* service.c: what a package in Python asks of libfigraph_ffi.so beside running things.
+ *
+ * Arithmetic, files and counters; no device is touched. Invariant: sizes that are told without
+ * traits suffice on every chip that has a name. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ffi/registry.h"
+#include "graphs/graphs.h"
+#include "planner/status.h"
+
+const char *fig_ffi_message(void) {
+    return fig_message();
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static fig_status add_scratch(const fig_graphs *graphs, const fig_traits *traits, int32_t rows,
+                              int64_t kv_length, fig_ffi_scratch *most) {
+    fig_scratch one = {.size = sizeof one};
+    FIG_TRY(fig_graphs_scratch(graphs, traits, rows, kv_length, &one));
+    most->plan_bytes = larger(most->plan_bytes, one.plan_bytes);
+    most->best_bytes = larger(most->best_bytes, one.best_bytes);
+    most->least_bytes = larger(most->least_bytes, one.least_bytes);
+    return FIG_OK;
+}
+
+static fig_status add_all_scratch(const fig_graphs *graphs, int32_t rows, int64_t kv_length,
+                                  fig_ffi_scratch *most) {
+    for (int32_t i = 0; fig_traits_name(i) != NULL; i++) {
+        fig_traits traits = {.size = sizeof traits};
+        FIG_TRY(fig_traits_named(&traits, fig_traits_name(i)));
+        FIG_TRY(add_scratch(graphs, &traits, rows, kv_length, most));
+    }
+    return FIG_OK;
+}
+
+static fig_status describe(const fig_ffi_attention *a, fig_recipe *recipe) {
+    *recipe =
+        (fig_recipe){.kind = FIG_RECIPE_ATTENTION,
+                     .dtype = a->dtype,
+                     .kv_dtype = a->kv_dtype != 0 ? a->kv_dtype : a->dtype,
+                     .q_heads = a->q_heads,
+                     .kv_heads = a->kv_heads,
+                     .head_dim = a->head_dim,
+                     .page_size = a->page_size,
+                     .window = a->window,
+                     .slots = 1u << FIG_SLOT_Q | 1u << FIG_SLOT_K_CACHE | 1u << FIG_SLOT_V_CACHE |
+                              1u << FIG_SLOT_LENGTHS | 1u << FIG_SLOT_OUT};
+    if (a->kv_heads < 1) return fig_fail(FIG_INVALID, "kv_heads is %d", a->kv_heads);
+    if (a->page_size != 0) recipe->slots |= 1u << FIG_SLOT_PAGE_TABLE;
+    return fig_recipe_round_tokens(a->kv_length, &recipe->kv_limit);
+}
+
+fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention, fig_ffi_scratch *scratch) {
+    fig_ffi_scratch ours = {.size = sizeof ours};
+    fig_ffi_attention a;
+    fig_graphs *graphs;
+    fig_recipe recipe;
+    FIG_TRY(fig_status_give(scratch, &ours, sizeof ours, "fig_ffi_scratch"));
+    FIG_TRY(fig_status_take_options(&a, sizeof a, attention, "fig_ffi_attention"));
+    FIG_TRY(describe(&a, &recipe));
+    FIG_TRY(fig_recipe_make(&recipe, &graphs));
+    const fig_status status = a.traits != NULL
+                                  ? add_scratch(graphs, a.traits, a.rows, a.kv_length, &ours)
+                                  : add_all_scratch(graphs, a.rows, a.kv_length, &ours);
+    fig_graphs_destroy(graphs);
+    FIG_TRY(status);
+    return fig_status_give(scratch, &ours, sizeof ours, "fig_ffi_scratch");
+}
+
+fig_status fig_ffi_load(const char *path, char content_id[65]) {
+    fig_graphs_info info = {.size = sizeof info};
+    fig_graphs *graphs;
+    *content_id = '\0';
+    FIG_TRY(fig_graphs_load(&graphs, path));
+    fig_status status = fig_graphs_read_info(graphs, &info);
+    if (status != FIG_OK) {
+        fig_graphs_destroy(graphs);
+        return status;
+    }
+    FIG_TRY(fig_registry_add_file(graphs));
+    memcpy(content_id, info.content_id, sizeof info.content_id);
+    return FIG_OK;
+}
+
+fig_status fig_ffi_read_program_scratch(const char *content_id, int32_t rows, int64_t kv_length,
+                                        fig_ffi_scratch *scratch) {
+    fig_ffi_scratch ours = {.size = sizeof ours};
+    const fig_graphs *graphs;
+    FIG_TRY(fig_status_give(scratch, &ours, sizeof ours, "fig_ffi_scratch"));
+    FIG_TRY(fig_registry_find_file(content_id, &graphs));
+    FIG_TRY(add_all_scratch(graphs, rows, kv_length, &ours));
+    return fig_status_give(scratch, &ours, sizeof ours, "fig_ffi_scratch");
+}
+
+fig_status fig_ffi_read_counts(fig_ffi_counts *out) {
+    fig_ffi_counts ours = {.size = sizeof ours};
+    fig_registry_read_counts(&ours);
+    return fig_status_give(out, &ours, sizeof ours, "fig_ffi_counts");
+}

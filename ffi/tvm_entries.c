@@ -1,0 +1,262 @@
+/* tvm_entries.c: what tvm_ffi.load_module finds in this library, with FlashInfer's signatures.
+ *
+ * A function that is named after one of FlashInfer's takes its arguments, in its order; its twin
+ * with _jax takes them as XLA hands them over: results, then arguments, then attributes, so that
+ * no wrapper need stand between. Owns the orders alone. Invariant: arguments are read in the order
+ * of their names in the entry's list. */
+#include <inttypes.h>
+
+#include "ffi/invoke.h"
+#include "ffi/tvm_call.h"
+#include "planner/status.h"
+
+static fig_status run(const fig_tvm_call *call, fig_invoke *invoke) {
+    invoke->stream = fig_tvm_call_stream(call);
+    return fig_invoke_run(invoke);
+}
+
+/* ---- Gated activations ----------------------------------------------------------------------- */
+static fig_status gated(fig_tvm_call *call, fig_activation activation) {
+    fig_invoke invoke = {0};
+    fig_array out, input;
+    fig_tvm_call_array(call, "out", &out);
+    fig_tvm_call_array(call, "input", &input);
+    fig_tvm_call_integer(call, "enable_pdl"); /* programmatic edges change no result */
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_gated_describe(&invoke, activation, &input, &out));
+    return run(call, &invoke);
+}
+
+/* ---- RoPE ------------------------------------------------------------------------------------ */
+static void read_rope_heads(fig_tvm_call *call, fig_invoke_rope *rope) {
+    fig_tvm_call_array(call, "q", &rope->q);
+    fig_tvm_call_array(call, "k", &rope->k);
+}
+
+static void read_rope_outs(fig_tvm_call *call, fig_invoke_rope *rope) {
+    fig_tvm_call_array(call, "q_rope", &rope->q_out);
+    fig_tvm_call_array(call, "k_rope", &rope->k_out);
+}
+
+static void read_segments(fig_tvm_call *call, fig_invoke_rope *rope) {
+    fig_tvm_call_array(call, "indptr", &rope->indptr);
+    fig_tvm_call_array(call, "offsets", &rope->offsets);
+}
+
+/* Those that a spec takes for "the default" are errors here, where nothing is left out. */
+static fig_status check_angles(const fig_rope_spec *rope, int64_t rotary_dim) {
+    if (rotary_dim < 1 || rotary_dim > INT32_MAX)
+        return fig_fail(FIG_INVALID, "rotary_dim is %" PRId64 ", it must be above 0", rotary_dim);
+    if (!(rope->scale > 0.0f) || !(rope->theta > 0.0f))
+        return fig_fail(FIG_INVALID, "rope_scale is %g and rope_theta %g, both must be above 0",
+                        (double)rope->scale, (double)rope->theta);
+    return FIG_OK;
+}
+
+static void read_angles(fig_tvm_call *call, fig_rope_spec *rope) {
+    const int64_t rotary_dim = fig_tvm_call_integer(call, "rotary_dim");
+    rope->interleaved = fig_tvm_call_integer(call, "interleave") != 0;
+    rope->scale = (float)fig_tvm_call_real(call, "rope_scale");
+    rope->theta = (float)fig_tvm_call_real(call, "rope_theta");
+    if (call->status == FIG_OK) call->status = check_angles(rope, rotary_dim);
+    if (call->status == FIG_OK) rope->rotary_dim = (int32_t)rotary_dim;
+}
+
+/* Llama 3's scale divides the frequencies of long waves; the linear one is another thing. */
+static void read_llama31_angles(fig_tvm_call *call, fig_rope_spec *rope) {
+    read_angles(call, rope);
+    rope->llama3_low = (float)fig_tvm_call_real(call, "low_freq_factor");
+    rope->llama3_high = (float)fig_tvm_call_real(call, "high_freq_factor");
+    const double context = fig_tvm_call_real(call, "old_context_length");
+    if (call->status == FIG_OK && !(context >= 1 && context <= INT32_MAX))
+        call->status =
+            fig_fail(FIG_INVALID, "old_context_length is %g, limits 1 to %d", context, INT32_MAX);
+    if (call->status != FIG_OK) return;
+    rope->llama3_context = (int32_t)context;
+    rope->llama3_factor = rope->scale;
+    rope->scale = 0.0f;
+}
+
+static fig_status rotate(fig_tvm_call *call, const fig_invoke_rope *rope) {
+    fig_invoke invoke = {0};
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_rope_describe(&invoke, rope));
+    return run(call, &invoke);
+}
+
+typedef void read_angles_function(fig_tvm_call *call, fig_rope_spec *rope);
+
+static fig_status rope_packed(fig_tvm_call *call, read_angles_function *read) {
+    fig_invoke_rope rope = {0};
+    read_rope_heads(call, &rope);
+    read_rope_outs(call, &rope);
+    read_segments(call, &rope);
+    read(call, &rope.rope);
+    return rotate(call, &rope);
+}
+
+static fig_status rope_packed_jax(fig_tvm_call *call) {
+    fig_invoke_rope rope = {0};
+    read_rope_outs(call, &rope);
+    read_rope_heads(call, &rope);
+    read_segments(call, &rope);
+    read_angles(call, &rope.rope);
+    return rotate(call, &rope);
+}
+
+static fig_status rope_at(fig_tvm_call *call, read_angles_function *read) {
+    fig_invoke_rope rope = {0};
+    read_rope_heads(call, &rope);
+    read_rope_outs(call, &rope);
+    fig_tvm_call_array(call, "pos_ids", &rope.positions);
+    read(call, &rope.rope);
+    return rotate(call, &rope);
+}
+
+static fig_status rope_by_cache(fig_tvm_call *call) {
+    fig_invoke_rope rope = {0};
+    read_rope_heads(call, &rope);
+    read_rope_outs(call, &rope);
+    fig_tvm_call_array(call, "cos_sin_cache", &rope.cos_sin);
+    fig_tvm_call_array(call, "pos_ids", &rope.positions);
+    rope.rope.interleaved = fig_tvm_call_integer(call, "interleave") != 0;
+    return rotate(call, &rope);
+}
+
+/* ---- Attention ------------------------------------------------------------------------------- */
+typedef struct attention_call {
+    fig_invoke_attention attention;
+    fig_array tmp;
+} attention_call;
+
+static void read_caches(fig_tvm_call *call, attention_call *a) {
+    fig_tvm_call_array(call, "q", &a->attention.q);
+    fig_tvm_call_array(call, "k", &a->attention.k);
+    fig_tvm_call_array(call, "v", &a->attention.v);
+}
+
+static void read_pages(fig_tvm_call *call, attention_call *a) {
+    fig_tvm_call_option(call, "page_table", &a->attention.page_table);
+    fig_tvm_call_array(call, "lengths", &a->attention.lengths);
+}
+
+static void read_layout(fig_tvm_call *call, attention_call *a) {
+    a->attention.layout = fig_tvm_call_integer(call, "kv_layout_code");
+    a->attention.window_left = fig_tvm_call_integer(call, "window_left");
+}
+
+static void read_scales(fig_tvm_call *call, attention_call *a) {
+    a->attention.soft_cap = fig_tvm_call_real(call, "logits_soft_cap");
+    a->attention.sm_scale = fig_tvm_call_real(call, "sm_scale");
+}
+
+/* tmp, out, maybe_lse */
+static void read_outs(fig_tvm_call *call, attention_call *a) {
+    fig_tvm_call_option(call, "tmp", &a->tmp);
+    fig_tvm_call_array(call, "out", &a->attention.out);
+    fig_tvm_call_option(call, "maybe_lse", &a->attention.lse);
+}
+
+static void read_outs_jax(fig_tvm_call *call, attention_call *a) {
+    fig_tvm_call_array(call, "out", &a->attention.out);
+    fig_tvm_call_option(call, "tmp", &a->tmp);
+    fig_tvm_call_option(call, "lse", &a->attention.lse);
+}
+
+/* Without a position encoding in attention nobody reads them, and callers pass what they like. */
+static void skip_rope(fig_tvm_call *call) {
+    fig_tvm_call_skip(call);
+    fig_tvm_call_skip(call);
+}
+
+static fig_status attend(fig_tvm_call *call, const attention_call *a) {
+    fig_invoke invoke = {0};
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_attention_describe(&invoke, &a->attention));
+    FIG_TRY(fig_invoke_lend(&invoke, &a->tmp));
+    return run(call, &invoke);
+}
+
+static fig_status single(fig_tvm_call *call) {
+    attention_call a = {0};
+    read_caches(call, &a);
+    read_outs(call, &a);
+    read_layout(call, &a);
+    fig_tvm_call_option(call, "maybe_alibi_slopes", &a.attention.alibi);
+    read_scales(call, &a);
+    skip_rope(call);
+    if (call->status == FIG_OK) call->status = fig_array_check_rank(&a.attention.q, 2);
+    return attend(call, &a);
+}
+
+static fig_status single_jax(fig_tvm_call *call) {
+    attention_call a = {0};
+    read_outs_jax(call, &a);
+    read_caches(call, &a);
+    fig_tvm_call_option(call, "alibi", &a.attention.alibi);
+    read_layout(call, &a);
+    read_scales(call, &a);
+    skip_rope(call);
+    if (call->status == FIG_OK) call->status = fig_array_check_rank(&a.attention.q, 2);
+    return attend(call, &a);
+}
+
+static fig_status batch(fig_tvm_call *call) {
+    attention_call a = {0};
+    read_caches(call, &a);
+    read_pages(call, &a);
+    read_outs(call, &a);
+    read_layout(call, &a);
+    fig_tvm_call_option(call, "maybe_alibi_slopes", &a.attention.alibi);
+    read_scales(call, &a);
+    if (call->status == FIG_OK) call->status = fig_array_check_rank(&a.attention.q, 3);
+    return attend(call, &a);
+}
+
+static fig_status batch_jax(fig_tvm_call *call) {
+    attention_call a = {0};
+    read_outs_jax(call, &a);
+    read_caches(call, &a);
+    read_pages(call, &a);
+    fig_tvm_call_option(call, "alibi", &a.attention.alibi);
+    read_layout(call, &a);
+    read_scales(call, &a);
+    if (call->status == FIG_OK) call->status = fig_array_check_rank(&a.attention.q, 3);
+    return attend(call, &a);
+}
+
+/* ---- Entries: name, names of its arguments, what runs ---------------------------------------- */
+#define ROPE "q, k, q_rope, k_rope, "
+#define ANGLES ", rotary_dim, interleave, rope_scale, rope_theta"
+#define LLAMA31 ANGLES ", low_freq_factor, high_freq_factor, old_context_length"
+#define OUTS "tmp, out, maybe_lse, kv_layout_code, window_left, maybe_alibi_slopes, "
+#define LAYOUT "alibi, kv_layout_code, window_left, "
+#define SCALES "logits_soft_cap, sm_scale"
+#define RECIPROCALS SCALES ", rope_rcp_scale, rope_rcp_theta"
+#define ENTRIES(X)                                                                                 \
+    X(silu_and_mul, "out, input, enable_pdl", gated(&call, FIG_SILU))                              \
+    X(gelu_and_mul, "out, input, enable_pdl", gated(&call, FIG_GELU))                              \
+    X(gelu_tanh_and_mul, "out, input, enable_pdl", gated(&call, FIG_GELU_TANH))                    \
+    X(apply_rope, ROPE "indptr, offsets" ANGLES, rope_packed(&call, read_angles))                  \
+    X(apply_rope_jax, "q_rope, k_rope, q, k, indptr, offsets" ANGLES, rope_packed_jax(&call))      \
+    X(apply_rope_pos_ids, ROPE "pos_ids" ANGLES, rope_at(&call, read_angles))                      \
+    X(apply_llama31_rope, ROPE "indptr, offsets" LLAMA31, rope_packed(&call, read_llama31_angles)) \
+    X(apply_llama31_rope_pos_ids, ROPE "pos_ids" LLAMA31, rope_at(&call, read_llama31_angles))     \
+    X(apply_rope_pos_ids_cos_sin_cache, ROPE "cos_sin_cache, pos_ids, interleave",                 \
+      rope_by_cache(&call))                                                                        \
+    X(run, "q, k, v, " OUTS RECIPROCALS, single(&call))                                            \
+    X(run_jax, "out, tmp, lse, q, k, v, " LAYOUT RECIPROCALS, single_jax(&call))                   \
+    X(batch_decode, "q, k, v, page_table, lengths, " OUTS SCALES, batch(&call))                    \
+    X(batch_decode_jax, "out, tmp, lse, q, k, v, page_table, lengths, " LAYOUT SCALES,             \
+      batch_jax(&call))
+
+#define ENTRY(entry, parameters, status)                                                           \
+    FIG_API fig_tvm_function __tvm_ffi_##entry;                                                    \
+    int __tvm_ffi_##entry(void *self, const fig_tvm_value *args, int32_t count,                    \
+                          fig_tvm_value *result) {                                                 \
+        fig_tvm_call call = {.name = #entry};                                                      \
+        (void)self, (void)result;                                                                  \
+        fig_tvm_call_begin(&call, args, count, parameters);                                        \
+        return fig_tvm_call_finish(&call, status);                                                 \
+    }
+ENTRIES(ENTRY)

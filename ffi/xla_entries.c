@@ -1,0 +1,225 @@
+/* xla_entries.c: the targets that XLA calls, each for the CPU and for CUDA.
+ *
+ * A handler reads its call in full before anything is looked up or launched, so one that refuses
+ * has done nothing. It has no state and no effect but its results, so XLA may run it twice, or side
+ * by side with itself. XLA:GPU asks for initialize with every execution, before anything captures:
+ * kernels are loaded there, or in the first execute where nothing but execute is registered.
+ * Invariant: an execute under capture puts launches on the stream, and nothing else. */
+#include <string.h>
+
+#include "ffi/invoke.h"
+#include "ffi/invoke_program.h"
+#include "ffi/xla_call.h"
+#include "include/figraph_ffi.h"
+#include "planner/status.h"
+
+static fig_status run(fig_xla_call *call, fig_invoke *invoke) {
+    invoke->loads_only = call->frame->stage != FIG_XLA_EXECUTE;
+    if (!invoke->loads_only) FIG_TRY(fig_xla_call_stream(call, &invoke->stream));
+    return fig_invoke_run(invoke);
+}
+
+/* ---- Gated activations ----------------------------------------------------------------------- */
+static fig_status gated(fig_xla_call *call, fig_activation activation) {
+    fig_invoke invoke = {0};
+    fig_array input, out;
+    fig_xla_call_argument(call, "input", &input);
+    fig_xla_call_result(call, "out", &out);
+    FIG_TRY(fig_xla_call_end(call));
+    FIG_TRY(fig_invoke_gated_describe(&invoke, activation, &input, &out));
+    return run(call, &invoke);
+}
+
+static fig_status silu_and_mul(fig_xla_call *call) {
+    return gated(call, FIG_SILU);
+}
+
+static fig_status gelu_and_mul(fig_xla_call *call) {
+    return gated(call, FIG_GELU);
+}
+
+static fig_status gelu_tanh_and_mul(fig_xla_call *call) {
+    return gated(call, FIG_GELU_TANH);
+}
+
+/* ---- RoPE ------------------------------------------------------------------------------------ */
+static int32_t small(int64_t value) {
+    return value < 0 || value > INT32_MAX ? -1 : (int32_t)value; /* which the program refuses */
+}
+
+static void read_angles(fig_xla_call *call, fig_rope_spec *rope) {
+    rope->rotary_dim = small(fig_xla_call_integer(call, "rotary_dim", 0));
+    rope->interleaved = fig_xla_call_integer(call, "interleave", 0) != 0;
+    rope->scale = (float)fig_xla_call_real(call, "rope_scale", 1);
+    rope->theta = (float)fig_xla_call_real(call, "rope_theta", 10000);
+    rope->llama3_factor = (float)fig_xla_call_real(call, "llama3_factor", 0);
+    rope->llama3_low = (float)fig_xla_call_real(call, "llama3_low", 0);
+    rope->llama3_high = (float)fig_xla_call_real(call, "llama3_high", 0);
+    rope->llama3_context = small(fig_xla_call_integer(call, "llama3_context", 0));
+}
+
+static fig_status rope(fig_xla_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_rope r = {0};
+    fig_xla_call_argument(call, "q", &r.q);
+    fig_xla_call_argument(call, "k", &r.k);
+    fig_xla_call_option(call, "positions", &r.positions);
+    fig_xla_call_option(call, "indptr", &r.indptr);
+    fig_xla_call_option(call, "offsets", &r.offsets);
+    fig_xla_call_option(call, "cos_sin", &r.cos_sin);
+    fig_xla_call_result(call, "q_out", &r.q_out);
+    fig_xla_call_result(call, "k_out", &r.k_out);
+    read_angles(call, &r.rope);
+    FIG_TRY(fig_xla_call_end(call));
+    FIG_TRY(fig_invoke_rope_describe(&invoke, &r));
+    return run(call, &invoke);
+}
+
+/* ---- The cache ------------------------------------------------------------------------------- */
+static fig_status append_kv(fig_xla_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_append a = {0};
+    fig_array given, scratch;
+    fig_xla_call_argument(call, "k", &a.k);
+    fig_xla_call_argument(call, "v", &a.v);
+    fig_xla_call_argument(call, "k_cache", &a.k_cache);
+    fig_xla_call_argument(call, "v_cache", &a.v_cache);
+    fig_xla_call_argument(call, "lengths", &a.lengths);
+    fig_xla_call_option(call, "page_table", &a.page_table);
+    fig_xla_call_option(call, "plan", &given);
+    fig_xla_call_option(call, "k_scale", &a.k_scale);
+    fig_xla_call_option(call, "v_scale", &a.v_scale);
+    fig_xla_call_alias(call, "k_cache_out", &a.k_cache);
+    fig_xla_call_alias(call, "v_cache_out", &a.v_cache);
+    fig_xla_call_optional_result(call, "scratch", &scratch);
+    a.layout = fig_xla_call_integer(call, "kv_layout", 0);
+    FIG_TRY(fig_xla_call_end(call));
+    FIG_TRY(fig_invoke_append_describe(&invoke, &a));
+    FIG_TRY(fig_invoke_lend(&invoke, &scratch));
+    fig_invoke_lend_plan(&invoke, &given);
+    return run(call, &invoke);
+}
+
+static fig_status plan(fig_xla_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_plan p = {0};
+    fig_xla_call_argument(call, "lengths", &p.lengths);
+    fig_xla_call_result(call, "plan", &p.out);
+    fig_xla_call_need(call, "kv_heads");
+    fig_xla_call_need(call, "kv_length");
+    fig_xla_call_need(call, "scratch_bytes");
+    p.kv_heads = fig_xla_call_integer(call, "kv_heads", 0);
+    p.kv_length = fig_xla_call_integer(call, "kv_length", 0);
+    p.scratch_bytes = fig_xla_call_integer(call, "scratch_bytes", 0);
+    p.window_left = fig_xla_call_integer(call, "window_left", -1);
+    FIG_TRY(fig_xla_call_end(call));
+    FIG_TRY(fig_invoke_attention_describe_plan(&invoke, &p));
+    return run(call, &invoke);
+}
+
+static fig_status attention(fig_xla_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_attention a = {0};
+    fig_array given, scratch;
+    fig_xla_call_argument(call, "q", &a.q);
+    fig_xla_call_argument(call, "k_cache", &a.k);
+    fig_xla_call_argument(call, "v_cache", &a.v);
+    fig_xla_call_option(call, "lengths", &a.lengths);
+    fig_xla_call_option(call, "page_table", &a.page_table);
+    fig_xla_call_option(call, "plan", &given);
+    fig_xla_call_option(call, "alibi", &a.alibi);
+    fig_xla_call_option(call, "sinks", &a.sinks);
+    fig_xla_call_option(call, "k_scale", &a.k_scale);
+    fig_xla_call_option(call, "v_scale", &a.v_scale);
+    fig_xla_call_result(call, "out", &a.out);
+    fig_xla_call_optional_result(call, "scratch", &scratch);
+    fig_xla_call_optional_result(call, "lse", &a.lse);
+    a.layout = fig_xla_call_integer(call, "kv_layout", 0);
+    a.window_left = fig_xla_call_integer(call, "window_left", -1);
+    a.soft_cap = fig_xla_call_real(call, "logits_soft_cap", 0);
+    a.sm_scale = fig_xla_call_real(call, "sm_scale", 0);
+    FIG_TRY(fig_xla_call_end(call));
+    FIG_TRY(fig_invoke_attention_describe(&invoke, &a));
+    FIG_TRY(fig_invoke_lend(&invoke, &scratch));
+    fig_invoke_lend_plan(&invoke, &given);
+    return run(call, &invoke);
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+static fig_status program(fig_xla_call *call) {
+    fig_invoke_program p = {.loads_only = call->frame->stage != FIG_XLA_EXECUTE,
+                            .device = call->device,
+                            .ordinal = call->ordinal};
+    char content_id[65];
+    fig_xla_call_need(call, "content_id");
+    fig_xla_call_text(call, "content_id", content_id, sizeof content_id);
+    fig_xla_call_text(call, "segment", p.segment, sizeof p.segment);
+    p.rows = fig_xla_call_integer(call, "rows", -1);
+    p.kv_length = fig_xla_call_integer(call, "kv_length", 0);
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_program_begin(&p, content_id));
+    for (int32_t i = 0; i < p.tensor_count; i++) {
+        fig_array array = {0};
+        const uint32_t access = p.access[i];
+        const char *name = fig_invoke_program_name(&p, i);
+        if (access & FIG_ACCESS_READ) fig_xla_call_argument(call, name, &array);
+        if (access == FIG_ACCESS_WRITE) fig_xla_call_result(call, name, &array);
+        if (access == (FIG_ACCESS_READ | FIG_ACCESS_WRITE)) fig_xla_call_alias(call, name, &array);
+        FIG_TRY(call->status);
+        if (access != 0) FIG_TRY(fig_invoke_program_bind(&p, i, &array));
+    }
+    fig_xla_call_option(call, "plan", &p.plan);
+    fig_xla_call_optional_result(call, "scratch", &p.scratch);
+    FIG_TRY(fig_xla_call_end(call));
+    if (!p.loads_only) FIG_TRY(fig_xla_call_stream(call, &p.stream));
+    return fig_invoke_program_run(&p);
+}
+
+/* ---- The table ------------------------------------------------------------------------------- */
+typedef fig_status target_function(fig_xla_call *call);
+
+static fig_xla_error *handle(fig_xla_frame *frame, const char *name, fig_device device,
+                             target_function *target) {
+    fig_xla_call call = {.name = name};
+    if (fig_xla_call_answer(frame)) return NULL;
+    if (frame->stage != FIG_XLA_INITIALIZE && frame->stage != FIG_XLA_EXECUTE) return NULL;
+    fig_xla_call_begin(&call, frame, device);
+    if (call.ordinal < 0 && call.status == FIG_OK)
+        call.status = fig_invoke_current_gpu(&call.ordinal);
+    return fig_xla_call_finish(&call, target(&call));
+}
+
+#define TARGETS(X)                                                                                 \
+    X(silu_and_mul)                                                                                \
+    X(gelu_and_mul)                                                                                \
+    X(gelu_tanh_and_mul)                                                                           \
+    X(rope)                                                                                        \
+    X(append_kv)                                                                                   \
+    X(plan)                                                                                        \
+    X(attention)                                                                                   \
+    X(program)
+
+#define HANDLERS(target)                                                                           \
+    static fig_xla_error *target##_host(fig_xla_frame *frame) {                                    \
+        return handle(frame, "figraph." #target, FIG_DEVICE_HOST, target);                         \
+    }                                                                                              \
+    static fig_xla_error *target##_cuda(fig_xla_frame *frame) {                                    \
+        return handle(frame, "figraph." #target, FIG_DEVICE_CUDA, target);                         \
+    }
+TARGETS(HANDLERS)
+
+#define ROW(target) {"figraph." #target, target##_host, target##_cuda},
+static const struct {
+    const char *name;
+    fig_xla_handler *host, *cuda;
+} targets[] = {TARGETS(ROW)};
+
+fig_status fig_ffi_read_target(int32_t index, fig_ffi_target *target) {
+    fig_ffi_target ours = {.size = sizeof ours};
+    const int32_t count = (int32_t)(sizeof targets / sizeof targets[0]);
+    if (index < 0 || index >= count) return fig_fail(FIG_INVALID, "target %d of %d", index, count);
+    ours.name = targets[index].name;
+    memcpy(&ours.host, &targets[index].host, sizeof ours.host);
+    memcpy(&ours.cuda, &targets[index].cuda, sizeof ours.cuda);
+    return fig_status_give(target, &ours, sizeof ours, "fig_ffi_target");
+}

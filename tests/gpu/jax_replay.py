@@ -1,0 +1,177 @@
+"""jax_replay.py: one compiled step of XLA targets on a GPU, captured by XLA and not.
+
+    tests/gpu/jax_replay.py build/libfigraph_ffi.so [--steps 1000]
+
+Runs the same steps in a process of its own for each way in which XLA may launch them: without
+command buffers, with them as they are by default, and with all that can be captured; caches donated
+and not; from one thread and from two. A step's lengths change on the device, so that a replay that
+kept anything of an earlier step would show. All must give the same bits, and where caches are
+donated nothing is captured again once both sets of addresses were seen. Prints what was counted in
+the handlers; exits with 1 where anything differs.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODES = {
+    "off": "--xla_gpu_enable_command_buffer=",
+    "default": "",
+    "all": "--xla_gpu_graph_min_graph_size=1",
+}
+ROWS, CAP, Q_HEADS, KV_HEADS, DIM, WIDTH, LAYERS = 4, 512, 16, 4, 64, 256, 3
+
+
+def make_step(library):
+    import jax
+    import jax.numpy as jnp
+
+    needs = library.scratch("float16", Q_HEADS, KV_HEADS, DIM, ROWS, CAP)
+
+    def like(*arrays):
+        return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
+
+    def bytes_of(count):
+        return jax.ShapeDtypeStruct((count,), jnp.uint8)
+
+    def step(x, caches, lengths):
+        """x: [rows][...] of a layer: gate and up, q, k, v. Lengths grow by one, and wrap."""
+        absent = jnp.zeros((0, 0), jnp.int32)
+        plan = jax.ffi.ffi_call("figraph.plan", bytes_of(needs.plan_bytes))(
+            lengths, kv_heads=KV_HEADS, kv_length=CAP, scratch_bytes=needs.best_bytes
+        )
+        outs, grown = [], []
+        for layer in range(LAYERS):
+            gate_up, q, k, v = (part + layer for part in x)
+            k_cache, v_cache = caches[layer]
+            act = jax.ShapeDtypeStruct((ROWS, WIDTH), jnp.float16)
+            outs.append(jax.ffi.ffi_call("figraph.silu_and_mul", act)(gate_up))
+            q, k = jax.ffi.ffi_call("figraph.rope", like(q, k))(q, k, lengths - 1)
+            append = jax.ffi.ffi_call(
+                "figraph.append_kv", like(k_cache, v_cache), input_output_aliases={2: 0, 3: 1}
+            )
+            k_cache, v_cache = append(k, v, k_cache, v_cache, lengths, absent, plan)
+            attend = jax.ffi.ffi_call(
+                "figraph.attention", like(q) + (bytes_of(needs.best_bytes),)
+            )
+            outs.append(attend(q, k_cache, v_cache, lengths, absent, plan)[0])
+            grown.append((k_cache, v_cache))
+        return outs, grown, lengths % CAP + 1
+
+    return step
+
+
+def serve(library, step, steps, donated, seed):
+    captured = 0
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    compiled = jax.jit(step, donate_argnums=(1, 2) if donated else ())
+    keys = jax.random.split(jax.random.key(seed), 4)
+    shapes = (ROWS, 2 * WIDTH), (ROWS, Q_HEADS, DIM), (ROWS, KV_HEADS, DIM), (ROWS, KV_HEADS, DIM)
+    x = [jax.random.normal(key, shape, jnp.float16) for key, shape in zip(keys, shapes)]
+    cache = (ROWS, CAP, KV_HEADS, DIM)
+    caches = [tuple(jnp.zeros(cache, jnp.float16) for _ in "kv") for _ in range(LAYERS)]
+    lengths = jnp.array([1, 17, 300, CAP - 5], jnp.int32)
+    kept = []
+    for i in range(steps):
+        outs, caches, lengths = compiled(x, caches, lengths)
+        if i % 25 == 0 or i == steps - 1:
+            kept.append(np.concatenate([np.asarray(o).ravel() for o in outs]))
+        jax.block_until_ready((outs, caches))
+        outs = None  # so that the next step has the same memory
+        if i == steps // 2:
+            captured = library.counts().captured
+    return np.stack(kept).view(np.uint16), library.counts().captured - captured
+
+
+def child(library, arguments):
+    import numpy as np
+
+    library.register_targets("CUDA")
+    step = make_step(library)
+    first, _ = serve(library, step, 8, arguments.donated, 0)
+    assert np.isfinite(first.view(np.float16)).all()
+    seen = library.counts()
+    with concurrent.futures.ThreadPoolExecutor(arguments.threads) as pool:
+        jobs = [
+            pool.submit(serve, library, step, arguments.steps, arguments.donated, seed)
+            for seed in range(arguments.threads)
+        ]
+        kept = np.stack([job.result()[0] for job in jobs])
+        late = jobs[0].result()[1]
+    told = library.counts()
+    np.save(arguments.child, kept)
+    print(
+        f"eager {told.eager - seen.eager}, captured {told.captured - seen.captured}, "
+        f"made {told.missed - seen.missed} after {seen.captured} captured, {seen.missed} made; "
+        f"{late} captured in the later half"
+    )
+    assert told.missed == seen.missed, "a runner was made for an operation that had one"
+    assert not arguments.donated or arguments.threads > 1 or late == 0, "captured again"
+
+
+def parent(arguments):
+    import numpy as np
+
+    results, processes = {}, {}
+    folder = tempfile.mkdtemp()
+    for mode, flags in MODES.items():
+        for donated in (0, 1):
+            for threads in (1, 2):
+                name = f"{mode}{', donated' if donated else ''}, {threads} threads"
+                kept = os.path.join(folder, f"{mode}{donated}{threads}.npy")
+                command = [sys.executable, __file__, arguments.library, "--child", kept]
+                command += ["--steps", str(arguments.steps), "--threads", str(threads)]
+                command += ["--donated"] if donated else []
+                environment = dict(os.environ, XLA_FLAGS=flags)
+                environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+                processes[name] = kept, subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+    wrong = 0
+    for name, (kept, process) in processes.items():
+        told, _ = process.communicate()
+        if process.returncode != 0:
+            print(f"{name}: FAILED: {told[-1500:]}")
+            wrong += 1
+            continue
+        print(f"{name}: {told.strip().splitlines()[-1]}")
+        results[name] = np.load(kept)[0]
+    names = list(results)
+    for name in names[1:]:
+        same = np.array_equal(results[name], results[names[0]])
+        wrong += not same
+        if not same:
+            print(f"{name}: differs from {names[0]}")
+    print("same bits in all" if wrong == 0 else f"{wrong} are wrong")
+    return wrong > 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--child")
+    parser.add_argument("--donated", action="store_true")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    if arguments.child is None:
+        sys.exit(parent(arguments))
+    sys.path.insert(0, os.path.join(HERE, "../../tools/jax"))
+    from library import Library
+
+    child(Library(arguments.library), arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""cases.py: runs functions whose names are sentences, and says in the end how many passed.
+
+Also what the tests of both interfaces share: references in float64, and refusals.
+"""
+
+import os
+import sys
+import traceback
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tools/jax"))
+
+
+def run(cases):
+    failed = 0
+    for case in cases:
+        try:
+            case()
+        except Exception:
+            failed += 1
+            print(f"{case.__name__}:")
+            traceback.print_exc(file=sys.stdout)
+    print(f"{len(cases) - failed} passed, {failed} failed")
+    sys.exit(failed > 0)
+
+
+def refused(words, call, kinds=(Exception,)):
+    try:
+        call()
+    except kinds as error:
+        assert words in str(error), f'"{words}" is not in "{error}"'
+        return
+    raise AssertionError(f'"{words}": taken')
+
+
+def close(got, expected, tolerance):
+    np.testing.assert_allclose(
+        np.asarray(got).astype(np.float64), expected, rtol=tolerance, atol=tolerance
+    )
+
+
+def silu_and_mul(x):
+    gate, up = np.split(np.asarray(x).astype(np.float64), 2, axis=-1)
+    return gate / (1 + np.exp(-gate)) * up
+
+
+def llama31(frequency, factor, low, high, context):
+    """Waves longer than context / low are divided by factor, shorter than context / high kept."""
+    turns = context * frequency / (2 * np.pi)
+    share = np.clip((turns - low) / (high - low), 0, 1)
+    return frequency * ((1 - share) / factor + share)
+
+
+def rope(x, positions, theta=1e4, scale=1.0, rotary_dim=None, interleave=False, llama=None):
+    """x: [rows][heads][dim]"""
+    x = np.asarray(x).astype(np.float64)
+    d = rotary_dim or x.shape[-1]
+    frequency = theta ** (-np.arange(0, d, 2) / d)
+    if llama is not None:
+        frequency = llama31(frequency, *llama)
+    angle = np.asarray(positions, np.float64)[:, None, None] * frequency / scale
+    out = x.copy()
+    low, high = slice(0, d // 2), slice(d // 2, d)
+    if interleave:
+        low, high = slice(0, d, 2), slice(1, d, 2)
+    out[..., low] = x[..., low] * np.cos(angle) - x[..., high] * np.sin(angle)
+    out[..., high] = x[..., low] * np.sin(angle) + x[..., high] * np.cos(angle)
+    return out
+
+
+def attention(q, k, v, sm_scale=None, soft_cap=0.0, window=0, alibi=None):
+    """q: [q_heads][dim], k and v: [tokens][kv_heads][dim]; out and lse in base 2."""
+    q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
+    group = q.shape[0] // k.shape[1]
+    if k.shape[0] == 0:
+        return np.zeros_like(q), np.full(q.shape[0], -np.inf)
+    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    logits = np.einsum("hd,thd->ht", q, k) * (sm_scale or q.shape[-1] ** -0.5)
+    behind = np.arange(k.shape[0]) - (k.shape[0] - 1)
+    if alibi is not None:
+        logits = logits + np.asarray(alibi, np.float64)[:, None] * behind
+    if soft_cap > 0:
+        logits = soft_cap * np.tanh(logits / soft_cap)
+    if window > 0:
+        logits = np.where(behind > -window, logits, -np.inf)
+    most = logits.max(axis=1, keepdims=True)
+    weights = np.exp(logits - most)
+    total = weights.sum(axis=1, keepdims=True)
+    out = np.einsum("ht,thd->hd", weights / total, v)
+    return out, (np.log(total) + most)[:, 0] / np.log(2)

@@ -1,0 +1,333 @@
+"""tvm_functions.py: every function of libfigraph_ffi.so, called from Python through libtvm_ffi.
+
+    tests/jax/tvm_functions.py build/libfigraph_ffi.so
+
+Arrays are numpy's, on the CPU, and torch's too where there is torch. JAX is not needed here.
+"""
+
+import sys
+import threading
+
+import cases
+import numpy as np
+import tvm_ffi
+from cases import close, refused
+from library import Library
+
+library = Library(sys.argv[1])
+module = tvm_ffi.load_module(library.path)
+t = tvm_ffi.from_dlpack
+numbers = np.random.default_rng(1)
+
+
+def normal(*shape, dtype=np.float32):
+    return numbers.standard_normal(shape).astype(dtype)
+
+
+def needs(rows, tokens, heads=(16, 4), dim=64, dtype="float32", page_size=0):
+    return library.scratch(dtype, heads[0], heads[1], dim, rows, tokens, page_size).best_bytes
+
+
+def silu_and_mul_takes_any_rank_and_width():
+    for shape in ((6,), (3, 8), (2, 3, 514), (2, 1, 2, 30)):
+        for dtype in (np.float32, np.float16):
+            x = normal(*shape, dtype=dtype)
+            out = np.empty(shape[:-1] + (shape[-1] // 2,), dtype)
+            module.silu_and_mul(t(out), t(x), False)
+            close(out, cases.silu_and_mul(x), 1e-6 if dtype == np.float32 else 2e-3)
+
+
+def gelu_has_both_forms():
+    x, out = normal(4, 32), np.empty((4, 16), np.float32)
+    gate, up = np.split(x.astype(np.float64), 2, axis=-1)
+    module.gelu_and_mul(t(out), t(x), 0)
+    exact = np.vectorize(__import__("math").erf)(gate / np.sqrt(2))
+    close(out, gate * 0.5 * (1 + exact) * up, 1e-5)
+    module.gelu_tanh_and_mul(t(out), t(x), True)
+    inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
+    close(out, gate * 0.5 * (1 + np.tanh(inner)) * up, 1e-5)
+
+
+def wrong_arguments_are_python_errors():
+    x, out = normal(3, 8), np.empty((3, 4), np.float32)
+    silu = module.silu_and_mul
+    refused("2 arguments, it takes 3", lambda: silu(t(out), t(x)), (TypeError,))
+    refused("input is None", lambda: silu(t(out), None, False), (TypeError,))
+    refused("enable_pdl is None", lambda: silu(t(out), t(x), None), (TypeError,))
+    refused("float64", lambda: silu(t(out), t(x.astype(np.float64)), False), (TypeError,))
+    refused("out is float16", lambda: silu(t(out.astype(np.float16)), t(x), False), (TypeError,))
+    refused("row-major", lambda: silu(t(out), t(np.asfortranarray(x)), False), (ValueError,))
+    refused("out is [3, 4]", lambda: silu(t(out), t(normal(2, 8)), False), (ValueError,))
+    refused("last dim is even", lambda: silu(t(out), t(normal(3, 7)), False), (ValueError,))
+
+
+def packed_segments_turn_by_their_offsets():
+    for index in (np.int32, np.int64):
+        q, k = normal(11, 8, 64), normal(11, 2, 64)
+        q_out, k_out = np.empty_like(q), np.empty_like(k)
+        indptr, offsets = np.array([0, 4, 4, 11], index), np.array([5, 0, 1000], index)
+        module.apply_rope(*map(t, (q, k, q_out, k_out, indptr, offsets)), 64, False, 1.0, 1e4)
+        positions = np.r_[5:9, 1000:1007]
+        close(q_out, cases.rope(q, positions), 1e-5)
+        close(k_out, cases.rope(k, positions), 1e-5)
+
+
+def the_twin_has_results_first():
+    q, k = normal(3, 4, 64), normal(3, 4, 64)
+    a, b = (np.empty_like(q) for _ in "ab"), (np.empty_like(q) for _ in "ab")
+    (a_q, a_k), (b_q, b_k) = a, b
+    index = np.array([0, 3], np.int32), np.array([7], np.int32)
+    scalars = 32, True, 2, 500000
+    module.apply_rope(*map(t, (q, k, a_q, a_k) + index), *scalars)
+    module.apply_rope_jax(*map(t, (b_q, b_k, q, k) + index), *scalars)
+    assert np.array_equal(a_q, b_q) and np.array_equal(a_k, b_k)
+    expected = cases.rope(q, 7 + np.arange(3), 5e5, 2.0, 32, True)
+    close(a_q, expected, 1e-5)
+
+
+def positions_may_be_given_for_each_row():
+    q, k = normal(3, 4, 64), normal(3, 4, 64)
+    q_out, k_out = np.empty_like(q), np.empty_like(k)
+    for index in (np.int32, np.int64):
+        positions = np.array([9, 0, 70000], index)
+        module.apply_rope_pos_ids(*map(t, (q, k, q_out, k_out, positions)), 64, False, 1.0, 1e4)
+        close(q_out, cases.rope(q, positions), 1e-5)
+
+
+def llama31_blends_its_frequencies():
+    q, k = normal(5, 4, 128), normal(5, 4, 128)
+    outs = np.empty_like(q), np.empty_like(k)
+    positions, llama = np.array([0, 1, 100, 5000, 100000], np.int32), (8.0, 1.0, 4.0, 8192.0)
+    scalars = 128, False, llama[0], 5e5, llama[1], llama[2], llama[3]
+    expected = cases.rope(q, positions, 5e5, llama=llama)
+    module.apply_llama31_rope_pos_ids(*map(t, (q, k, *outs, positions)), *scalars)
+    close(outs[0], expected, 1e-4)
+    indptr, offsets = np.arange(6, dtype=np.int32), positions
+    outs[0][:] = 0
+    module.apply_llama31_rope(*map(t, (q, k, *outs, indptr, offsets)), *scalars)
+    close(outs[0], expected, 1e-4)
+
+
+def angles_may_come_from_a_cache():
+    q, k = normal(3, 4, 64), normal(3, 2, 64)
+    outs = np.empty_like(q), np.empty_like(k)
+    angle = np.arange(50)[:, None] * 1e4 ** (-np.arange(0, 32, 2) / 32)
+    cache = np.concatenate([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+    positions = np.array([49, 0, 13], np.int64)
+    module.apply_rope_pos_ids_cos_sin_cache(*map(t, (q, k, *outs, cache, positions)), False)
+    close(outs[1], cases.rope(k, positions, rotary_dim=32), 1e-5)
+
+
+def rope_takes_strides_and_its_own_memory():
+    packed = normal(6, 12, 64)
+    q, k = packed[:, :8], packed[:, 8:10]
+    expected = cases.rope(q, np.arange(6)), cases.rope(k, np.arange(6))
+    rest = packed[:, 10:].copy()
+    index = np.array([0, 6], np.int32), np.array([0], np.int32)
+    module.apply_rope(*map(t, (q, k, q, k) + index), 64, False, 1.0, 1e4)
+    close(q, expected[0], 1e-5)
+    close(k, expected[1], 1e-5)
+    assert np.array_equal(packed[:, 10:], rest)
+
+
+def rope_refuses_what_it_cannot_turn():
+    q, k = normal(3, 4, 64), normal(3, 4, 64)
+    index = np.array([0, 3], np.int32), np.array([0], np.int32)
+    outs = np.empty_like(q), np.empty_like(q)
+
+    def call(q=q, k=k, outs=outs, index=index, scalars=(64, False, 1.0, 1e4)):
+        module.apply_rope(*map(t, (q, k) + outs + index), *scalars)
+
+    refused("rotary_dim is 0", lambda: call(scalars=(0, False, 1.0, 1e4)), (ValueError,))
+    refused("rotary_dim is 66", lambda: call(scalars=(66, False, 1.0, 1e4)), (ValueError,))
+    refused("rope_scale is 0", lambda: call(scalars=(64, False, 0.0, 1e4)), (ValueError,))
+    refused("k is [2, 4, 64]", lambda: call(k=k[:2]), (ValueError,))
+    refused("indptr is [2]", lambda: call(index=(index[0], index[0])), (ValueError,))
+    floats = index[0].astype(np.float32)
+    refused("indptr is float32", lambda: call(index=(floats, index[1])), (TypeError,))
+    refused("side by side", lambda: call(q=normal(3, 4, 128)[..., ::2]), (ValueError,))
+    refused("lies on", lambda: call(outs=(q, q)), (ValueError,))
+
+
+def run(q, k, v, layout=0, window_left=-1, alibi=None, soft_cap=0.0, lse=True, tmp=np.uint8):
+    tokens = k.shape[0 if layout == 0 else 1]
+    heads = q.shape[0], k.shape[1 if layout == 0 else 0]
+    count = needs(1, tokens, heads, q.shape[1], str(q.dtype)) // np.dtype(tmp).itemsize + 1
+    out, lse = np.empty_like(q), np.empty(q.shape[0], np.float32) if lse else None
+    module.run(
+        t(q),
+        t(k),
+        t(v),
+        t(np.full(count, 77, tmp)),
+        t(out),
+        None if lse is None else t(lse),
+        layout,
+        window_left,
+        None if alibi is None else t(alibi),
+        soft_cap,
+        q.shape[1] ** -0.5,
+        1.0,
+        1e4,
+    )
+    return out, lse
+
+
+def one_request_sees_its_cache():
+    for tokens in (1, 63, 400):
+        for dtype, tolerance in ((np.float32, 1e-5), (np.float16, 2e-3)):
+            shapes = (16, 64), (tokens, 4, 64), (tokens, 4, 64)
+            q, k, v = (normal(*shape, dtype=dtype) for shape in shapes)
+            expected, expected_lse = cases.attention(q, k, v)
+            out, lse = run(q, k, v, tmp=dtype)
+            close(out, expected, tolerance)
+            close(lse, expected_lse, tolerance)
+            out, _ = run(q, k, v, lse=False)
+            close(out, expected, tolerance)
+
+
+def both_layouts_are_the_same():
+    q, k, v = normal(16, 128), normal(100, 4, 128), normal(100, 4, 128)
+    swapped = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (k, v))
+    assert np.array_equal(run(q, k, v)[0], run(q, *swapped, layout=1)[0])
+
+
+def variants_are_chosen_by_the_call():
+    q, k, v = normal(8, 64), normal(90, 4, 64), normal(90, 4, 64)
+    alibi = normal(8)
+    for window in (-1, 0, 5, 200):
+        for cap in (0.0, 3.0):
+            for slopes in (None, alibi):
+                out, lse = run(q, k, v, 0, window, slopes, cap)
+                wide = window + 1 if window >= 0 else 0
+                expected = cases.attention(q, k, v, soft_cap=cap, window=wide, alibi=slopes)
+                close(out, expected[0], 1e-5)
+                close(lse, expected[1], 1e-5)
+
+
+def no_tokens_are_zeros():
+    k, v = (np.empty((0, 4, 64), np.float32) for _ in "kv")
+    out, lse = run(normal(8, 64), k, v)
+    assert (out == 0).all() and np.isneginf(lse).all()
+
+
+def the_twin_of_run_takes_empty_arrays_for_none():
+    q, k, v = normal(16, 64), normal(33, 4, 64), normal(33, 4, 64)
+    expected, _ = run(q, k, v)
+    out, nothing = np.empty_like(q), np.empty((0,), np.float32)
+    tmp = np.empty(needs(1, 33), np.uint8)
+    arrays = map(t, (out, tmp, nothing, q, k, v, nothing))
+    module.run_jax(*arrays, 0, -1, 0.0, 64**-0.5, 1.0, 1e4)
+    assert np.array_equal(out, expected)
+
+
+def run_refuses_too_little_scratch():
+    q, k, v = normal(16, 64), normal(33, 4, 64), normal(33, 4, 64)
+    rest = None, 0, -1, None, 0.0, 0.125, 1.0, 1e4
+    for tmp in (None, t(np.empty(16, np.uint8))):
+        refused(
+            "scratch_bytes is",
+            lambda: module.run(t(q), t(k), t(v), tmp, t(np.empty_like(q)), *rest),
+            (ValueError,),
+        )
+    refused("head_dim is 48", lambda: run(normal(4, 48), normal(3, 4, 48), normal(3, 4, 48)))
+    none = t(normal(0, 64))
+    refused("q has 0 heads", lambda: module.run(none, t(k), t(v), None, none, *rest), (ValueError,))
+    rest = None, 3, -1, None, 0.0, 0.125, 1.0, 1e4
+    call = lambda: module.run(t(q), t(k), t(v), None, t(np.empty_like(q)), *rest)
+    refused("it must be 0, NHD", call, (ValueError,))
+
+
+def paged(rows=5, pages=40, page=16, width=6, heads=(16, 4), dim=64, layout=0):
+    """Caches, a page table whose rows share no page, and lengths, one of which cannot be."""
+    shape = (pages, page, heads[1], dim)
+    k, v = normal(*shape), normal(*shape)
+    table = numbers.permutation(pages)[: rows * width].reshape(rows, width).astype(np.int32)
+    lengths = np.array([1, 96, 0, 97, 50], np.int32)[:rows]
+    rows_of = []
+    for r in range(rows):
+        take = lengths[r] if lengths[r] <= page * width else 0
+        rows_of.append([x[table[r]].reshape(-1, heads[1], dim)[:take] for x in (k, v)])
+    if layout == 1:
+        k, v = (np.ascontiguousarray(x.swapaxes(1, 2)) for x in (k, v))
+    return normal(rows, heads[0], dim), k, v, table, lengths, rows_of
+
+
+def a_batch_reads_its_pages():
+    for layout in (0, 1):
+        q, k, v, table, lengths, rows_of = paged(layout=layout)
+        out, lse = np.full_like(q, 9), np.empty(q.shape[:2], np.float32)
+        tmp = np.empty(needs(5, 96, page_size=16), np.uint8)
+        inputs, outs = map(t, (q, k, v, table, lengths)), map(t, (tmp, out, lse))
+        module.batch_decode(*inputs, *outs, layout, -1, None, 0.0, 0.125)
+        for r, (k_row, v_row) in enumerate(rows_of):
+            expected, expected_lse = cases.attention(q[r], k_row, v_row)
+            close(out[r], expected, 1e-5)
+            close(lse[r], expected_lse, 1e-5)
+        twin = np.empty_like(q)
+        arrays = twin, tmp, np.empty((0, 16), np.float32), q, k, v, table, lengths, lse[:0]
+        module.batch_decode_jax(*map(t, arrays), layout, -1, 0.0, 0.125)
+        assert np.array_equal(out, twin)
+
+
+def many_calls_make_few_runners():
+    """At other addresses, of other rows and lengths, from four threads."""
+    q, k, v = normal(16, 64), normal(512, 4, 64), normal(512, 4, 64)
+    for tokens in (1, 2, 3, 5, 9, 17, 33, 65, 129, 257):
+        run(q, k[:tokens], v[:tokens])
+    before = library.counts()
+
+    def call(seed):
+        for i in range(60):
+            tokens = 1 + (seed + 37 * i) % 512
+            out, _ = run(q.copy(), k[:tokens].copy(), v[:tokens].copy())
+            close(out, cases.attention(q, k[:tokens], v[:tokens])[0], 1e-5)
+
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    after = library.counts()
+    assert after.missed == before.missed, "a runner was made again"
+    assert after.eager == before.eager + 240
+
+
+def torch_is_a_caller_like_numpy():
+    x = torch.randn(3, 512, dtype=torch.bfloat16)
+    out = torch.empty(3, 256, dtype=torch.bfloat16)
+    module.silu_and_mul(out, x, False)
+    close(out.float().numpy(), cases.silu_and_mul(x.float().numpy()), 2e-2)
+
+
+def nothing_of_cuda_was_touched():
+    assert "libcuda.so" not in open("/proc/self/maps").read()
+
+
+CASES = [
+    silu_and_mul_takes_any_rank_and_width,
+    gelu_has_both_forms,
+    wrong_arguments_are_python_errors,
+    packed_segments_turn_by_their_offsets,
+    the_twin_has_results_first,
+    positions_may_be_given_for_each_row,
+    llama31_blends_its_frequencies,
+    angles_may_come_from_a_cache,
+    rope_takes_strides_and_its_own_memory,
+    rope_refuses_what_it_cannot_turn,
+    one_request_sees_its_cache,
+    both_layouts_are_the_same,
+    variants_are_chosen_by_the_call,
+    no_tokens_are_zeros,
+    the_twin_of_run_takes_empty_arrays_for_none,
+    run_refuses_too_little_scratch,
+    a_batch_reads_its_pages,
+    many_calls_make_few_runners,
+    nothing_of_cuda_was_touched,
+]
+try:
+    import torch
+
+    CASES.append(torch_is_a_caller_like_numpy)
+except ImportError:
+    pass
+cases.run(CASES)

@@ -1,0 +1,269 @@
+"""xla_targets.py: every XLA target of libfigraph_ffi.so, called by real JAX on the CPU.
+
+    tests/jax/xla_targets.py build/libfigraph_ffi.so [FILE.fig]
+
+FILE.fig is of `figraph capture --preset tutorial --layers 1`; without it the cases of programs are
+left out. Two devices are two of the CPU.
+"""
+
+import concurrent.futures
+import os
+import sys
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+
+import cases
+import jax
+import jax.numpy as jnp
+import numpy as np
+from cases import close, refused
+from library import Library
+
+library = Library(sys.argv[1])
+library.register_targets("cpu")
+numbers = np.random.default_rng(2)
+NONE = np.zeros((0, 0), np.int32)
+
+
+def normal(*shape, dtype=np.float32):
+    return numbers.standard_normal(shape).astype(dtype)
+
+
+def like(*arrays):
+    return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
+
+
+def bytes_of(count):
+    return jax.ShapeDtypeStruct((count,), jnp.uint8)
+
+
+def call(target, outs, *arguments, aliases=None, vmap_method=None, **attributes):
+    options = {"input_output_aliases": aliases} if aliases else {}
+    if vmap_method is not None:
+        options["vmap_method"] = vmap_method
+    outs = tuple(outs) if isinstance(outs, (list, tuple)) else outs
+    return jax.ffi.ffi_call("figraph." + target, outs, **options)(*arguments, **attributes)
+
+
+def silu(x, **options):
+    out = jax.ShapeDtypeStruct(x.shape[:-1] + (x.shape[-1] // 2,), x.dtype)
+    return call("silu_and_mul", out, x, **options)
+
+
+def needs(q, cache, rows, tokens, page_size=0):
+    return library.scratch(
+        q.dtype, q.shape[-2], cache.shape[-2], q.shape[-1], rows, tokens, page_size
+    )
+
+
+def attend(q, k, v, *rest, rows=None, tokens=None, page_size=0, **attributes):
+    rows = q.shape[0] if rows is None else rows
+    tokens = k.shape[1] if tokens is None else tokens
+    scratch = bytes_of(needs(q, k, rows, tokens, page_size).best_bytes)
+    lse = jax.ShapeDtypeStruct(q.shape[:-1], jnp.float32)
+    out, _, lse = call("attention", like(q) + (scratch, lse), q, k, v, *rest, **attributes)
+    return out, lse
+
+
+def activations_run_under_jit_and_without():
+    for dtype, tolerance in ((jnp.float32, 1e-6), (jnp.float16, 2e-3), (jnp.bfloat16, 2e-2)):
+        x = jnp.asarray(normal(2, 3, 514)).astype(dtype)
+        close(silu(x), cases.silu_and_mul(x), tolerance)
+        close(jax.jit(silu)(x), cases.silu_and_mul(x), tolerance)
+    assert silu(jnp.zeros((0, 8))).shape == (0, 4)
+
+
+def a_batch_dim_is_more_rows():
+    x = normal(4, 3, 16)
+    mapped = jax.vmap(lambda one: silu(one, vmap_method="broadcast_all"))
+    close(mapped(x), cases.silu_and_mul(x), 1e-6)
+
+
+def rope_turns_by_positions_or_segments():
+    q, k = normal(5, 8, 64), normal(5, 2, 64)
+    positions = np.array([0, 3, 99, 100000, 7], np.int32)
+    for got, x in zip(call("rope", like(q, k), q, k, positions), (q, k)):
+        close(got, cases.rope(x, positions), 1e-4)
+    none, indptr, offsets = np.zeros(0, np.int32), np.array([0, 5], np.int32), positions[2:3]
+    packed = call(
+        "rope", like(q, k), q, k, none, indptr, offsets, rope_theta=500000, rotary_dim=32
+    )
+    close(packed[0], cases.rope(q, 99 + np.arange(5), 5e5, rotary_dim=32), 1e-4)
+
+
+def a_number_may_be_an_int_or_a_float():
+    """JAX takes f(1) and f(1.0) for one call, so either may arrive."""
+    q, positions = normal(2, 2, 64), np.array([1, 2], np.int32)
+    for one in (1, 1.0, np.float32(1), True):
+        got = call("rope", like(q, q), q, q, positions, rope_scale=one, interleave=one)[0]
+        close(got, cases.rope(q, positions, interleave=True), 1e-5)
+
+
+def attention_reads_dense_caches_as_long_as_lengths_say():
+    q, k, v = normal(3, 8, 64), normal(3, 40, 4, 64), normal(3, 40, 4, 64)
+    lengths = np.array([40, 1, 41], np.int32)
+    out, lse = jax.jit(attend)(q, k, v, lengths)
+    for r, length in enumerate((40, 1, 0)):
+        expected = cases.attention(q[r], k[r, :length], v[r, :length])
+        close(out[r], expected[0], 1e-5)
+        close(lse[r], expected[1], 1e-5)
+
+
+def attention_reads_pages():
+    q, k, v = normal(2, 8, 64), normal(9, 16, 4, 64), normal(9, 16, 4, 64)
+    table, lengths = np.array([[8, 1, 3], [0, 2, 4]], np.int32), np.array([35, 48], np.int32)
+    out, _ = attend(q, k, v, lengths, table, tokens=48, page_size=16, logits_soft_cap=2)
+    for r in range(2):
+        rows = (x[table[r]].reshape(-1, 4, 64)[: lengths[r]] for x in (k, v))
+        close(out[r], cases.attention(q[r], *rows, soft_cap=2)[0], 1e-5)
+
+
+def attention_takes_what_is_optional():
+    q, k, v = normal(1, 8, 64), normal(1, 30, 4, 64), normal(1, 30, 4, 64)
+    none, alibi = np.zeros(0, np.float32), normal(8)
+    rest = np.array([30], np.int32), NONE, none, alibi
+    out, _ = attend(q, k, v, *rest, window_left=9, sm_scale=0.5)
+    expected = cases.attention(q[0], k[0], v[0], 0.5, window=10, alibi=alibi)
+    close(out[0], expected[0], 1e-5)
+
+
+def grow(q, k, v, k_cache, v_cache, lengths):
+    """A token for each row, then attention; one plan for both."""
+    rows, tokens, kv_heads, _ = k_cache.shape
+    told = needs(q, k_cache, rows, tokens)
+    numbers_of = dict(kv_heads=kv_heads, kv_length=tokens, scratch_bytes=told.best_bytes)
+    plan = call("plan", bytes_of(told.plan_bytes), lengths, **numbers_of)
+    aliases = {2: 0, 3: 1}
+    rest = k_cache, v_cache, lengths, NONE, plan
+    k_cache, v_cache = call("append_kv", like(k_cache, v_cache), k, v, *rest, aliases=aliases)
+    outs = like(q) + (bytes_of(told.best_bytes),)
+    out = call("attention", outs, q, k_cache, v_cache, lengths, NONE, plan)[0]
+    return out, k_cache, v_cache, lengths + 1
+
+
+def check_growth(device, seed):
+    """Every length from 1 to the cap, each against a reference."""
+    rows, cap = 2, 24
+    own = np.random.default_rng(seed)
+    step = jax.jit(grow, donate_argnums=(3, 4, 5))
+    put = lambda x: jax.device_put(x, device)
+    caches = [put(np.zeros((rows, cap, 4, 64), np.float32)) for _ in "kv"]
+    held = [np.zeros((rows, cap, 4, 64)) for _ in "kv"]
+    lengths = put(np.ones(rows, np.int32))
+    for token in range(cap):
+        q, k, v = (own.standard_normal((rows, heads, 64)).astype(np.float32) for heads in (8, 4, 4))
+        held[0][:, token], held[1][:, token] = k, v
+        out, *caches, lengths = step(put(q), put(k), put(v), *caches, lengths)
+        for r in range(rows):
+            seen = (x[r, : token + 1] for x in held)
+            close(out[r], cases.attention(q[r], *seen)[0], 1e-5)
+    return step._cache_size()
+
+
+def one_compiled_function_serves_every_length():
+    assert check_growth(jax.devices()[0], 0) == 1
+    caches = [jnp.zeros((2, 24, 4, 64)) for _ in "kv"]
+    compiled = jax.jit(grow, donate_argnums=(3, 4)).lower(
+        normal(2, 8, 64), normal(2, 4, 64), normal(2, 4, 64), *caches, np.ones(2, np.int32)
+    )
+    bytes_in_place = compiled.compile().memory_analysis().alias_size_in_bytes
+    assert bytes_in_place == 2 * caches[0].nbytes, bytes_in_place
+
+
+def threads_and_devices_do_not_disturb_each_other():
+    before = library.counts()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(check_growth, jax.devices()[i % 2], i) for i in range(4)]
+        for job in jobs:
+            job.result()
+    assert library.counts().missed - before.missed <= 3, "a runner was made twice"
+
+
+def without_donation_the_argument_keeps_its_numbers():
+    k, v, cache = normal(1, 4, 64), normal(1, 4, 64), jnp.asarray(normal(1, 8, 4, 64))
+    before = np.array(cache)
+    outs = like(cache, cache) + (bytes_of(1024),)
+    rest = k, v, cache, cache, np.array([3], np.int32)
+    got = call("append_kv", outs, *rest, aliases={2: 0, 3: 1})
+    close(got[0][0, 2], k[0], 0)
+    assert np.array_equal(cache, before)
+
+
+def refusals_name_what_and_where():
+    x, q, k = normal(2, 8), normal(2, 8, 64), normal(2, 30, 4, 64)
+    lengths = np.array([3, 4], np.int32)
+    block = lambda out: jax.block_until_ready(out)
+    refused("silu_and_mul: input is int32", lambda: block(silu(np.ones((2, 8), np.int32))))
+    refused("there is no attribute enable", lambda: block(silu_with(x, enable=True)))
+    refused("2 arguments, it takes 1", lambda: block(call("silu_and_mul", like(x), x, x)))
+    refused("out is [2, 8]", lambda: block(call("silu_and_mul", like(x)[0], x)))
+    refused("scratch_bytes is 0", lambda: block(call("attention", like(q), q, k, k, lengths)))
+    refused("lengths is float32", lambda: block(attend(q, k, k, lengths.astype(np.float32))))
+    refused("k_cache is [2, 30, 4, 64], its dim 0 must be 1", lambda: block(attend(q[:1], k, k)))
+    refused("attribute sm_scale must be a number", lambda: block(attend(q, k, k, sm_scale="1")))
+    refused("attribute kv_heads is missing", lambda: block(call("plan", bytes_of(64), lengths)))
+    outs = like(k, k)
+    rest = q[:, :4], q[:, :4], k, k, lengths
+    refused("input_output_aliases", lambda: block(call("append_kv", outs, *rest)))
+    no_file = dict(content_id="0" * 64)
+    refused("no file with content_id 000", lambda: block(call("program", like(x), x, **no_file)))
+    silu(x)  # the process lives, and so does the target
+
+
+def silu_with(x, **attributes):
+    return call("silu_and_mul", like(x[:, :4]), x, **attributes)
+
+
+def a_machine_without_a_gpu_lowers_for_one():
+    lowered = jax.jit(grow).trace(
+        normal(2, 8, 64),
+        normal(2, 4, 64),
+        normal(2, 4, 64),
+        normal(2, 24, 4, 64),
+        normal(2, 24, 4, 64),
+        np.ones(2, np.int32),
+    )
+    text = lowered.lower(lowering_platforms=("cuda",)).as_text()
+    for target in ("figraph.plan", "figraph.append_kv", "figraph.attention"):
+        assert target in text, target
+
+
+def a_recorded_program_runs_by_its_content():
+    """One layer of the tutorial's step: the activation alone, by its segment, and attention."""
+    content_id = library.load(sys.argv[2])
+    assert content_id == library.load(sys.argv[2])
+    x = normal(3, 128, dtype=np.float16)
+    act = jax.ShapeDtypeStruct((3, 64), jnp.float16)
+    got = call("program", act, x, content_id=content_id, segment="act.0")
+    close(got, cases.silu_and_mul(x), 2e-3)
+    refused(
+        "gate_up.0 is float32, it must be float16",
+        lambda: jax.block_until_ready(
+            call("program", act, x.astype(np.float32), content_id=content_id, segment="act.0")
+        ),
+    )
+    refused(
+        'no segment "act.7"',
+        lambda: jax.block_until_ready(
+            call("program", act, x, content_id=content_id, segment="act.7")
+        ),
+    )
+
+
+CASES = [
+    activations_run_under_jit_and_without,
+    a_batch_dim_is_more_rows,
+    rope_turns_by_positions_or_segments,
+    a_number_may_be_an_int_or_a_float,
+    attention_reads_dense_caches_as_long_as_lengths_say,
+    attention_reads_pages,
+    attention_takes_what_is_optional,
+    one_compiled_function_serves_every_length,
+    threads_and_devices_do_not_disturb_each_other,
+    without_donation_the_argument_keeps_its_numbers,
+    refusals_name_what_and_where,
+    a_machine_without_a_gpu_lowers_for_one,
+]
+if len(sys.argv) > 2:
+    CASES.append(a_recorded_program_runs_by_its_content)
+cases.run(CASES)

@@ -1,0 +1,326 @@
+/* test_attention_turn.c: attention that turns and appends itself leaves in out, lse and the cache
+ * what decode_attention's launch and attention's leave one after the other, bit for bit, and q and
+ * k as they were.
+ *
+ * On a GPU both are kernels, where its image is for 9.0; everywhere else both are twins. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/angle.h"
+#include "kernels/numeric.h"
+#include "kernels/twins.h"
+#include "tests/support/attention_case.h"
+#include "tests/support/place.h"
+
+enum { CASES = 160, ARRAYS = 6, VECTORS = 8 };
+
+static uint64_t seed;
+
+/* An attention_case and what comes before it. */
+typedef struct turn_case {
+    fig_attention_case attention;
+    fig_twin_array k, v, q_norm, k_norm;
+    fig_decode_attention_params before;
+} turn_case;
+
+static int32_t draw(fig_random *random, int32_t low, int32_t high) {
+    return fig_random_range(random, low, high);
+}
+
+/* ---- Inputs */
+
+/* What the family takes: whole heads of few vectors, pages of whole 16 tokens. */
+static fig_attention_form draw_form(fig_random *random) {
+    static const int32_t head_dims[] = {128, 64, 256}, page_sizes[] = {16, 32, 64};
+    fig_attention_form form = fig_attention_form_draw(random, seed);
+    fig_attention_form_draw_features(&form, random);
+    form.dtype = draw(random, 0, 1) ? FIG_F16 : FIG_BF16;
+    if (form.scales == FIG_CASE_UNSCALED) form.kv_dtype = form.dtype;
+    form.head_dim = head_dims[draw(random, 0, 2)];
+    if (form.kv_dtype != form.dtype) form.head_dim = draw(random, 0, 1) ? 128 : 256;
+    form.page_size = page_sizes[draw(random, 0, 2)];
+    form.ratio = draw(random, 1, VECTORS);
+    form.row_tokens = draw(random, 1, VECTORS / form.ratio);
+    if (form.tile_tokens < 16) form.tile_tokens = 16;
+    form.outside = 0;
+    form.unit = 16;
+    for (int32_t r = 0; r < form.rows; r++)
+        if (form.lengths[r] > 0 && form.lengths[r] < form.row_tokens)
+            form.lengths[r] = form.row_tokens;
+    return form;
+}
+
+static fig_twin_array open_array(turn_case *c, int64_t count) {
+    fig_twin_array array = fig_twin_array_make(c->attention.params.dtype, count);
+    fig_twin_array_fill(&array, 0, count, &c->attention.random, 1);
+    fig_twin_array_keep(&array);
+    return array;
+}
+
+static fig_row_strides open_rows(turn_case *c, fig_twin_array *rows) {
+    const fig_attention_params *p = &c->attention.params;
+    fig_random *random = &c->attention.random;
+    const int64_t head = fig_twin_stride(random, 2, p->head_dim);
+    const fig_row_strides strides = {fig_twin_stride(random, 2, p->kv_heads * head), head};
+    *rows = open_array(c, p->split.row_limit * p->split.row_tokens * strides.row);
+    return strides;
+}
+
+static fig_rope_terms draw_rope(fig_random *random, int32_t head_dim) {
+    fig_rope_terms rope = {.rotary_dim = head_dim,
+                           .theta = draw(random, 0, 1) ? 1e4f : 5e5f,
+                           .scale = draw(random, 0, 1) ? 1.0f : 4.0f};
+    if (draw(random, 0, 1)) return rope;
+    rope.llama3_factor = 8;
+    rope.llama3_low = 1;
+    rope.llama3_high = 4;
+    rope.llama3_context = 8192;
+    return rope;
+}
+
+static void open_norms(turn_case *c) {
+    fig_decode_attention_params *d = &c->before;
+    if (draw(&c->attention.random, 0, 2) > 0) return;
+    c->q_norm = open_array(c, d->head_dim);
+    c->k_norm = open_array(c, d->head_dim);
+    d->q_norm = c->q_norm.data;
+    d->k_norm = c->k_norm.data;
+    d->norm_epsilon = 1e-6f;
+}
+
+/* What comes before attention, of the same row, cache and plan. */
+static void open_before(turn_case *c) {
+    const fig_attention_params *p = &c->attention.params;
+    c->before = (fig_decode_attention_params){
+        .q = c->attention.q.data,
+        .k_cache = (void *)(uintptr_t)p->k_cache,
+        .v_cache = (void *)(uintptr_t)p->v_cache,
+        .page_table = p->page_table,
+        .k_scale = p->k_scale,
+        .v_scale = p->v_scale,
+        .plan = p->plan,
+        .q_strides = p->q_strides,
+        .k_cache_strides = p->k_cache_strides,
+        .v_cache_strides = p->v_cache_strides,
+        .table_stride = p->table_stride,
+        .k_pages = p->k_pages,
+        .v_pages = p->v_pages,
+        .rope = draw_rope(&c->attention.random, p->head_dim),
+        .lengths_offset = p->lengths_offset,
+        .sequences_offset = p->sequences_offset,
+        .positions_offset = c->attention.shape.layout.positions,
+        .rows = {p->split.row_limit * p->split.row_tokens, p->split.row_tokens},
+        .page_size = p->page_size,
+        .q_heads = p->q_heads,
+        .kv_heads = p->kv_heads,
+        .head_dim = p->head_dim,
+        .k_scales = p->k_scales,
+        .v_scales = p->v_scales,
+        .dtype = p->dtype,
+        .kv_dtype = p->kv_dtype};
+    c->before.k_strides = open_rows(c, &c->k);
+    c->before.v_strides = open_rows(c, &c->v);
+    c->before.k = c->k.data;
+    c->before.v = c->v.data;
+    open_norms(c);
+}
+
+/* As lowering fills it where the node is decode_attention's. */
+static void turn(turn_case *c) {
+    const fig_decode_attention_params *d = &c->before;
+    fig_attention_params *p = &c->attention.params;
+    p->turn = (fig_attention_turn){.k = d->k,
+                                   .v = d->v,
+                                   .q_norm = d->q_norm,
+                                   .k_norm = d->k_norm,
+                                   .k_strides = d->k_strides,
+                                   .v_strides = d->v_strides,
+                                   .rope = d->rope,
+                                   .norm_epsilon = d->norm_epsilon,
+                                   .positions_offset = d->positions_offset};
+    fig_attention_family_turn_finish(p);
+}
+
+/* ---- Runs */
+
+static int is_hopper(void) {
+    return strcmp(fig_place_name(), "cuda.hopper") == 0;
+}
+
+static void launch(fig_op op, const void *params, uint32_t blocks) {
+    if (is_hopper()) fig_twin_launch(op, params, NULL);
+    for (uint32_t i = 0; i < blocks && !is_hopper(); i++)
+        fig_kernel_table[op].twin(params, (uint32_t[3]){i, 0, 0});
+}
+
+static void run_attention(turn_case *c) {
+    launch(FIG_OP_ATTENTION, &c->attention.params, (uint32_t)c->attention.params.split.workers);
+}
+
+static void run_before(turn_case *c) {
+    fig_launch_shape shape;
+    fig_decode_attention_shape(&c->before, &shape);
+    launch(FIG_OP_DECODE_ATTENTION, &c->before, shape.grid[0]);
+}
+
+/* What either way writes, and k, which only one does. */
+static void arrays_of(turn_case *c, fig_twin_array *arrays[ARRAYS]) {
+    fig_attention_case *a = &c->attention;
+    fig_twin_array *all[ARRAYS] = {&a->out, &a->lse, &a->k, &a->v, &a->q, &c->k};
+    memcpy(arrays, all, sizeof all);
+}
+
+static size_t bytes_of(const fig_twin_array *array) {
+    return (size_t)array->count * (size_t)fig_numeric_bytes(array->dtype);
+}
+
+static void expect(const turn_case *c, const char *name, const fig_twin_array *array,
+                   const uint8_t *want) {
+    const uint8_t *got = array->data;
+    const fig_attention_form *f = &c->attention.form;
+    for (size_t i = 0; i < bytes_of(array); i++)
+        if (got[i] != want[i])
+            fail_msg("%s: byte %zu of %zu is 0x%x, it must be 0x%x; dtype %d, cache %d, head_dim "
+                     "%d, %d vectors of %d queries, %d heads at once, seed 0x%llx",
+                     name, i, bytes_of(array), got[i], want[i], f->dtype, f->kv_dtype, f->head_dim,
+                     f->ratio * f->row_tokens, f->row_tokens, f->heads_per_worker,
+                     (unsigned long long)seed);
+}
+
+/* The two launches, then on the same inputs the one. */
+static void run_both(turn_case *c) {
+    static const char *const names[ARRAYS] = {"out", "lse", "k_cache", "v_cache", "q", "k"};
+    fig_twin_array *arrays[ARRAYS];
+    uint8_t *before[ARRAYS], *want[ARRAYS];
+    arrays_of(c, arrays);
+    for (int i = 0; i < ARRAYS; i++) {
+        before[i] = malloc(bytes_of(arrays[i]) + 1);
+        want[i] = malloc(bytes_of(arrays[i]) + 1);
+        assert_true(before[i] != NULL && want[i] != NULL);
+        memcpy(before[i], arrays[i]->data, bytes_of(arrays[i]));
+    }
+    run_before(c);
+    run_attention(c);
+    turn(c);
+    for (int i = 0; i < ARRAYS; i++) {
+        memcpy(want[i], arrays[i]->data, bytes_of(arrays[i]));
+        memcpy(arrays[i]->data, before[i], bytes_of(arrays[i]));
+    }
+    run_attention(c);
+    for (int i = 0; i < ARRAYS; i++) {
+        expect(c, names[i], arrays[i], i < 4 ? want[i] : before[i]);
+        free(before[i]);
+        free(want[i]);
+    }
+    fig_twin_array_check(&c->attention.partials, "partials");
+    fig_twin_array_check(&c->attention.sums, "sums");
+    fig_twin_array_check(&c->attention.counters, "counters");
+}
+
+static void close_case(turn_case *c) {
+    fig_twin_array_free(&c->k);
+    fig_twin_array_free(&c->v);
+    fig_twin_array_free(&c->q_norm);
+    fig_twin_array_free(&c->k_norm);
+    fig_attention_case_close(&c->attention);
+}
+
+static void one_launch_leaves_what_two_leave(void **state) {
+    (void)state;
+    const fig_traits hopper = {
+        .size = sizeof hopper, .compute_capability = 90, .shared_bytes = 232448};
+    int taken = 0;
+    for (int n = 0; n < fig_place_cases(CASES); n++) {
+        fig_random random = fig_random_seed(seed + (uint64_t)n);
+        const fig_attention_form form = draw_form(&random);
+        turn_case c = {0};
+        fig_attention_case_open(&c.attention, &form, random);
+        open_before(&c);
+        turn(&c);
+        const int takes = fig_attention_family_turn_refuses(&c.attention.params, &hopper) == NULL;
+        memset(&c.attention.params.turn, 0, sizeof c.attention.params.turn);
+        if (takes) run_both(&c);
+        taken += takes;
+        close_case(&c);
+    }
+    assert_true(taken > fig_place_cases(CASES) / 2);
+}
+
+/* ---- What it takes */
+
+static fig_attention_params sound_params(void) {
+    return (fig_attention_params){.q_heads = 8,
+                                  .kv_heads = 2,
+                                  .head_dim = 128,
+                                  .heads_per_worker = 1,
+                                  .page_size = 16,
+                                  .dtype = FIG_BF16,
+                                  .kv_dtype = FIG_BF16,
+                                  .split = {.row_tokens = 1, .workers = 4},
+                                  .turn = {.rope = {.rotary_dim = 128, .theta = 1e4f, .scale = 1}}};
+}
+
+static const char *refusal_of(const fig_attention_params *p) {
+    const fig_traits hopper = {
+        .size = sizeof hopper, .compute_capability = 90, .shared_bytes = 232448};
+    return fig_attention_family_turn_refuses(p, &hopper);
+}
+
+static void what_it_does_not_take_it_refuses(void **state) {
+    (void)state;
+    fig_attention_params p = sound_params();
+    assert_null(refusal_of(&p));
+    p.turn.rope.rotary_dim = 0;
+    assert_string_equal(refusal_of(&p), "a node that turns and appends, too");
+    p.turn.rope.rotary_dim = 64;
+    assert_string_equal(refusal_of(&p), "heads that turn whole, halves by halves");
+    p = sound_params();
+    p.turn.rope.interleaved = 1;
+    assert_string_equal(refusal_of(&p), "heads that turn whole, halves by halves");
+    p = sound_params();
+    p.turn.positions = &p;
+    assert_string_equal(refusal_of(&p), "positions of the plan's, computed");
+    p = sound_params();
+    p.turn.cos_sin = (const float *)(uintptr_t)64;
+    assert_string_equal(refusal_of(&p), "positions of the plan's, computed");
+    p = sound_params();
+    p.split.row_tokens = 3;
+    assert_string_equal(refusal_of(&p), "at most 8 vectors of a kv head");
+    p = sound_params();
+    p.turn.k_strides.row = 3;
+    assert_string_equal(refusal_of(&p), "k, v and norms in whole pairs");
+    p = sound_params();
+    p.page_size = 8;
+    assert_string_equal(refusal_of(&p), "pages of whole 16 tokens");
+}
+
+/* Each by as much as a product of doubles may err. */
+static void angles_are_products_of_what_they_are_powers_of(void **state) {
+    (void)state;
+    fig_random random = fig_random_seed(seed);
+    for (int n = 0; n < 64; n++) {
+        fig_attention_params p = sound_params();
+        p.turn.rope = draw_rope(&random, 256);
+        fig_attention_family_turn_finish(&p);
+        for (int32_t i = 0; i < 128; i++) {
+            const double want = fig_angle_frequency(&p.turn.rope, i);
+            assert_true(fabs(fig_angle_of_product(&p.turn.angles, i) - want) <= 4e-15 * want);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_launch_leaves_what_two_leave),
+        cmocka_unit_test(what_it_does_not_take_it_refuses),
+        cmocka_unit_test(angles_are_products_of_what_they_are_powers_of),
+    };
+    seed = fig_twin_seed(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,245 @@
+/* test_invoke.c: calls for a GPU, by XLA's CUDA handlers over a driver that is played.
+ *
+ * The registry keeps what it made, so one driver serves all cases. */
+#include "ffi/invoke.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ffi/registry.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/fault.h"
+#include "tests/support/xla_host.h"
+
+enum { ROWS = 3, HEADS = 4, DIM = 64, CAP = 40 };
+
+static fig_fake_cuda *driver;
+
+static int install(void **state) {
+    (void)state;
+    driver = fig_fake_cuda_install();
+    fig_fake_cuda_push(&fig_fake_cuda_primary); /* as XLA does before it calls */
+    return 0;
+}
+
+/* f16 arrays of attention over a dense cache. */
+static uint16_t q[ROWS * HEADS * DIM], out[ROWS * HEADS * DIM];
+static uint16_t k_cache[ROWS * CAP * DIM], v_cache[ROWS * CAP * DIM];
+static int32_t lengths[ROWS];
+static _Alignas(64) uint8_t scratch[1 << 18];
+
+static fig_ffi_counts counts(void) {
+    fig_ffi_counts now = {.size = sizeof now};
+    assert_int_equal(fig_ffi_read_counts(&now), FIG_OK);
+    return now;
+}
+
+static void attention_call(fig_xla_host *host, fig_cu_stream stream) {
+    const int64_t rows[] = {ROWS, HEADS, DIM}, cache[] = {ROWS, CAP, 1, DIM};
+    const int64_t count = ROWS, bytes = sizeof scratch;
+    for (int i = 0; i < ROWS * HEADS * DIM; i++)
+        q[i] = (uint16_t)(0x3000 + i % 64);
+    for (int i = 0; i < ROWS * CAP * DIM; i++)
+        k_cache[i] = v_cache[i] = (uint16_t)(0x3000 + i % 1024);
+    fig_xla_host_init(host, fig_xla_host_find("figraph.attention", "CUDA"));
+    host->stream = stream;
+    fig_xla_host_arg(host, FIG_XLA_F16, q, 3, rows);
+    fig_xla_host_arg(host, FIG_XLA_F16, k_cache, 4, cache);
+    fig_xla_host_arg(host, FIG_XLA_F16, v_cache, 4, cache);
+    fig_xla_host_arg(host, FIG_XLA_S32, lengths, 1, &count);
+    fig_xla_host_ret(host, FIG_XLA_F16, out, 3, rows);
+    fig_xla_host_ret(host, FIG_XLA_U8, scratch, 1, &bytes);
+}
+
+static void silu_call(fig_xla_host *host, fig_cu_stream stream, int64_t width) {
+    fig_xla_host_init(host, fig_xla_host_find("figraph.silu_and_mul", "CUDA"));
+    host->stream = stream;
+    fig_xla_host_arg(host, FIG_XLA_F16, k_cache, FIG_XLA_HOST_DIMS(1, 2 * width));
+    fig_xla_host_ret(host, FIG_XLA_F16, out, FIG_XLA_HOST_DIMS(1, width));
+}
+
+static void call_soundly(fig_xla_host *host) {
+    fig_xla_host_call(host);
+    if (host->code != 0) fail_msg("%d: %s", host->code, host->message);
+}
+
+static fig_cu_stream open_stream(void) {
+    return fig_fake_cuda_stream_create(&fig_fake_cuda_primary);
+}
+
+/* XLA:GPU records what execute puts on a stream that captures, after initialize. */
+static void what_was_initialized_is_captured_as_launches_alone(void **state) {
+    (void)state;
+    fig_xla_host host;
+    fig_cu_stream stream = open_stream();
+    attention_call(&host, stream);
+    host.stage = FIG_XLA_INITIALIZE;
+    call_soundly(&host);
+    assert_int_equal(driver->stream_launches, 0);
+    const fig_ffi_counts before = counts();
+    const int64_t held = driver->held;
+    host.stage = FIG_XLA_EXECUTE;
+    assert_true(fig_fake_cuda_capture(stream));
+    call_soundly(&host);
+    fig_cu_exec exec = fig_fake_cuda_end(stream);
+    assert_non_null(exec);
+    assert_int_equal(driver->unsafe, 0);
+    assert_int_equal(counts().captured, before.captured + 1);
+    assert_int_equal(counts().eager, before.eager);
+    assert_int_equal(counts().missed, before.missed);
+
+    /* A push, a pop, a look whether the stream captures, the planner and attention; a tensor map is
+     * no call to a GPU. */
+    const int64_t calls = driver->calls, maps = driver->maps;
+    call_soundly(&host);
+    assert_int_equal(driver->calls - calls, 3 + 2 + driver->maps - maps);
+    assert_int_equal(counts().eager, before.eager + 1);
+
+    /* Replayed with other lengths in the same array, it gives what an eager call gives. */
+    for (int32_t length = CAP + 1; length >= 0; length -= 3) {
+        uint16_t replayed[ROWS * HEADS * DIM];
+        for (int r = 0; r < ROWS; r++)
+            lengths[r] = r == 0 ? length : CAP - length / 2;
+        memset(scratch, 0xff, sizeof scratch);
+        memset(out, 0x11, sizeof out);
+        fig_fake_cuda_launch(exec, stream);
+        memcpy(replayed, out, sizeof out);
+        memset(out, 0x22, sizeof out);
+        call_soundly(&host);
+        assert_memory_equal(replayed, out, sizeof out);
+        assert_int_equal(out[0] == 0, length == 0 || length > CAP);
+    }
+    fig_fake_cuda_drop(exec);
+    assert_int_equal(driver->held, held);
+    fig_fake_cuda_stream_destroy(stream);
+}
+
+/* jax-tvm-ffi registers execute alone. */
+static void a_first_call_may_be_captured(void **state) {
+    (void)state;
+    fig_xla_host host;
+    fig_cu_stream stream = open_stream();
+    const fig_ffi_counts before = counts();
+    silu_call(&host, stream, 24);
+    assert_true(fig_fake_cuda_capture(stream));
+    call_soundly(&host);
+    fig_cu_exec exec = fig_fake_cuda_end(stream);
+    assert_non_null(exec);
+    assert_int_equal(driver->unsafe, 0);
+    assert_int_equal(counts().missed, before.missed + 1);
+    assert_int_equal(counts().captured, before.captured + 1);
+    fig_fake_cuda_drop(exec);
+    fig_fake_cuda_stream_destroy(stream);
+}
+
+static void a_refusal_leaves_the_capture_whole(void **state) {
+    (void)state;
+    fig_xla_host host;
+    fig_cu_stream stream = open_stream();
+    assert_true(fig_fake_cuda_capture(stream));
+    attention_call(&host, stream);
+    host.rets[1].dims[0] = 8;
+    fig_xla_host_call(&host);
+    assert_int_equal(host.code, FIG_XLA_INVALID_ARGUMENT);
+    host.rets[1].dims[0] = sizeof scratch;
+    call_soundly(&host);
+    fig_cu_exec exec = fig_fake_cuda_end(stream);
+    assert_non_null(exec);
+    fig_fake_cuda_drop(exec);
+    fig_fake_cuda_stream_destroy(stream);
+}
+
+static void a_driver_that_fails_is_an_error_of_xlas(void **state) {
+    (void)state;
+    fig_xla_host host;
+    fig_cu_stream stream = open_stream();
+    attention_call(&host, stream);
+    call_soundly(&host);
+    driver->fail_name = "cuLaunchKernelEx";
+    driver->fail_with = FIG_CU_OUT_OF_MEMORY;
+    fig_xla_host_call(&host);
+    driver->fail_name = NULL;
+    assert_int_not_equal(host.code, 0);
+    assert_non_null(strstr(host.message, "cuLaunchKernelEx"));
+    call_soundly(&host);
+    fig_fake_cuda_stream_destroy(stream);
+}
+
+static void kernels_that_cannot_be_loaded_are_asked_for_again(void **state) {
+    (void)state;
+    fig_xla_host host;
+    fig_cu_stream stream = open_stream();
+    silu_call(&host, stream, 40);
+    driver->fail_name = "cuCtxPushCurrent";
+    driver->fail_with = FIG_CU_OUT_OF_MEMORY;
+    const fig_ffi_counts before = counts();
+    fig_xla_host_call(&host);
+    assert_int_not_equal(host.code, 0);
+    assert_int_equal(counts().eager, before.eager + (counts().missed != before.missed));
+    driver->fail_name = NULL;
+    call_soundly(&host);
+    fig_fake_cuda_stream_destroy(stream);
+}
+
+static void without_an_ordinal_the_current_gpu_is_meant(void **state) {
+    (void)state;
+    fig_xla_host host;
+    fig_cu_stream stream = open_stream();
+    silu_call(&host, stream, 24);
+    host.ordinal = -1; /* of API 0.1 */
+    fig_fake_cuda_pop();
+    fig_xla_host_call(&host);
+    assert_int_equal(host.code, FIG_XLA_FAILED_PRECONDITION);
+    assert_non_null(strstr(host.message, "names no GPU, and none is current"));
+    fig_fake_cuda_push(&fig_fake_cuda_primary);
+    call_soundly(&host);
+    assert_ptr_equal(driver->current, &fig_fake_cuda_primary);
+    fig_fake_cuda_stream_destroy(stream);
+}
+
+/* What the host's frame takes is not the library's, so the call is made without one. */
+static void a_hit_allocates_nothing(void **state) {
+    (void)state;
+    fig_array in = {.name = "in",
+                    .data = k_cache,
+                    .dtype = FIG_F16,
+                    .bits = 16,
+                    .device = FIG_DEVICE_HOST,
+                    .rank = 2,
+                    .dims = {2, 32}};
+    fig_array to = in;
+    to.name = "out";
+    to.data = out;
+    to.dims[1] = 16;
+    fig_array_pack(&in);
+    fig_array_pack(&to);
+    for (int i = 0; i < 3; i++) {
+        fig_invoke invoke = {0};
+        fig_fault_arm(0);
+        const fig_status described = fig_invoke_gated_describe(&invoke, FIG_SILU, &in, &to);
+        const fig_status ran = fig_invoke_run(&invoke);
+        const int64_t asked = fig_fault_disarm();
+        assert_int_equal(described, FIG_OK);
+        assert_int_equal(ran, FIG_OK);
+        assert_int_equal(asked > 0, i == 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_initialized_is_captured_as_launches_alone),
+        cmocka_unit_test(a_first_call_may_be_captured),
+        cmocka_unit_test(a_refusal_leaves_the_capture_whole),
+        cmocka_unit_test(a_driver_that_fails_is_an_error_of_xlas),
+        cmocka_unit_test(kernels_that_cannot_be_loaded_are_asked_for_again),
+        cmocka_unit_test(without_an_ordinal_the_current_gpu_is_meant),
+        cmocka_unit_test(a_hit_allocates_nothing),
+    };
+    return cmocka_run_group_tests(tests, install, NULL);
+}

@@ -1,0 +1,80 @@
+#!/bin/sh
+# test_jax.sh: libfigraph_ffi.so in Python, by the JAX and the TVM FFI that its users have.
+#
+# XLA's targets on the oldest JAX that is served and on the newest that this Python can have, TVM
+# FFI's functions and the whole tutorial on the one that jax-tvm-ffi needs; all on the CPU. Headers
+# of each hold our declarations of its ABI. Environments are made from versions and hashes that are
+# written down; where there is no Python for them, or no network, that is counted as skipped.
+set -u
+library=${BUILD:-build}/libfigraph_ffi.so
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0 failed=0
+
+# check WHAT COMMAND...: a line in the end that counts its cases, or the exit code, is the result.
+check() {
+    what=$1
+    shift
+    "$@" > "$scratch/log" 2>&1
+    code=$?
+    last=$(tail -n 1 "$scratch/log")
+    case $last in
+    *' passed, '*' failed')
+        passed=$((passed + ${last%% *}))
+        more=${last#* passed, }
+        failed=$((failed + ${more%% *}))
+        ;;
+    *) [ $code -ne 0 ] || passed=$((passed + 1)) ;;
+    esac
+    [ $code -eq 0 ] && return
+    case $last in *' failed') ;; *) failed=$((failed + 1)) ;; esac
+    echo "$what: exit code $code"
+    sed 's/^/    /' "$scratch/log"
+}
+
+# enter NAME: 1 where it cannot be had, which is told.
+enter() {
+    answer=$(tools/jax/environment.sh "$1" 2> "$scratch/log")
+    code=$?
+    case $code in
+    0) ;;
+    3 | 4)
+        echo "skipped: $1: $(cat "$scratch/log")"
+        return 1
+        ;;
+    *)
+        failed=$((failed + 1))
+        cat "$scratch/log"
+        return 1
+        ;;
+    esac
+    eval "$answer"
+    echo "ran: $("$python" -V), jaxlib $jax: $2"
+}
+
+abi() { # header, source
+    check "$2" "${CC:-gcc}" -std=c11 -Wall -Wextra -Werror -iquote . -isystem "$1" -fsyntax-only \
+        "$2"
+}
+
+"${BUILD:-build}/figraph" capture --preset tutorial --layers 1 -o "$scratch/tutorial.fig" \
+    > "$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
+check "environment.sh without a name" test "$(tools/jax/environment.sh 2>&1 || echo $?)" = "\
+environment: usage: tools/jax/environment.sh NAME
+2"
+export JAX_PLATFORMS=cpu PYTHONDONTWRITEBYTECODE=1
+
+for name in jax-0.5.0 newest; do
+    enter $name "XLA targets" || continue
+    abi "$PYTHONPATH/jaxlib/include" tests/jax/abi_xla.c
+    check "xla_targets.py, jaxlib $jax" "$python" tests/jax/xla_targets.py "$library" \
+        "$scratch/tutorial.fig"
+done
+if enter tvm-0.1.3 "TVM FFI, jax-tvm-ffi and the tutorial"; then
+    abi "$PYTHONPATH/jaxlib/include" tests/jax/abi_xla.c
+    abi "$PYTHONPATH/tvm_ffi/include" tests/jax/abi_tvm.c
+    check tvm_functions.py "$python" tests/jax/tvm_functions.py "$library"
+    check tutorial.py "$python" tools/jax/tutorial.py "$library"
+fi
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

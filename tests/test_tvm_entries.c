@@ -1,0 +1,277 @@
+/* test_tvm_entries.c: every function that TVM FFI finds in the library, called as Python calls it.
+ *
+ * What they compute is compared in Python (tests/jax/tvm_functions.py); here each order of
+ * arguments is called under the sanitizers, and twins are compared bit for bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ffi/tvm.h"
+#include "include/figraph_ffi.h"
+
+#define ENTRIES(X)                                                                                 \
+    X(silu_and_mul, 3)                                                                             \
+    X(gelu_and_mul, 3)                                                                             \
+    X(gelu_tanh_and_mul, 3)                                                                        \
+    X(apply_rope, 10)                                                                              \
+    X(apply_rope_jax, 10)                                                                          \
+    X(apply_rope_pos_ids, 9)                                                                       \
+    X(apply_llama31_rope, 13)                                                                      \
+    X(apply_llama31_rope_pos_ids, 12)                                                              \
+    X(apply_rope_pos_ids_cos_sin_cache, 7)                                                         \
+    X(run, 13)                                                                                     \
+    X(run_jax, 13)                                                                                 \
+    X(batch_decode, 13)                                                                            \
+    X(batch_decode_jax, 13)
+
+#define DECLARE(name, count) FIG_API fig_tvm_function __tvm_ffi_##name;
+ENTRIES(DECLARE)
+#undef DECLARE
+
+static char raised_kind[32], raised[640];
+FIG_API void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
+void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message) {
+    snprintf(raised_kind, sizeof raised_kind, "%s", kind);
+    snprintf(raised, sizeof raised, "%s", message);
+}
+
+/* ---- Arguments in their order ---------------------------------------------------------------- */
+
+typedef struct packed {
+    fig_tvm_value values[16];
+    fig_dl_tensor tensors[16];
+    int64_t dims[16][4];
+    int32_t count;
+} packed;
+
+static void put(packed *p, void *data, uint8_t code, uint8_t bits, const int64_t dims[4]) {
+    const int32_t at = p->count++;
+    int32_t rank = 0;
+    for (; rank < 4 && dims[rank] >= 0; rank++)
+        p->dims[at][rank] = dims[rank];
+    p->tensors[at] = (fig_dl_tensor){.data = data,
+                                     .device = FIG_DL_CPU,
+                                     .rank = rank,
+                                     .code = code,
+                                     .bits = bits,
+                                     .lanes = 1,
+                                     .dims = p->dims[at]};
+    p->values[at] = (fig_tvm_value){.kind = FIG_TVM_TENSOR_POINTER, .as.pointer = &p->tensors[at]};
+}
+#define F32(p, data, ...) put(p, data, FIG_DL_FLOAT, 32, (int64_t[4]){__VA_ARGS__})
+#define I32(p, data, ...) put(p, data, FIG_DL_INT, 32, (int64_t[4]){__VA_ARGS__})
+#define U8(p, data, ...) put(p, data, FIG_DL_UINT, 8, (int64_t[4]){__VA_ARGS__})
+
+static void put_integer(packed *p, int64_t value) {
+    p->values[p->count++] = (fig_tvm_value){.kind = FIG_TVM_INT, .as.integer = value};
+}
+
+static void put_real(packed *p, double value) {
+    p->values[p->count++] = (fig_tvm_value){.kind = FIG_TVM_FLOAT, .as.real = value};
+}
+
+static void put_none(packed *p) {
+    p->values[p->count++] = (fig_tvm_value){.kind = FIG_TVM_NONE};
+}
+
+static void call(fig_tvm_function *function, packed *p) {
+    fig_tvm_value result = {0};
+    raised[0] = '\0';
+    if (function(NULL, p->values, p->count, &result) != 0) fail_msg("%s: %s", raised_kind, raised);
+    assert_int_equal(result.kind, FIG_TVM_NONE);
+}
+
+/* ---- Arrays ---------------------------------------------------------------------------------- */
+
+enum { ROWS = 3, Q_HEADS = 4, KV_HEADS = 2, DIM = 64, TOKENS = 20, PAGE = 4, WIDTH = 5 };
+static float q[ROWS * Q_HEADS * DIM], k[ROWS * KV_HEADS * DIM];
+static float cache[2][ROWS * WIDTH * PAGE * KV_HEADS * DIM];
+static float a[2][ROWS * Q_HEADS * DIM], b[2][ROWS * Q_HEADS * DIM], lse[2][ROWS * Q_HEADS];
+static float alibi[Q_HEADS];
+static int32_t indptr[2] = {0, ROWS}, offsets[1] = {7}, positions[ROWS] = {7, 8, 9};
+static int32_t table[ROWS * WIDTH], lengths[ROWS] = {20, 1, 21};
+static _Alignas(64) uint8_t tmp[1 << 18];
+
+static int fill(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof q / sizeof *q; i++)
+        q[i] = (float)(i % 37) / 37 - 0.5f;
+    for (size_t i = 0; i < sizeof k / sizeof *k; i++)
+        k[i] = (float)(i % 29) / 29 - 0.5f;
+    for (size_t i = 0; i < sizeof cache[0] / sizeof cache[0][0]; i++) {
+        cache[0][i] = (float)(i % 101) / 101 - 0.5f;
+        cache[1][i] = (float)(i % 97) / 97 - 0.5f;
+    }
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        table[i] = (i * 7) % (ROWS * WIDTH);
+    memset(tmp, 0xff, sizeof tmp);
+    return 0;
+}
+
+static void put_heads(packed *p) {
+    F32(p, q, ROWS, Q_HEADS, DIM, -1);
+    F32(p, k, ROWS, KV_HEADS, DIM, -1);
+}
+
+static void put_turned(packed *p, float (*out)[ROWS * Q_HEADS * DIM]) {
+    F32(p, out[0], ROWS, Q_HEADS, DIM, -1);
+    F32(p, out[1], ROWS, KV_HEADS, DIM, -1);
+}
+
+static void put_segments(packed *p) {
+    I32(p, indptr, 2, -1);
+    I32(p, offsets, 1, -1);
+}
+
+static void put_angles(packed *p) {
+    put_integer(p, DIM);
+    put_integer(p, 0);
+    put_real(p, 1);
+    put_integer(p, 10000); /* an int for a float */
+}
+
+static void put_caches(packed *p) {
+    F32(p, q, Q_HEADS, DIM, -1);
+    F32(p, cache[0], TOKENS, KV_HEADS, DIM, -1);
+    F32(p, cache[1], TOKENS, KV_HEADS, DIM, -1);
+}
+
+static void put_pages(packed *p) {
+    F32(p, q, ROWS, Q_HEADS, DIM, -1);
+    F32(p, cache[0], ROWS * WIDTH, PAGE, KV_HEADS, DIM);
+    F32(p, cache[1], ROWS * WIDTH, PAGE, KV_HEADS, DIM);
+    I32(p, table, ROWS, WIDTH, -1);
+    I32(p, lengths, ROWS, -1);
+}
+
+static void put_layout(packed *p) {
+    put_integer(p, 0);
+    put_integer(p, -1);
+}
+
+static void put_scales(packed *p) {
+    put_real(p, 0);
+    put_real(p, 0.125);
+}
+
+/* ---- Cases ----------------------------------------------------------------------------------- */
+
+static void each_entry_counts_its_arguments(void **state) {
+    (void)state;
+#define EXPECT(name, count)                                                                        \
+    do {                                                                                           \
+        fig_tvm_value result = {0};                                                                \
+        assert_int_equal(__tvm_ffi_##name(NULL, NULL, 0, &result), -1);                            \
+        assert_string_equal(raised_kind, "TypeError");                                             \
+        assert_memory_equal(raised, #name ": 0 arguments, it takes " #count ": ",                  \
+                            sizeof #name ": 0 arguments, it takes " #count ": " - 1);              \
+    } while (0);
+    ENTRIES(EXPECT)
+#undef EXPECT
+}
+
+static void activations_run(void **state) {
+    static fig_tvm_function *const functions[] = {__tvm_ffi_silu_and_mul, __tvm_ffi_gelu_and_mul,
+                                                  __tvm_ffi_gelu_tanh_and_mul};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        packed p = {.count = 0};
+        F32(&p, a[0], 6, 20, -1);
+        F32(&p, q, 6, 40, -1);
+        put_integer(&p, 1);
+        a[0][119] = 7;
+        call(functions[i], &p);
+        assert_true(a[0][119] != 7);
+    }
+}
+
+static void rope_is_the_same_in_every_order(void **state) {
+    (void)state;
+    packed p = {.count = 0}, twin = {.count = 0}, at = {.count = 0};
+    put_heads(&p), put_turned(&p, a), put_segments(&p), put_angles(&p);
+    call(__tvm_ffi_apply_rope, &p);
+    put_turned(&twin, b), put_heads(&twin), put_segments(&twin), put_angles(&twin);
+    call(__tvm_ffi_apply_rope_jax, &twin);
+    assert_memory_equal(a, b, sizeof a);
+    memset(b[0], 0, sizeof b[0]);
+    put_heads(&at), put_turned(&at, b), I32(&at, positions, ROWS, -1), put_angles(&at);
+    call(__tvm_ffi_apply_rope_pos_ids, &at);
+    assert_memory_equal(a, b, sizeof a);
+}
+
+static void llama31_is_the_same_packed_and_not(void **state) {
+    (void)state;
+    packed p = {.count = 0}, at = {.count = 0};
+    packed *const both[] = {&p, &at};
+    put_heads(&p), put_turned(&p, a), put_segments(&p);
+    put_heads(&at), put_turned(&at, b), I32(&at, positions, ROWS, -1);
+    for (int i = 0; i < 2; i++) {
+        put_integer(both[i], DIM), put_integer(both[i], 1), put_real(both[i], 8);
+        put_real(both[i], 5e5), put_real(both[i], 1), put_real(both[i], 4);
+        put_real(both[i], 8192);
+    }
+    call(__tvm_ffi_apply_llama31_rope, &p);
+    call(__tvm_ffi_apply_llama31_rope_pos_ids, &at);
+    assert_memory_equal(a, b, sizeof a);
+}
+
+static void angles_of_a_cache_are_used(void **state) {
+    (void)state;
+    float angles[10 * DIM]; /* cosines of 1, sines of 0: nothing turns */
+    packed p = {.count = 0};
+    for (int i = 0; i < 10 * DIM; i++)
+        angles[i] = i % DIM < DIM / 2;
+    put_heads(&p), put_turned(&p, a), F32(&p, angles, 10, DIM, -1);
+    I32(&p, positions, ROWS, -1), put_integer(&p, 0);
+    call(__tvm_ffi_apply_rope_pos_ids_cos_sin_cache, &p);
+    assert_memory_equal(a[0], q, sizeof q);
+}
+
+static void run_and_its_twin_are_the_same(void **state) {
+    (void)state;
+    packed p = {.count = 0}, twin = {.count = 0};
+    put_caches(&p), U8(&p, tmp, sizeof tmp, -1), F32(&p, a[0], Q_HEADS, DIM, -1);
+    F32(&p, lse[0], Q_HEADS, -1), put_layout(&p), F32(&p, alibi, Q_HEADS, -1);
+    put_scales(&p), put_real(&p, 1), put_real(&p, 1e4);
+    call(__tvm_ffi_run, &p);
+    F32(&twin, b[0], Q_HEADS, DIM, -1), U8(&twin, tmp, sizeof tmp, -1);
+    F32(&twin, lse[1], Q_HEADS, -1), put_caches(&twin), F32(&twin, NULL, 0, -1);
+    put_layout(&twin), put_scales(&twin), put_none(&twin), put_none(&twin); /* never looked at */
+    call(__tvm_ffi_run_jax, &twin);
+    assert_memory_equal(a[0], b[0], Q_HEADS * DIM * sizeof(float)); /* slopes are 0 */
+    assert_memory_equal(lse[0], lse[1], Q_HEADS * sizeof(float));
+}
+
+static void a_batch_and_its_twin_are_the_same(void **state) {
+    (void)state;
+    packed p = {.count = 0}, twin = {.count = 0};
+    put_pages(&p), U8(&p, tmp, sizeof tmp, -1), F32(&p, a[0], ROWS, Q_HEADS, DIM, -1);
+    F32(&p, lse[0], ROWS, Q_HEADS, -1), put_layout(&p), put_none(&p), put_scales(&p);
+    call(__tvm_ffi_batch_decode, &p);
+    F32(&twin, b[0], ROWS, Q_HEADS, DIM, -1), U8(&twin, tmp, sizeof tmp, -1);
+    F32(&twin, lse[1], ROWS, Q_HEADS, -1), put_pages(&twin), F32(&twin, NULL, 0, -1);
+    put_layout(&twin), put_scales(&twin);
+    call(__tvm_ffi_batch_decode_jax, &twin);
+    assert_memory_equal(a[0], b[0], sizeof a[0]);
+    assert_memory_equal(lse[0], lse[1], sizeof lse[0]);
+    for (int i = 2 * Q_HEADS * DIM; i < ROWS * Q_HEADS * DIM; i++)
+        assert_true(a[0][i] == 0); /* of 21 tokens where 20 can be */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_entry_counts_its_arguments),
+        cmocka_unit_test(activations_run),
+        cmocka_unit_test(rope_is_the_same_in_every_order),
+        cmocka_unit_test(llama31_is_the_same_packed_and_not),
+        cmocka_unit_test(angles_of_a_cache_are_used),
+        cmocka_unit_test(run_and_its_twin_are_the_same),
+        cmocka_unit_test(a_batch_and_its_twin_are_the_same),
+    };
+    return cmocka_run_group_tests(tests, fill, NULL);
+}
