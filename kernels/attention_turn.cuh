@@ -30,8 +30,9 @@ template <class form> struct fig_turn_words {
     static constexpr int32_t PAIRS = form::HEAD_DIM / 2; /* that turn */
     static constexpr int32_t WORDS = (PAIRS / 2 + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
     static constexpr int32_t ROW_BYTES = 2 * form::HEAD_DIM;
-    static constexpr int32_t THREADS = form::SHARES * FIG_BLOCK_WARP; /* that share a kv head */
-    static constexpr int32_t OWN = (PAIRS + THREADS - 1) / THREADS;   /* angles of a thread */
+    /* That share a kv head; nothing turns where their count is the launch's. */
+    static constexpr int32_t THREADS = (form::SHARES > 0 ? form::SHARES : 1) * FIG_BLOCK_WARP;
+    static constexpr int32_t OWN = (PAIRS + THREADS - 1) / THREADS; /* angles of a thread */
     /* Rows on their way at once: of groups of 4 all. */
     static constexpr int32_t BATCH = form::SHARES == 4 ? 2 : form::SHARES == 2 ? 3 : 4;
     /* Stores of 16 bytes that a token takes of each lane, k and v together. */
