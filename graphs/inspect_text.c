@@ -138,13 +138,11 @@ static void print_tuning(fig_print *print, const fig_graphs *graphs) {
     fig_graphs_tune_info(graphs, &info);
     if (info.used + info.foreign + info.stale == 0) return;
     begin_row(print, "tuned");
-    fig_print_words(print, LABEL, "%" PRId32 " variants cost what was measured for this file",
-                    info.used);
+    fig_print_words(print, LABEL, "costs of variants measured for this file: %" PRId32, info.used);
     if (info.foreign > 0)
-        fig_print_words(print, LABEL, "; %" PRId32 " records are of another machine, not used",
-                        info.foreign);
+        fig_print_words(print, LABEL, "; of another machine, not used: %" PRId32, info.foreign);
     if (info.stale > 0)
-        fig_print_words(print, LABEL, "; %" PRId32 " are of another version, not used", info.stale);
+        fig_print_words(print, LABEL, "; of another version, not used: %" PRId32, info.stale);
 }
 
 static void print_made_for(fig_print *print, const fig_inspect_summary *summary) {

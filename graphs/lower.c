@@ -116,7 +116,9 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
     const int64_t busy = busy_workers(target, caps, split, token_bytes);
     int64_t workers = (int64_t)target->traits.sm_count * workers_per_sm;
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
-    if (workers > busy) workers = busy;
+    /* Where nearly all have work all get some, so that an exec is shared with larger buckets. */
+    if (busy * 4 < workers * 3) workers = busy;
+    if (workers > tiles) workers = tiles;
     /* A bucket too small for one row of row_tokens has no tile, but its grid has a block. */
     split->workers = workers > 0 ? (int32_t)workers : 1;
     return FIG_OK;
@@ -192,7 +194,8 @@ fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target 
         FIG_TRY(fig_lower_shape(view, target, 0, &candidates[count]));
         count++;
     }
-    const fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
+    fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
+    range.workers = fig_size_min(target->traits.sm_count, FIG_WORKER_LIMIT);
     const uint32_t chosen = fig_offer_choose(candidates, count, &range);
     for (int32_t i = 0; i < count; i++)
         *offered |= (chosen >> i & 1) << numbers[i];

@@ -11,8 +11,8 @@
  *     `worker 0-' `-worker 1--' `--worker 2---'
  *
  * A row and group is a segment. A segment that is one piece is written straight to the output; one
- * that is cut leaves a partial result per piece, and the last worker to finish merges them. A
- * row of length 0 is not on the line: worker (row mod workers) owns it and writes its zeros.
+ * that is cut leaves a partial result per piece, and some of their workers merge these. A row of
+ * length 0 is not on the line: worker (row mod workers) owns it and writes its zeros.
  *
  * Invariant: prefix[] is non-decreasing and counts tiles of ONE head group. Integers alone; read by
  * gcc and nvcc, and nothing here allocates. */

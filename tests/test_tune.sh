@@ -85,7 +85,7 @@ prints 'over 18 cells the variant chosen takes 1.0'
 cmp -s "$scratch/before.fig" "$scratch/tuned.fig"
 verdict $? 'the same times are to give the same file'
 run inspect "$scratch/tuned.fig"
-prints '4 variants cost what was measured for this file'
+prints 'costs of variants measured for this file: 4'
 run verify "$scratch/tuned.fig"
 prints 'the costs of 4 variants were measured for it'
 run tune "$fig" --times "$times" --rows

@@ -10,6 +10,7 @@
 
 #include "graphs/graphs.h"
 #include "include/figraph_tune.h"
+#include "include/figraph_unstable.h"
 #include "tests/support/capture.h"
 #include "tests/support/fault.h"
 #include "tests/support/image.h"
@@ -164,6 +165,46 @@ static void tuning_anew_replaces_the_machines_own_records(void **state) {
     assert_memory_equal(again->content_id, graphs->content_id, 32);
     fig_graphs_destroy(graphs);
     fig_graphs_destroy(again);
+}
+
+typedef struct sink {
+    char text[1 << 15];
+    size_t count;
+} sink;
+
+static void take(void *user, const char *bytes, size_t count) {
+    sink *s = user;
+    assert_true(s->count + count < sizeof s->text);
+    memcpy(s->text + s->count, bytes, count);
+    s->count += count;
+    s->text[s->count] = '\0';
+}
+
+static void inspection_tells_what_is_used_and_what_is_not(void **state) {
+    (void)state;
+    fig_graphs *graphs = tuned_graphs();
+    sink text = {"", 0}, json = {"", 0};
+    const fig_print_options options = {.size = sizeof options, .format = FIG_PRINT_JSON};
+    const fig_print_options wide = {.size = sizeof wide, .columns = 200};
+    graphs->target.tuning.records[0].sm_count = 78;
+    graphs->target.tuning.records[2].maker--;
+    assert_int_equal(fig_graphs_print(graphs, &wide, take, &text), FIG_OK);
+    assert_non_null(
+        strstr(text.text, "\n  tuned       costs of variants measured for this file: 2;"));
+    assert_non_null(strstr(text.text, "of another machine, not used: 1"));
+    assert_non_null(strstr(text.text, "of another version, not used: 1"));
+    assert_int_equal(fig_graphs_print(graphs, &options, take, &json), FIG_OK);
+    const char *tuning = strstr(json.text, "\"tuning\": {");
+    assert_non_null(tuning);
+    assert_non_null(strstr(tuning, "\"used\": 2,"));
+    assert_non_null(strstr(tuning, "\"foreign\": 1,"));
+    assert_non_null(strstr(tuning, "\"stale\": 1\n"));
+    fig_graphs_destroy(graphs);
+    graphs = fig_capture_preset("llama-3.1-8b", 1, "h200");
+    text.count = 0;
+    assert_int_equal(fig_graphs_print(graphs, NULL, take, &text), FIG_OK);
+    assert_null(strstr(text.text, "tuned"));
+    fig_graphs_destroy(graphs);
 }
 
 /* ---- What is refused */
@@ -338,6 +379,7 @@ int main(void) {
         cmocka_unit_test(a_step_is_served_by_what_records_make_the_cheapest),
         cmocka_unit_test(what_another_machine_or_library_measured_is_kept_and_not_used),
         cmocka_unit_test(tuning_anew_replaces_the_machines_own_records),
+        cmocka_unit_test(inspection_tells_what_is_used_and_what_is_not),
         cmocka_unit_test(costs_that_are_none_are_refused),
         cmocka_unit_test(work_is_of_steps_within_the_spec),
         cmocka_unit_test(one_variant_is_lowered_where_it_is_asked_for),

@@ -203,6 +203,7 @@ static void print_rows(const tuning *t) {
 
 static void print_text(const tuning *t, const char *path) {
     fig_graphs_info tuned = {.size = sizeof tuned};
+    char count[FIG_REPORT_COUNT];
     fig_graphs_read_info(t->tuned, &tuned);
     printf(" class variant reads    start_ns  bytes/us  piece_ns  segment_ns  times  off\n");
     for (int i = 0; i < t->count; i++) {
@@ -213,10 +214,11 @@ static void print_text(const tuning *t, const char *path) {
                reads, r->costs.start_ns, r->costs.bytes_per_us, r->costs.piece_ns,
                r->costs.segment_ns, r->points, 100 * r->error);
     }
-    printf("\nover %d cells the variant chosen takes %.3f of the fastest, before %.3f\n", t->cells,
-           t->after, t->before);
+    printf("\nover %s the variant chosen takes %.3f of the fastest, before %.3f\n",
+           fig_report_count(count, t->cells, "cell"), t->after, t->before);
     fig_report_name(path);
-    printf(": %d buckets, before %d\n", tuned.bucket_count, t->info.bucket_count);
+    printf(": %s, before %d\n", fig_report_count(count, tuned.bucket_count, "bucket"),
+           t->info.bucket_count);
 }
 
 static void emit_json(const tuning *t, const char *path) {

@@ -55,14 +55,16 @@ static void print_note(const char *note) {
 /* Costs that were measured elsewhere, or of other kernels, stand in the file and count for nothing.
  */
 static void print_tuning(const fig_tune_info *tuning) {
-    char note[160];
+    char note[160], count[FIG_REPORT_COUNT];
     if (tuning->used > 0)
-        printf("  tuned     the costs of %d variants were measured for it\n", tuning->used);
+        printf("  tuned     the costs of %s were measured for it\n",
+               fig_report_count(count, tuning->used, "variant"));
     if (tuning->foreign + tuning->stale == 0) return;
     snprintf(note, sizeof note,
-             "%d records of costs are not used: %d of another machine, %d of another version; "
-             "figraph tune measures them anew",
-             tuning->foreign + tuning->stale, tuning->foreign, tuning->stale);
+             "%s of costs not used: %d of another machine, %d of another version; figraph tune "
+             "measures anew",
+             fig_report_count(count, tuning->foreign + tuning->stale, "record"), tuning->foreign,
+             tuning->stale);
     print_note(note);
 }
 
