@@ -180,6 +180,11 @@ static size_t bytes_of(const fig_twin_array *array) {
     return (size_t)array->count * (size_t)fig_numeric_bytes(array->dtype);
 }
 
+/* Where K and V share a pool, V is no array of its own. */
+static void copy_bytes(void *to, const void *from, size_t bytes) {
+    if (bytes > 0) memcpy(to, from, bytes);
+}
+
 static void expect(const turn_case *c, const char *name, const fig_twin_array *array,
                    const uint8_t *want) {
     const uint8_t *got = array->data;
@@ -203,14 +208,14 @@ static void run_both(turn_case *c) {
         before[i] = malloc(bytes_of(arrays[i]) + 1);
         want[i] = malloc(bytes_of(arrays[i]) + 1);
         assert_true(before[i] != NULL && want[i] != NULL);
-        memcpy(before[i], arrays[i]->data, bytes_of(arrays[i]));
+        copy_bytes(before[i], arrays[i]->data, bytes_of(arrays[i]));
     }
     run_before(c);
     run_attention(c);
     turn(c);
     for (int i = 0; i < ARRAYS; i++) {
-        memcpy(want[i], arrays[i]->data, bytes_of(arrays[i]));
-        memcpy(arrays[i]->data, before[i], bytes_of(arrays[i]));
+        copy_bytes(want[i], arrays[i]->data, bytes_of(arrays[i]));
+        copy_bytes(arrays[i]->data, before[i], bytes_of(arrays[i]));
     }
     run_attention(c);
     for (int i = 0; i < ARRAYS; i++) {
