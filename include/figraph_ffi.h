@@ -51,7 +51,7 @@ typedef struct fig_ffi_scratch {
     uint32_t size;
     uint32_t reserved;
     uint64_t plan_bytes;  /* of a plan of figraph.plan */
-    uint64_t best_bytes;  /* of scratch: more gains nothing */
+    uint64_t best_bytes;  /* of scratch: more gains nothing; attention with a plan needs it */
     uint64_t least_bytes; /* fewer are refused */
 } fig_ffi_scratch;
 FIG_API fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention,

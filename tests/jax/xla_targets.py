@@ -131,8 +131,8 @@ def grow(q, k, v, k_cache, v_cache, lengths):
     """A token for each row, then attention; one plan for both."""
     rows, tokens, kv_heads, _ = k_cache.shape
     told = needs(q, k_cache, rows, tokens)
-    numbers_of = dict(kv_heads=kv_heads, kv_length=tokens, scratch_bytes=told.best_bytes)
-    plan = call("plan", bytes_of(told.plan_bytes), lengths, **numbers_of)
+    plan_bytes = bytes_of(told.plan_bytes)
+    plan = call("plan", plan_bytes, lengths, kv_heads=kv_heads, kv_length=tokens)
     aliases = {2: 0, 3: 1}
     rest = k_cache, v_cache, lengths, NONE, plan
     k_cache, v_cache = call("append_kv", like(k_cache, v_cache), k, v, *rest, aliases=aliases)
