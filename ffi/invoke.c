@@ -102,17 +102,23 @@ void fig_invoke_lend_plan(fig_invoke *invoke, const fig_array *plan) {
     invoke->plan_bytes = fig_array_bytes(plan);
 }
 
-/* A runner trusts that a plan is large enough. */
+/* A runner trusts that a plan is large enough, and made for as much scratch as the run has. A plan
+ * that is made here is for all scratch that there may be, so who reads it needs the best. */
 static fig_status check_plan(const fig_invoke *invoke, const fig_runner *runner,
                              const fig_graphs *graphs) {
     fig_traits traits = {.size = sizeof traits};
     fig_scratch needs = {.size = sizeof needs};
+    const int is_split = !invoke->plans && invoke->recipe.kind != FIG_RECIPE_APPEND;
     if (invoke->plan == NULL) return FIG_OK;
     FIG_TRY(fig_runner_read_traits(runner, &traits));
     FIG_TRY(fig_graphs_scratch(graphs, &traits, (int32_t)invoke->rows, invoke->kv_length, &needs));
-    if (invoke->plan_bytes >= needs.plan_bytes) return FIG_OK;
-    return fig_fail(FIG_INVALID, "plan has %" PRIu64 " bytes, this run's has %" PRIu64,
-                    invoke->plan_bytes, needs.plan_bytes);
+    if (invoke->plan_bytes < needs.plan_bytes)
+        return fig_fail(FIG_INVALID, "plan has %" PRIu64 " bytes, this run's has %" PRIu64,
+                        invoke->plan_bytes, needs.plan_bytes);
+    if (!is_split || invoke->scratch_bytes >= needs.best_bytes) return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "scratch has %" PRIu64 " bytes, with a plan that is given it needs %" PRIu64,
+                    invoke->scratch_bytes, needs.best_bytes);
 }
 
 fig_status fig_invoke_launch(const fig_invoke *invoke, const fig_binding *bindings, int32_t count) {

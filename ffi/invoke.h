@@ -52,7 +52,6 @@ typedef struct fig_invoke_append {
 typedef struct fig_invoke_plan {
     fig_array lengths, out; /* out: bytes */
     int64_t kv_heads, kv_length, window_left;
-    int64_t scratch_bytes; /* of each attention that reads the plan */
 } fig_invoke_plan;
 
 /* Each fills *invoke, whose stream and loads_only are the caller's; arrays stay where they are. */
@@ -63,7 +62,7 @@ fig_status fig_invoke_attention_describe(fig_invoke *invoke, const fig_invoke_at
 fig_status fig_invoke_append_describe(fig_invoke *invoke, const fig_invoke_append *append);
 
 /* The plan that attention of such rows shares, in all layers: of their lengths, i32 [rows], on the
- * device. kv_length is the most tokens of a row. */
+ * device. kv_length is the most tokens of a row. Attention that reads it has the best scratch. */
 fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invoke_plan *plan);
 
 /* For descriptions: an array for a slot, on the device of those before it. Absent ones are passed

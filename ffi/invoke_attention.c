@@ -89,8 +89,6 @@ static fig_status check_plan(const fig_invoke_plan *p) {
     if (p->kv_length < 1 || p->kv_length > FIG_KV_LIMIT)
         return fig_fail(FIG_INVALID, "kv_length is %" PRId64 ", limits 1 to %d", p->kv_length,
                         FIG_KV_LIMIT);
-    if (p->scratch_bytes < 0)
-        return fig_fail(FIG_INVALID, "scratch_bytes is %" PRId64, p->scratch_bytes);
     return FIG_OK;
 }
 
@@ -103,7 +101,7 @@ fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invo
     FIG_TRY(check_plan(p));
     invoke->rows = p->lengths.dims[0];
     invoke->kv_length = p->kv_length;
-    invoke->scratch_bytes = (uint64_t)p->scratch_bytes;
+    invoke->scratch_bytes = UINT64_MAX; /* as much as is best */
     fig_invoke_lend_plan(invoke, &p->out);
     invoke->plans = 1;
     recipe->kind = FIG_RECIPE_ATTENTION;

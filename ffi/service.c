@@ -71,7 +71,7 @@ fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention, fig_ffi_scra
     return fig_status_give(scratch, &ours, sizeof ours, "fig_ffi_scratch");
 }
 
-fig_status fig_ffi_load(const char *path, char content_id[65]) {
+fig_status fig_ffi_load(const char *path, char *content_id) {
     fig_graphs_info info = {.size = sizeof info};
     fig_graphs *graphs;
     *content_id = '\0';

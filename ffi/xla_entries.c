@@ -107,10 +107,8 @@ static fig_status plan(fig_xla_call *call) {
     fig_xla_call_result(call, "plan", &p.out);
     fig_xla_call_need(call, "kv_heads");
     fig_xla_call_need(call, "kv_length");
-    fig_xla_call_need(call, "scratch_bytes");
     p.kv_heads = fig_xla_call_integer(call, "kv_heads", 0);
     p.kv_length = fig_xla_call_integer(call, "kv_length", 0);
-    p.scratch_bytes = fig_xla_call_integer(call, "scratch_bytes", 0);
     p.window_left = fig_xla_call_integer(call, "window_left", -1);
     FIG_TRY(fig_xla_call_end(call));
     FIG_TRY(fig_invoke_attention_describe_plan(&invoke, &p));

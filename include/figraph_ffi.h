@@ -51,7 +51,7 @@ typedef struct fig_ffi_scratch {
     uint32_t size;
     uint32_t reserved;
     uint64_t plan_bytes;  /* of a plan of figraph.plan */
-    uint64_t best_bytes;  /* of scratch: more gains nothing */
+    uint64_t best_bytes;  /* of scratch: more gains nothing; attention with a plan needs it */
     uint64_t least_bytes; /* fewer are refused */
 } fig_ffi_scratch;
 FIG_API fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention,
@@ -59,7 +59,7 @@ FIG_API fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention,
 
 /* Loads a .fig file for figraph.program, which names it by its content id: 64 digits and a NUL. A
  * file is kept for as long as the process lives; loading it again costs only the reading. */
-FIG_API fig_status fig_ffi_load(const char *path, char content_id[65]);
+FIG_API fig_status fig_ffi_load(const char *path, char *content_id);
 /* The same of a run of `rows` with kv_length: as fig_run has them. */
 FIG_API fig_status fig_ffi_read_program_scratch(const char *content_id, int32_t rows,
                                                 int64_t kv_length, fig_ffi_scratch *scratch);

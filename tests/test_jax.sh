@@ -62,6 +62,8 @@ abi() { # header, source
 check "environment.sh without a name" test "$(tools/jax/environment.sh 2>&1 || echo $?)" = "\
 environment: usage: tools/jax/environment.sh NAME
 2"
+python3 tools/binding.py include/figraph.h include/figraph_ffi.h > "$scratch/binding.py"
+check structs.py python3 tests/jax/structs.py "$scratch/binding.py"
 export JAX_PLATFORMS=cpu PYTHONDONTWRITEBYTECODE=1
 
 for name in jax-0.5.0 newest; do

@@ -69,11 +69,16 @@ case $said in
 *'host only: it is about the host'*) failures=$((failures + 1)) && echo 'shown of nobody' ;;
 *) ;;
 esac
-echo 'echo "host only: it is about the host"' | program tests/test_hosting.sh
+echo 'echo "host only: it is about the host"; echo "ran: with such a thing"' |
+    program tests/test_hosting.sh
 expect 0 '1 passed, 0 failed' tests/test_hosting.sh
 case $said in
 *'host only: it is about the host'*) ;;
 *) failures=$((failures + 1)) && echo 'what ran on the host alone is not shown' ;;
+esac
+case $said in
+*'ran: with such a thing'*) ;;
+*) failures=$((failures + 1)) && echo 'what was run with is not shown' ;;
 esac
 
 # What another device asks for: skips fail, logs have a label, programs run under a tool.

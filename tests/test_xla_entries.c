@@ -116,7 +116,6 @@ static void plan_call(fig_xla_host *host, step *s) {
     fig_xla_host_ret(host, FIG_XLA_U8, s->plan, 1, &bytes);
     fig_xla_host_integer(host, "kv_heads", KV_HEADS);
     fig_xla_host_integer(host, "kv_length", CAP);
-    fig_xla_host_integer(host, "scratch_bytes", (int64_t)s->needs.best_bytes);
 }
 
 static void share_plan(fig_xla_host *host, step *s) {
@@ -303,6 +302,13 @@ static void scratch_and_plans_that_are_too_small_are_refused(void **state) {
     share_plan(&host, s);
     host.args[5].dims[0] = 16;
     expect_refusal(&host, "figraph.attention: plan has 16 bytes, this run's has ");
+    attention_call(&host, s);
+    share_plan(&host, s);
+    host.rets[1].dims[0] = (int64_t)s->needs.least_bytes;
+    if (s->needs.least_bytes < s->needs.best_bytes)
+        expect_refusal(&host, "bytes, with a plan that is given it needs ");
+    host.rets[1].dims[0] = 16;
+    expect_refusal(&host, "scratch has 16 bytes, with a plan that is given it needs ");
     free_step(s);
 }
 

@@ -43,7 +43,7 @@ find_missing() { # what was asked
     have_command g++ || need g++
     have_command make || need make
     [ "$1" != --test ] || have_command clang || need clang
-    have_library zstd zstd.h || need libzstd-dev
+    have_library zstd zstd.h && have_library :libzstd.a zstd.h || need libzstd-dev
     have_library hwloc hwloc.h || need libhwloc-dev
     have_library jansson jansson.h || need libjansson-dev
     have_library cmocka stdarg.h stddef.h stdint.h setjmp.h cmocka.h || need libcmocka-dev

@@ -42,7 +42,7 @@ def make_step(library):
         """x: [rows][...] of a layer: gate and up, q, k, v. Lengths grow by one, and wrap."""
         absent = jnp.zeros((0, 0), jnp.int32)
         plan = jax.ffi.ffi_call("figraph.plan", bytes_of(needs.plan_bytes))(
-            lengths, kv_heads=KV_HEADS, kv_length=CAP, scratch_bytes=needs.best_bytes
+            lengths, kv_heads=KV_HEADS, kv_length=CAP
         )
         outs, grown = [], []
         for layer in range(LAYERS):

@@ -5,6 +5,7 @@
 Arrays are numpy's, on the CPU, and torch's too where there is torch. JAX is not needed here.
 """
 
+import resource
 import sys
 import threading
 
@@ -292,6 +293,22 @@ def many_calls_make_few_runners():
     assert after.eager == before.eager + 240
 
 
+def a_hundred_thousand_calls_keep_nothing():
+    """Other addresses and rows each time. The limit is what one array of each call would be."""
+    pool, silu = normal(4096, 16), module.silu_and_mul
+    arrays = [t(pool[i : i + 1 + i % 7]) for i in range(0, 4000, 8)]
+    outs = [t(np.empty((1 + i % 7, 8), np.float32)) for i in range(0, 4000, 8)]
+
+    def call(count):
+        for i in range(count):
+            silu(outs[i % 500], arrays[i % 500], False)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, library.counts().missed
+
+    before, after = call(2000), call(100000)
+    assert after[1] == before[1]
+    assert after[0] - before[0] < 2048, f"{after[0] - before[0]} KiB more"
+
+
 def torch_is_a_caller_like_numpy():
     x = torch.randn(3, 512, dtype=torch.bfloat16)
     out = torch.empty(3, 256, dtype=torch.bfloat16)
@@ -322,6 +339,7 @@ CASES = [
     run_refuses_too_little_scratch,
     a_batch_reads_its_pages,
     many_calls_make_few_runners,
+    a_hundred_thousand_calls_keep_nothing,
     nothing_of_cuda_was_touched,
 ]
 try:

@@ -131,8 +131,8 @@ def grow(q, k, v, k_cache, v_cache, lengths):
     """A token for each row, then attention; one plan for both."""
     rows, tokens, kv_heads, _ = k_cache.shape
     told = needs(q, k_cache, rows, tokens)
-    numbers_of = dict(kv_heads=kv_heads, kv_length=tokens, scratch_bytes=told.best_bytes)
-    plan = call("plan", bytes_of(told.plan_bytes), lengths, **numbers_of)
+    plan_bytes = bytes_of(told.plan_bytes)
+    plan = call("plan", plan_bytes, lengths, kv_heads=kv_heads, kv_length=tokens)
     aliases = {2: 0, 3: 1}
     rest = k_cache, v_cache, lengths, NONE, plan
     k_cache, v_cache = call("append_kv", like(k_cache, v_cache), k, v, *rest, aliases=aliases)
@@ -250,6 +250,35 @@ def a_recorded_program_runs_by_its_content():
     )
 
 
+def a_segment_turns_appends_and_attends():
+    """attn.0 of the same file: q and k turn in place, the caches grow in place, out is new."""
+    content_id, rows, length, dtype = library.load(sys.argv[2]), 2, 33, np.float16
+    q, k, v = (normal(rows, heads, 64, dtype=dtype) for heads in (16, 4, 4))
+    k_cache, v_cache = normal(9, 16, 4, 64, dtype=dtype), normal(9, 16, 4, 64, dtype=dtype)
+    table = np.zeros((8, 32), np.int32)
+    table[:rows, :3] = [[7, 2, 5], [1, 0, 8]]
+    needs = library.program_scratch(content_id, rows, length)
+    outs = like(q, k, q, k_cache, v_cache) + (bytes_of(needs.best_bytes),)
+    rest = dict(content_id=content_id, segment="attn.0", kv_length=length)
+    aliases = {1: 0, 2: 1, 4: 3, 5: 4}
+    segment = jax.jit(lambda *arrays: call("program", outs, *arrays, aliases=aliases, **rest))
+    got = segment(table, q, k, v, k_cache, v_cache)
+    turned = [cases.rope(x, np.full(rows, length - 1)) for x in (q, k)]
+    close(got[0], turned[0], 2e-3)
+    close(got[1], turned[1], 2e-3)
+    for r in range(rows):
+        held = [x[table[r, :3]].reshape(-1, 4, 64)[:length].copy() for x in (k_cache, v_cache)]
+        held[0][-1], held[1][-1] = turned[1][r], v[r]
+        close(got[2][r], cases.attention(turned[0][r], *held)[0], 3e-3)
+    close(got[3][table[0, 2], 0], turned[1][0], 2e-3)
+    close(got[4][table[1, 2], 0], v[1], 0)
+    wrong = dict(rest, segment="")  # needs gate_up.0 first
+    refused(
+        "gate_up.0 is [1, 8, 32], it must have 2 dims",
+        lambda: jax.block_until_ready(call("program", outs, table, table[None], k, **wrong)),
+    )
+
+
 CASES = [
     activations_run_under_jit_and_without,
     a_batch_dim_is_more_rows,
@@ -265,5 +294,5 @@ CASES = [
     a_machine_without_a_gpu_lowers_for_one,
 ]
 if len(sys.argv) > 2:
-    CASES.append(a_recorded_program_runs_by_its_content)
+    CASES += [a_recorded_program_runs_by_its_content, a_segment_turns_appends_and_attends]
 cases.run(CASES)

@@ -114,6 +114,15 @@ class Library:
         self.check(self.c.fig_ffi_load(os.fsencode(path), content_id))
         return content_id.value.decode()
 
+    def program_scratch(self, content_id, rows, kv_length):
+        told = sized(Scratch)
+        self.check(
+            self.c.fig_ffi_read_program_scratch(
+                content_id.encode(), rows, ctypes.c_int64(kv_length), ctypes.byref(told)
+            )
+        )
+        return told
+
     def counts(self):
         told = sized(Counts)
         self.check(self.c.fig_ffi_read_counts(ctypes.byref(told)))
