@@ -32,6 +32,15 @@ check() {
     sed 's/^/    /' "$scratch/log"
 }
 
+# Every name that an entry asks for, and every entry, is in the page that describes them.
+documented() {
+    missing=$(sed -n 's/.*fig_xla_call_[a-z_]*(call, "\([a-z0-9_]*\)".*/`\1/p' ffi/xla_entries.c |
+        sort -u | while read -r name; do grep -qF "$name" tools/jax/TARGETS.md || echo "$name"; done
+    sed -n 's/^    X(\([a-z0-9_]*\)[,)].*/\1/p' ffi/xla_entries.c ffi/tvm_entries.c |
+        while read -r name; do grep -qw "$name" tools/jax/TARGETS.md || echo "$name"; done)
+    [ -z "$missing" ] || { echo "tools/jax/TARGETS.md lacks $missing"; return 1; }
+}
+
 # enter NAME: 1 where it cannot be had, which is told.
 enter() {
     answer=$(tools/jax/environment.sh "$1" 2> "$scratch/log")
@@ -62,6 +71,7 @@ abi() { # header, source
 check "environment.sh without a name" test "$(tools/jax/environment.sh 2>&1 || echo $?)" = "\
 environment: usage: tools/jax/environment.sh NAME
 2"
+check TARGETS.md documented
 python3 tools/binding.py include/figraph.h include/figraph_ffi.h > "$scratch/binding.py"
 check structs.py python3 tests/jax/structs.py "$scratch/binding.py"
 export JAX_PLATFORMS=cpu PYTHONDONTWRITEBYTECODE=1
