@@ -169,10 +169,12 @@ void fig_tvm_call_skip(fig_tvm_call *call) {
     next_of(call);
 }
 
+/* Looking takes the loader's lock, which a call that finds its runner ought not to wait for: each
+ * thread looks until it has found the function, and then no more. */
 void *fig_tvm_call_stream(const fig_tvm_call *call) {
-    void *(*stream_of)(int32_t, int32_t) = NULL;
+    static _Thread_local void *(*stream_of)(int32_t, int32_t);
     if (call->first.device != FIG_DEVICE_CUDA) return NULL;
-    find_in_process("TVMFFIEnvGetStream", &stream_of);
+    if (stream_of == NULL) find_in_process("TVMFFIEnvGetStream", &stream_of);
     return stream_of == NULL ? NULL : stream_of(FIG_DL_CUDA, call->first.ordinal);
 }
 
