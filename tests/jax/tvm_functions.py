@@ -131,6 +131,21 @@ def rope_takes_strides_and_its_own_memory():
     assert np.array_equal(packed[:, 10:], rest)
 
 
+def one_row_may_have_any_strides():
+    """The stride of a dim of one says nothing, and callers fill in what they like."""
+    wide = normal(1, 16, 64)
+    q, k = wide[:, ::2], wide[:, 1::8]
+    expected = cases.rope(q, [7]), cases.rope(k, [7])
+    index = np.array([0, 1], np.int32), np.array([7], np.int32)
+    q_out, k_out = np.zeros((1, 8, 64), np.float32), np.zeros((1, 2, 64), np.float32)
+    module.apply_rope(*map(t, (q, k, q_out, k_out) + index), 64, False, 1.0, 1e4)
+    close(q_out, expected[0], 1e-5)
+    close(k_out, expected[1], 1e-5)
+    module.apply_rope(*map(t, (q, k, q, k) + index), 64, False, 1.0, 1e4)
+    close(q, expected[0], 1e-5)
+    close(k, expected[1], 1e-5)
+
+
 def rope_refuses_what_it_cannot_turn():
     q, k = normal(3, 4, 64), normal(3, 4, 64)
     index = np.array([0, 3], np.int32), np.array([0], np.int32)
@@ -330,6 +345,7 @@ CASES = [
     llama31_blends_its_frequencies,
     angles_may_come_from_a_cache,
     rope_takes_strides_and_its_own_memory,
+    one_row_may_have_any_strides,
     rope_refuses_what_it_cannot_turn,
     one_request_sees_its_cache,
     both_layouts_are_the_same,
