@@ -228,6 +228,18 @@ def a_machine_without_a_gpu_lowers_for_one():
         assert target in text, target
 
 
+def what_is_exported_runs_again():
+    """For this machine and, unseen, for one with a GPU."""
+    from jax import export
+
+    x = normal(3, 32)
+    allow = [export.DisabledSafetyCheck.custom_call("figraph.silu_and_mul")]
+    exported = export.export(jax.jit(silu), platforms=("cpu", "cuda"), disabled_checks=allow)(x)
+    loaded = export.deserialize(exported.serialize())
+    assert set(loaded.platforms) == {"cpu", "cuda"}
+    close(loaded.call(x), cases.silu_and_mul(x), 1e-6)
+
+
 def a_recorded_program_runs_by_its_content():
     """One layer of the tutorial's step: the activation alone, by its segment, and attention."""
     content_id = library.load(sys.argv[2])
@@ -292,6 +304,7 @@ CASES = [
     without_donation_the_argument_keeps_its_numbers,
     refusals_name_what_and_where,
     a_machine_without_a_gpu_lowers_for_one,
+    what_is_exported_runs_again,
 ]
 if len(sys.argv) > 2:
     CASES += [a_recorded_program_runs_by_its_content, a_segment_turns_appends_and_attends]
