@@ -39,12 +39,14 @@ static fig_status check_caps(const fig_spec *spec, const fig_lower_target *targe
 }
 
 /* Kernels on tensor cores read whole strips, and have so many warps at most: no more heads than
- * those serve, and tiles of whole strips. Where tokens are short a strip has more of them. */
+ * those serve, and tiles of whole strips. Where tokens are short a strip has more of them. Where
+ * one head has more vectors than all warps, the kernel that serves has nothing to fit. */
 static void fit_kernels(const fig_split_class *own, const fig_traits *traits,
                         fig_variant *variant) {
     const int32_t vectors = own->q_heads / own->kv_heads * own->row_tokens;
     const int32_t heads = fig_form_heads(vectors);
-    if (traits->compute_capability < FIG_FORM_CAPABILITY || own->value_bytes > 2) return;
+    if (traits->compute_capability < FIG_FORM_CAPABILITY || own->value_bytes > 2 || heads < 1)
+        return;
     if (variant->heads > heads) variant->heads = fig_split_classes_heads(own, heads);
     variant->tile_tokens *= fig_form_steps(own->value_bytes, own->head_dim);
     const int32_t strip =

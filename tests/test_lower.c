@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "graphs/lower.h"
+#include "kernels/form.h"
 #include "planner/bounds.h"
 #include "tests/support/sample.h"
 
@@ -83,6 +84,33 @@ static void no_worker_has_more_heads_than_warps(void **state) {
             shape.variants[0].tile_tokens != cases[i].tile_tokens)
             fail_msg("case %zu: %dx%d", i, (int)shape.variants[0].heads,
                      (int)shape.variants[0].tile_tokens);
+        fig_program_destroy(program);
+    }
+}
+
+/* Vectors of a kv head, from one to the most; those of over 64 have no warps on tensor cores, so
+ * that the variant stays as the machine has it. One bucket, each variant of each machine. */
+static void every_count_of_vectors_is_shaped(void **state) {
+    (void)state;
+    static const char *const machines[] = {"h200", "h100", "a100", "host"};
+    static const int32_t groups[] = {1, 4, 8, 9, 13, 16};
+    for (int32_t i = 0; i < 4 * 6 * 8; i++) {
+        const fig_lower_target target = fig_sample_target(machines[i % 4]);
+        fig_spec spec = fig_sample_spec();
+        spec.kv_heads = 1;
+        spec.q_heads = groups[i / 4 % 6];
+        spec.row_tokens = 1 + i / 24;
+        fig_program *program = fig_sample_step(&spec);
+        const int is_fit = target.traits.compute_capability >= FIG_FORM_CAPABILITY &&
+                           spec.q_heads * spec.row_tokens <= 64;
+        for (int32_t n = 0; n < fig_traits_variant_count(&target.traits); n++) {
+            const fig_variant given = fig_traits_variant(&target.traits, n, 2);
+            fig_bucket_shape shape;
+            assert_int_equal(shape_for(program, &target, &(fig_bucket){6, 200}, n, &shape), FIG_OK);
+            assert_int_equal(shape.variants[0].heads, 1);
+            if (!is_fit) assert_int_equal(shape.variants[0].tile_tokens, given.tile_tokens);
+            if (is_fit) assert_in_range(shape.variants[0].tile_tokens, 2 * given.tile_tokens, 128);
+        }
         fig_program_destroy(program);
     }
 }
@@ -261,6 +289,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_are_the_machines_or_the_tiles),
         cmocka_unit_test(no_worker_has_more_heads_than_warps),
+        cmocka_unit_test(every_count_of_vectors_is_shaped),
         cmocka_unit_test(a_class_brings_its_window_and_row_tokens),
         cmocka_unit_test(a_deterministic_split_is_fixed_and_alike_in_every_bucket),
         cmocka_unit_test(a_bucket_of_no_tile_has_a_worker),
