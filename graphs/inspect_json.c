@@ -153,7 +153,7 @@ static void print_attributes(fig_print *print, const fig_program_view *view, con
     fig_print_open(print, "attributes", '{');
     for (uint32_t i = 0; i < kernel->field_count; i++) {
         const fig_field *field = &kernel->fields[i];
-        if (field->kind != FIG_FIELD_ATTRIBUTE) continue;
+        if (field->kind != FIG_FIELD_ATTRIBUTE || !fig_launch_has_attribute(node, field)) continue;
         const uint8_t *bytes = view->attributes + node->attribute + field->item;
         const char *name = fig_inspect_value_name(field, bytes);
         if (field->type == FIG_TYPE_F32) {

@@ -76,9 +76,13 @@ static void put_dtype(filling *f, const fig_field *field) {
     if (id != 0) put_number(f, field, f->source->view->tensors[id - 1].dtype);
 }
 
+int fig_launch_has_attribute(const fig_node *node, const fig_field *field) {
+    return (uint32_t)field->item + field->bytes <= node->attribute_bytes;
+}
+
 static void put_attribute(filling *f, const fig_field *field) {
     const uint8_t *attributes = f->source->view->attributes + f->node->attribute;
-    if ((uint32_t)field->item + field->bytes > f->node->attribute_bytes) return;
+    if (!fig_launch_has_attribute(f->node, field)) return;
     put_bytes(f, field, attributes + field->item, field->bytes);
 }
 

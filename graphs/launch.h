@@ -51,6 +51,10 @@ typedef struct fig_launch_source {
     const fig_bucket_shape *shape;
 } fig_launch_source;
 
+/* 1: the node has what the field, an attribute, is filled from. Attention by itself has none of
+ * what it turns q and k by. */
+int fig_launch_has_attribute(const fig_node *node, const fig_field *field);
+
 /* What is the same in every bucket: fills so much of the launch's params, zeroed, and its
  * relocations, of which there are at most as many as its kernel has fields, sorted by offset. Reads
  * op, node, params and split_class, sets reloc_count. source->shape: NULL. */
