@@ -63,7 +63,7 @@ LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*
 # Of figraph what tests use, and what has a test of its own.
 SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,truth*.c serve_[bpt]*.c \
     arguments.c bench_table.c columns.c emit.c lengths.c report.c synthetic.c text.c \
-    tune_[ft]*.c))
+    tune_[flt]*.c))
 GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))

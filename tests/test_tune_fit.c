@@ -1,5 +1,6 @@
-/* test_tune_fit.c: figures are found again from times that they made, and none is below 0; times
- * are read as they were written. */
+/* test_tune_fit.c: figures are found again from times that they made, and none is below 0; they are
+ * leaned to where they choose well; times are read as they were written. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +13,7 @@
 
 #include "tests/support/random.h"
 #include "tools/figraph/report.h"
-#include "tools/figraph/tune_fit.h"
+#include "tools/figraph/tune_lean.h"
 #include "tools/figraph/tune_times.h"
 
 enum { POINTS = 40 };
@@ -93,6 +94,126 @@ static void few_points_give_figures_too_and_none_gives_none(void **state) {
     assert_true(fig_tune_fit(points, 2, &found) < 1e-6);
 }
 
+/* ---- The choice between variants */
+
+enum { VARIANTS = 3, CELLS = 20, TRIALS = VARIANTS * CELLS };
+
+/* The points of CELLS steps, each in VARIANTS variants and off by up to `noise` of what it takes:
+ * steps so small that the rate does not hide the other figures. */
+static void make_trials(fig_random *random, const fig_tune_costs *costs, double noise,
+                        fig_tune_trial rows[TRIALS]) {
+    fig_tune_point points[POINTS];
+    const uint64_t seed = fig_random_bits(random);
+    for (int v = 0; v < VARIANTS; v++) {
+        fig_random same = fig_random_seed(seed);
+        make_points(&same, &costs[v], 0, points);
+        for (int cell = 0; cell < CELLS; cell++) {
+            const double off = noise * (fig_random_range(random, 0, 2000) / 1000.0 - 1);
+            points[cell].bytes /= 100;
+            points[cell].ns = fig_tune_fit_predict(&costs[v], &points[cell]) * (1 + off);
+            rows[cell * VARIANTS + v] = (fig_tune_trial){points[cell], cell, v};
+        }
+    }
+}
+
+static void fit_all(const fig_tune_trial rows[TRIALS], fig_tune_costs costs[VARIANTS]) {
+    fig_tune_point points[CELLS];
+    for (int v = 0; v < VARIANTS; v++) {
+        for (int cell = 0; cell < CELLS; cell++)
+            points[cell] = rows[cell * VARIANTS + v].point;
+        assert_true(fig_tune_fit(points, CELLS, &costs[v]) >= 0);
+    }
+}
+
+/* The fit has the slower one cheaper, by a little; as near to what it took it is not. */
+static void what_chooses_wrongly_is_leaned_to_where_it_chooses_right(void **state) {
+    (void)state;
+    fig_tune_trial rows[] = {{{0, 0, 0, 1100}, 0, 0}, {{0, 0, 0, 1000}, 0, 1}};
+    const fig_tune_trials trials = {rows, 2};
+    const fig_tune_costs fitted[] = {{.start_ns = 950, .bytes_per_us = 7},
+                                     {.start_ns = 1000, .bytes_per_us = 7}};
+    fig_tune_costs leaned[2];
+    assert_true(fabs(fig_tune_lean_lost(&trials, fitted) - log(1.1)) < 1e-9);
+    fig_tune_lean(&trials, fitted, 2, leaned);
+    assert_true(fig_tune_lean_lost(&trials, leaned) == 0);
+    assert_in_range(leaned[0].start_ns, 1090, 1110);
+    assert_int_equal(leaned[1].start_ns, 1000);
+}
+
+/* Each cell by itself: what is lost is a sum, of those alone that a cell was measured in. */
+static void what_is_lost_is_the_sum_over_cells(void **state) {
+    (void)state;
+    fig_tune_trial rows[] = {{{0, 0, 0, 300}, 4, 0}, {{0, 0, 0, 200}, 4, 1}, {{0, 9, 0, 500}, 5, 0},
+                             {{0, 9, 0, 900}, 5, 1}, {{0, 0, 0, 800}, 6, 1}, {{0, 0, 9, 150}, 7, 1},
+                             {{0, 0, 9, 100}, 7, 0}};
+    const fig_tune_costs costs[] = {{.start_ns = 1, .bytes_per_us = 1, .segment_ns = 9},
+                                    {.start_ns = 2, .bytes_per_us = 1, .piece_ns = 3}};
+    const fig_tune_trials trials = {rows, 7};
+    /* 300 of 200, the fastest, the only one, and 150 of 100. */
+    assert_true(fabs(fig_tune_lean_lost(&trials, costs) - log(1.5 * 1.5)) < 1e-9);
+    const fig_tune_trials none = {rows, 0};
+    assert_true(fig_tune_lean_lost(&none, costs) == 0);
+}
+
+static void figures_that_choose_right_stay(void **state) {
+    (void)state;
+    fig_random random = fig_random_seed(4);
+    for (int draw = 0; draw < 50; draw++) {
+        fig_tune_costs due[VARIANTS], leaned[VARIANTS];
+        fig_tune_trial rows[TRIALS];
+        const fig_tune_trials trials = {rows, TRIALS};
+        for (int v = 0; v < VARIANTS; v++)
+            due[v] = drawn(&random);
+        make_trials(&random, due, 0, rows);
+        fig_tune_lean(&trials, due, VARIANTS, leaned);
+        assert_memory_equal(leaned, due, sizeof due);
+    }
+}
+
+static void assert_is_near(int32_t leaned, int32_t fitted) {
+    assert_true(leaned >= 0 && 4 * abs(leaned - fitted) <= fitted + 4);
+}
+
+/* Variants that are much alike, over times that are off. */
+static void leaning_loses_less_and_no_figure_goes_far(void **state) {
+    (void)state;
+    fig_random random = fig_random_seed(5);
+    double before = 0, after = 0;
+    for (int draw = 0; draw < 50; draw++) {
+        fig_tune_costs due[VARIANTS], fitted[VARIANTS], leaned[VARIANTS];
+        fig_tune_trial rows[TRIALS];
+        const fig_tune_trials trials = {rows, TRIALS};
+        due[0] = due[1] = due[2] = drawn(&random);
+        due[1].start_ns += 1000;
+        due[2].segment_ns += 200;
+        memcpy(fitted, due, sizeof fitted);
+        make_trials(&random, due, 0.1, rows);
+        fit_all(rows, fitted);
+        fig_tune_lean(&trials, fitted, VARIANTS, leaned);
+        for (int v = 0; v < VARIANTS; v++) {
+            assert_int_equal(leaned[v].bytes_per_us, fitted[v].bytes_per_us);
+            assert_is_near(leaned[v].start_ns, fitted[v].start_ns);
+            assert_is_near(leaned[v].piece_ns, fitted[v].piece_ns);
+            assert_is_near(leaned[v].segment_ns, fitted[v].segment_ns);
+        }
+        assert_true(fig_tune_lean_lost(&trials, leaned) <= fig_tune_lean_lost(&trials, fitted));
+        before += fig_tune_lean_lost(&trials, fitted);
+        after += fig_tune_lean_lost(&trials, leaned);
+    }
+    assert_true(after < 0.8 * before);
+}
+
+/* Where it would be leaned past what the library takes. */
+static void no_figure_is_leaned_past_its_limit(void **state) {
+    (void)state;
+    fig_tune_trial rows[] = {{{0, 0, 0, 2e8}, 0, 0}};
+    const fig_tune_trials trials = {rows, 1};
+    const fig_tune_costs fitted = {.start_ns = FIG_TUNE_FIT_MOST - 1, .bytes_per_us = 1};
+    fig_tune_costs leaned;
+    fig_tune_lean(&trials, &fitted, 1, &leaned);
+    assert_int_equal(leaned.start_ns, FIG_TUNE_FIT_MOST);
+}
+
 /* ---- Times */
 
 static void write_text(const char *path, const char *text) {
@@ -160,6 +281,11 @@ int main(void) {
         cmocka_unit_test(times_that_are_off_give_figures_that_are_near_and_none_below_0),
         cmocka_unit_test(what_would_be_below_0_is_0),
         cmocka_unit_test(few_points_give_figures_too_and_none_gives_none),
+        cmocka_unit_test(what_chooses_wrongly_is_leaned_to_where_it_chooses_right),
+        cmocka_unit_test(what_is_lost_is_the_sum_over_cells),
+        cmocka_unit_test(figures_that_choose_right_stay),
+        cmocka_unit_test(leaning_loses_less_and_no_figure_goes_far),
+        cmocka_unit_test(no_figure_is_leaned_past_its_limit),
         cmocka_unit_test(times_read_as_they_were_written),
         cmocka_unit_test(lines_that_are_no_times_are_refused),
     };

@@ -1,7 +1,8 @@
 /* cmd_tune.c: figraph tune, measures what variants of attention cost and keeps it in a file.
  *
- * Leaves timing to tune_measure.c and the figures to tune_fit.c. Invariant: the file is replaced
- * only once every class of it was measured and fitted. */
+ * Leaves timing to tune_measure.c, the figures that are nearest to each variant's times to
+ * tune_fit.c, and those that choose best among the variants to tune_lean.c. Invariant: the file is
+ * replaced only once every class of it was measured and fitted. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +12,14 @@
 
 #include "tools/figraph/commands.h"
 #include "tools/figraph/emit.h"
-#include "tools/figraph/tune_fit.h"
+#include "tools/figraph/tune_lean.h"
 #include "tools/figraph/tune_measure.h"
 
 enum { CLASSES = 4, VARIANTS = 16, RESULTS = CLASSES * VARIANTS };
 
-/* A variant of a class, before and after. */
+/* A variant of a class. */
 typedef struct result {
     fig_tune_variant was;
-    fig_tune_costs costs;
     double error; /* mean of what the model is off */
     int32_t points;
 } result;
@@ -29,6 +29,7 @@ typedef struct tuning {
     fig_graphs_info info;
     fig_tune_times times;
     result results[RESULTS];
+    fig_tune_costs costs[RESULTS]; /* what the model says of each: at first what it said before */
     int count;
     double before, after; /* what the cheapest by the model takes, of the fastest: geometric mean */
     int32_t cells;
@@ -97,107 +98,134 @@ static int is_of(const tuning *t, const fig_tune_time *row, const fig_tune_class
     return strcmp(row->chip, t->info.traits->name) == 0 && fig_tune_times_is_of(row, of);
 }
 
-static int fit(tuning *t, const fig_tune_class *of, result *r) {
-    fig_tune_point *points = calloc((size_t)t->times.count + 1, sizeof *points);
-    if (points == NULL) return fig_report_refuse("tune: no memory for %d times", t->times.count);
-    for (int32_t i = 0; i < t->times.count; i++) {
-        const fig_tune_time *row = &t->times.rows[i];
-        if (!is_of(t, row, of) || strcmp(row->variant, r->was.name) != 0) continue;
-        r->points += point_of(t, &r->costs, row, &points[r->points]);
+/* ---- A class */
+
+/* Appends those that serve. */
+static void list_variants(tuning *t, int32_t split_class) {
+    for (int32_t v = 0; v < VARIANTS; v++) {
+        fig_tune_variant was = {.size = sizeof was};
+        if (fig_graphs_tune_variant(t->graphs, split_class, v, &was) != FIG_OK) break;
+        if (!was.serves) continue;
+        t->results[t->count] = (result){.was = was};
+        t->costs[t->count++] = (fig_tune_costs){.size = sizeof t->costs[0],
+                                                .split_class = split_class,
+                                                .variant = v,
+                                                .start_ns = was.start_ns,
+                                                .bytes_per_us = was.bytes_per_us,
+                                                .piece_ns = was.piece_ns,
+                                                .segment_ns = was.segment_ns};
     }
-    r->error = fig_tune_fit(points, r->points, &r->costs);
-    free(points);
-    if (r->error >= 0) return FIG_EXIT_FINE;
-    return fig_report_refuse("tune: class %d, variant %s: no time was measured on %s",
-                             r->costs.split_class, r->was.name, t->info.traits->name);
+}
+
+/* Appends what a row says of a variant from `first` on. */
+static void add_trial(const tuning *t, int first, const fig_tune_time *row, int32_t cell,
+                      fig_tune_trials *trials) {
+    for (int n = first; n < t->count; n++) {
+        fig_tune_trial *trial = &trials->rows[trials->count];
+        if (strcmp(t->results[n].was.name, row->variant) != 0) continue;
+        *trial = (fig_tune_trial){.cell = cell, .variant = n - first};
+        trials->count += point_of(t, &t->costs[n], row, &trial->point);
+    }
+}
+
+/* The first row of a cell that has one. */
+static int32_t first_of(const tuning *t, const fig_tune_class *of, const char *cell) {
+    int32_t first = 0;
+    while (strcmp(t->times.rows[first].cell, cell) != 0 || !is_of(t, &t->times.rows[first], of))
+        first++;
+    return first;
+}
+
+/* A cell is numbered by its first row, and all its rows are listed where that one stands. */
+static void list_trials(const tuning *t, const fig_tune_class *of, int first,
+                        fig_tune_trials *trials) {
+    const fig_tune_time *rows = t->times.rows;
+    for (int32_t cell = 0; cell < t->times.count; cell++) {
+        const char *name = rows[cell].cell;
+        if (!is_of(t, &rows[cell], of) || first_of(t, of, name) != cell) continue;
+        for (int32_t i = cell; i < t->times.count; i++)
+            if (strcmp(rows[i].cell, name) == 0 && is_of(t, &rows[i], of))
+                add_trial(t, first, &rows[i], cell, trials);
+    }
+}
+
+static int32_t gather(const fig_tune_trials *trials, int32_t variant, fig_tune_point *points) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < trials->count; i++)
+        if (trials->rows[i].variant == variant) points[count++] = trials->rows[i].point;
+    return count;
+}
+
+static int32_t count_cells(const fig_tune_trials *trials) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < trials->count; i++)
+        count += i == 0 || trials->rows[i].cell != trials->rows[i - 1].cell;
+    return count;
+}
+
+/* points: room for all trials. */
+static int fit(tuning *t, int first, const fig_tune_trials *trials, fig_tune_point *points) {
+    fig_tune_costs fitted[VARIANTS], *costs = &t->costs[first];
+    const int count = t->count - first;
+    for (int32_t v = 0; v < count; v++) {
+        fitted[v] = costs[v];
+        if (fig_tune_fit(points, gather(trials, v, points), &fitted[v]) >= 0) continue;
+        return fig_report_refuse("tune: class %d, variant %s: no time was measured on %s",
+                                 costs[v].split_class, t->results[first + v].was.name,
+                                 t->info.traits->name);
+    }
+    t->before += fig_tune_lean_lost(trials, costs);
+    fig_tune_lean(trials, fitted, count, costs);
+    t->after += fig_tune_lean_lost(trials, costs);
+    t->cells += count_cells(trials);
+    for (int32_t v = 0; v < count; v++) {
+        result *r = &t->results[first + v];
+        r->points = gather(trials, v, points);
+        r->error = fig_tune_fit_off(&costs[v], points, r->points);
+    }
+    return FIG_EXIT_FINE;
 }
 
 static int fit_class(tuning *t, const fig_tune_subject *subject) {
-    int code = FIG_EXIT_FINE;
-    for (int32_t v = 0; code == FIG_EXIT_FINE && v < VARIANTS; v++) {
-        result *r = &t->results[t->count];
-        *r = (result){.was = {.size = sizeof r->was}};
-        if (fig_graphs_tune_variant(t->graphs, subject->split_class, v, &r->was) != FIG_OK) break;
-        if (!r->was.serves) continue;
-        r->costs = (fig_tune_costs){
-            .size = sizeof r->costs, .split_class = subject->split_class, .variant = v};
-        t->count++;
-        code = fit(t, &subject->of, r);
+    const size_t most = (size_t)t->times.count + 1;
+    fig_tune_trials trials = {calloc(most, sizeof *trials.rows), 0};
+    fig_tune_point *points = calloc(most, sizeof *points);
+    const int first = t->count;
+    int code;
+    if (trials.rows != NULL && points != NULL) {
+        list_variants(t, subject->split_class);
+        list_trials(t, &subject->of, first, &trials);
+        code = fit(t, first, &trials, points);
+    } else {
+        code = fig_report_refuse("tune: no memory for %d times", t->times.count);
     }
+    free(points);
+    free(trials.rows);
     return code;
 }
 
-/* ---- How good the choice is */
-
-static fig_tune_costs costs_before(const result *r) {
-    fig_tune_costs costs = r->costs;
-    costs.start_ns = r->was.start_ns;
-    costs.bytes_per_us = r->was.bytes_per_us;
-    costs.piece_ns = r->was.piece_ns;
-    costs.segment_ns = r->was.segment_ns;
-    return costs;
-}
-
-/* What the variant of a row's cell took that the model takes for the cheapest. */
-static double chosen_ns(const tuning *t, const fig_tune_class *of, const fig_tune_time *cell,
-                        int32_t split_class, int is_before, double *fastest) {
-    double least = INFINITY, ns = 0;
-    *fastest = INFINITY;
-    for (int32_t i = 0; i < t->times.count; i++) {
-        const fig_tune_time *row = &t->times.rows[i];
-        if (strcmp(row->cell, cell->cell) != 0 || !is_of(t, row, of)) continue;
-        for (int n = 0; n < t->count; n++) {
-            const result *r = &t->results[n];
-            fig_tune_point point;
-            if (r->costs.split_class != split_class || strcmp(r->was.name, row->variant) != 0 ||
-                !point_of(t, &r->costs, row, &point))
-                continue;
-            const fig_tune_costs costs = is_before ? costs_before(r) : r->costs;
-            const double predicted = fig_tune_fit_predict(&costs, &point);
-            if (point.ns < *fastest) *fastest = point.ns;
-            if (predicted >= least) continue;
-            least = predicted;
-            ns = point.ns;
-        }
-    }
-    return ns;
-}
-
-/* Each cell once, by its first row. */
-static void judge(tuning *t) {
+static int fit_classes(tuning *t) {
     fig_tune_subject subject;
-    double before = 0, after = 0, fastest;
-    for (int32_t c = 0; subject_of(t, c, &subject); c++) {
+    int code = FIG_EXIT_FINE;
+    for (int32_t c = 0; code == FIG_EXIT_FINE && subject_of(t, c, &subject); c++) {
         fig_tune_measure_flatten(&subject.of);
-        for (int32_t i = 0; i < t->times.count; i++) {
-            const fig_tune_time *row = &t->times.rows[i];
-            int32_t first = 0;
-            while (strcmp(t->times.rows[first].cell, row->cell) != 0 ||
-                   !is_of(t, &t->times.rows[first], &subject.of)) {
-                if (++first > i) break;
-            }
-            if (first != i) continue;
-            const double was = chosen_ns(t, &subject.of, row, c, 1, &fastest);
-            if (!(fastest < INFINITY)) continue;
-            before += log(was / fastest);
-            after += log(chosen_ns(t, &subject.of, row, c, 0, &fastest) / fastest);
-            t->cells++;
-        }
+        code = fit_class(t, &subject);
     }
-    t->before = exp(before / (t->cells > 0 ? t->cells : 1));
-    t->after = exp(after / (t->cells > 0 ? t->cells : 1));
+    t->before = exp(t->before / (t->cells > 0 ? t->cells : 1));
+    t->after = exp(t->after / (t->cells > 0 ? t->cells : 1));
+    return code;
 }
 
 /* ---- What is shown */
 
 static void print_rows(const tuning *t) {
     for (int i = 0; i < t->count; i++) {
-        const result *r = &t->results[i];
+        const fig_tune_costs *costs = &t->costs[i];
         fig_tune_class of = {.size = sizeof of};
-        fig_graphs_tune_class(t->graphs, r->costs.split_class, &of);
+        fig_graphs_tune_class(t->graphs, costs->split_class, &of);
         printf("    {\"%s\", %d, \"%s\", %d, %d, %d, %d},\n", t->info.traits->name, of.value_bytes,
-               r->was.name, r->costs.start_ns, r->costs.bytes_per_us, r->costs.piece_ns,
-               r->costs.segment_ns);
+               t->results[i].was.name, costs->start_ns, costs->bytes_per_us, costs->piece_ns,
+               costs->segment_ns);
     }
 }
 
@@ -208,11 +236,12 @@ static void print_text(const tuning *t, const char *path) {
     printf(" class variant reads    start_ns  bytes/us  piece_ns  segment_ns  times  off\n");
     for (int i = 0; i < t->count; i++) {
         const result *r = &t->results[i];
+        const fig_tune_costs *costs = &t->costs[i];
         char reads[32];
         snprintf(reads, sizeof reads, "%dx%d", r->was.heads, r->was.tile_tokens);
-        printf(" %5d %-7s %-8s %8d %9d %9d %11d %6d %3.0f%%\n", r->costs.split_class, r->was.name,
-               reads, r->costs.start_ns, r->costs.bytes_per_us, r->costs.piece_ns,
-               r->costs.segment_ns, r->points, 100 * r->error);
+        printf(" %5d %-7s %-8s %8d %9d %9d %11d %6d %3.0f%%\n", costs->split_class, r->was.name,
+               reads, costs->start_ns, costs->bytes_per_us, costs->piece_ns, costs->segment_ns,
+               r->points, 100 * r->error);
     }
     printf("\nover %s the variant chosen takes %.3f of the fastest, before %.3f\n",
            fig_report_count(count, t->cells, "cell"), t->after, t->before);
@@ -232,15 +261,16 @@ static void emit_json(const tuning *t, const char *path) {
     fig_emit_array(&emit, "variants");
     for (int i = 0; i < t->count; i++) {
         const result *r = &t->results[i];
+        const fig_tune_costs *costs = &t->costs[i];
         fig_emit_object(&emit, NULL);
-        fig_emit_integer(&emit, "class", r->costs.split_class);
+        fig_emit_integer(&emit, "class", costs->split_class);
         fig_emit_text(&emit, "variant", r->was.name);
         fig_emit_integer(&emit, "heads", r->was.heads);
         fig_emit_integer(&emit, "tile_tokens", r->was.tile_tokens);
-        fig_emit_integer(&emit, "start_ns", r->costs.start_ns);
-        fig_emit_integer(&emit, "bytes_per_us", r->costs.bytes_per_us);
-        fig_emit_integer(&emit, "piece_ns", r->costs.piece_ns);
-        fig_emit_integer(&emit, "segment_ns", r->costs.segment_ns);
+        fig_emit_integer(&emit, "start_ns", costs->start_ns);
+        fig_emit_integer(&emit, "bytes_per_us", costs->bytes_per_us);
+        fig_emit_integer(&emit, "piece_ns", costs->piece_ns);
+        fig_emit_integer(&emit, "segment_ns", costs->segment_ns);
         fig_emit_integer(&emit, "times", r->points);
         fig_emit_number(&emit, "error", r->error);
         fig_emit_close(&emit);
@@ -254,14 +284,11 @@ static void emit_json(const tuning *t, const char *path) {
 static int keep(const fig_arguments *arguments, tuning *t) {
     const char *out = fig_arguments_text(arguments, "-o");
     const char *path = out != NULL ? out : arguments->operand;
-    fig_tune_costs costs[RESULTS];
     if (fig_arguments_text(arguments, "--rows") != NULL) {
         print_rows(t);
         return FIG_EXIT_FINE;
     }
-    for (int i = 0; i < t->count; i++)
-        costs[i] = t->results[i].costs;
-    if (fig_graphs_tune(&t->tuned, t->graphs, costs, t->count) != FIG_OK ||
+    if (fig_graphs_tune(&t->tuned, t->graphs, t->costs, t->count) != FIG_OK ||
         fig_graphs_save(t->tuned, path) != FIG_OK)
         return fig_report_status(path);
     if (fig_arguments_text(arguments, "--json") != NULL) {
@@ -281,13 +308,8 @@ static int tune(const fig_arguments *arguments, tuning *t) {
     if (!subject_of(t, 0, &subject))
         return fig_report_refuse("tune: %s has no attention", arguments->operand);
     int code = take_times(arguments, t);
-    for (int32_t c = 0; code == FIG_EXIT_FINE && subject_of(t, c, &subject); c++) {
-        fig_tune_measure_flatten(&subject.of);
-        code = fit_class(t, &subject);
-    }
-    if (code != FIG_EXIT_FINE) return code;
-    judge(t);
-    return keep(arguments, t);
+    if (code == FIG_EXIT_FINE) code = fit_classes(t);
+    return code == FIG_EXIT_FINE ? keep(arguments, t) : code;
 }
 
 static int run(const fig_arguments *arguments) {
@@ -307,8 +329,9 @@ const fig_command fig_cmd_tune = {
         "Times each variant that may serve the file's attention, over cold caches, in a chain\n"
         "and alone, on the machine that the file is lowered for. Four figures are fitted to\n"
         "the times of each: a start, bytes in a microsecond of a worker, a piece of the longest\n"
-        "row, a segment of a worker. Steps are served by what these make the cheapest, as\n"
-        "soon as the file is loaded.\n"
+        "row, a segment of a worker. All but the rate are then leaned, by a quarter at most, to\n"
+        "where taking the cheapest loses least time. Steps are served by what these make the\n"
+        "cheapest, as soon as the file is loaded.\n"
         "\n"
         "off: how far the figures are off, in the mean. A minute or two on a GPU.",
     .failure = "attention is not within its tolerance of float64",

@@ -8,7 +8,6 @@
 #include <math.h>
 
 enum { START, BYTES, PIECES, SEGMENTS, TERMS };
-static const double MOST = 1e8; /* of a figure, as the library takes it */
 
 static void terms_of(const fig_tune_point *point, double terms[TERMS]) {
     terms[START] = 1;
@@ -73,7 +72,7 @@ static double squares(const fig_tune_point *points, int count, const double x[TE
 }
 
 static int32_t whole(double x, double least) {
-    return (int32_t)lround(x < least ? least : x > MOST ? MOST : x);
+    return (int32_t)lround(x < least ? least : x > FIG_TUNE_FIT_MOST ? FIG_TUNE_FIT_MOST : x);
 }
 
 double fig_tune_fit_predict(const fig_tune_costs *costs, const fig_tune_point *point) {
@@ -81,8 +80,15 @@ double fig_tune_fit_predict(const fig_tune_costs *costs, const fig_tune_point *p
            point->pieces * costs->piece_ns + point->segments * costs->segment_ns;
 }
 
+double fig_tune_fit_off(const fig_tune_costs *costs, const fig_tune_point *points, int count) {
+    double off = 0;
+    for (int p = 0; p < count; p++)
+        off += fabs(fig_tune_fit_predict(costs, &points[p]) / points[p].ns - 1);
+    return off / count;
+}
+
 double fig_tune_fit(const fig_tune_point *points, int count, fig_tune_costs *costs) {
-    double sums[TERMS][TERMS + 1], best[TERMS] = {0}, least = INFINITY, off = 0;
+    double sums[TERMS][TERMS + 1], best[TERMS] = {0}, least = INFINITY;
     add_up(points, count, sums);
     for (int set = 0; set < 1 << TERMS && count > 0; set++) {
         double x[TERMS];
@@ -99,7 +105,5 @@ double fig_tune_fit(const fig_tune_point *points, int count, fig_tune_costs *cos
     costs->bytes_per_us = whole(1000 / best[BYTES], 1);
     costs->piece_ns = whole(best[PIECES], 0);
     costs->segment_ns = whole(best[SEGMENTS], 0);
-    for (int p = 0; p < count; p++)
-        off += fabs(fig_tune_fit_predict(costs, &points[p]) / points[p].ns - 1);
-    return off / count;
+    return fig_tune_fit_off(costs, points, count);
 }

@@ -4,15 +4,18 @@
 
 #include <figraph_tune.h>
 
+enum { FIG_TUNE_FIT_MOST = 100000000 }; /* of a figure, as the library takes it */
+
 /* A step: what the model knows of it, and what it took. */
 typedef struct fig_tune_point {
     double bytes, pieces, segments, ns;
 } fig_tune_point;
 
-/* Fills in the figures of *costs. Returns the mean of how far the model is off, as a part of what
- * was measured; below 0: there is no point. */
-double fig_tune_fit(const fig_tune_point *points, int count, fig_tune_costs *costs);
 /* What the model says, in ns. */
 double fig_tune_fit_predict(const fig_tune_costs *costs, const fig_tune_point *point);
+/* The mean of how far the model is off, as a part of what was measured. */
+double fig_tune_fit_off(const fig_tune_costs *costs, const fig_tune_point *points, int count);
+/* Fills in the figures of *costs. Returns how far it is off; below 0: there is no point. */
+double fig_tune_fit(const fig_tune_point *points, int count, fig_tune_costs *costs);
 
 #endif
