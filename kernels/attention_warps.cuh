@@ -393,7 +393,7 @@ static __device__ __forceinline__ void fig_warps_attend(const fig_attention_para
         fig_block_wait();
         start = fig_feed_start(p);
     }
-    fig_ring_meet(FIG_RING_MADE, (int32_t)blockDim.x);
+    fig_ring_meet(FIG_RING_MADE_TO_READ, fig_feed_ring_threads<form>());
     fig_warps_worker<form>(p, role, start, way);
 }
 

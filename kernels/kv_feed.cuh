@@ -245,12 +245,18 @@ static __device__ __forceinline__ void fig_feed_merges(const fig_attention_param
     }
 }
 
+/* Threads of the warps that read and of the one that makes their ring. */
+template <class form> static __device__ __forceinline__ int32_t fig_feed_ring_threads(void) {
+    return (int32_t)blockDim.x - (form::FILLERS - 1) * FIG_BLOCK_WARP;
+}
+
 /* The first warp behind those that read makes the ring, and waits for nobody; others for that. */
 template <class form>
 static __device__ __forceinline__ void fig_feed_make_ring(const fig_attention_params &p,
                                                           const fig_ring &ring, int32_t filler) {
-    if (filler > 0) {
-        fig_ring_meet(FIG_RING_MADE, (int32_t)blockDim.x);
+    const int32_t fillers = form::FILLERS * FIG_BLOCK_WARP;
+    if (form::FILLERS > 1 && filler > 0) {
+        fig_ring_meet(FIG_RING_MADE_TO_FILL, fillers);
         return;
     }
     if (threadIdx.x % FIG_BLOCK_WARP == 0) {
@@ -260,7 +266,8 @@ static __device__ __forceinline__ void fig_feed_make_ring(const fig_attention_pa
         fig_ring_init(ring.state, ring.slot_count, fig_feed_full_count<form>(), ring.readers);
     }
     __syncwarp();
-    fig_ring_pass(FIG_RING_MADE, (int32_t)blockDim.x);
+    fig_ring_pass(FIG_RING_MADE_TO_READ, fig_feed_ring_threads<form>());
+    if (form::FILLERS > 1) fig_ring_pass(FIG_RING_MADE_TO_FILL, fillers);
 }
 
 /* A warp behind those that read, by its number among them. plan: known where it may be read early.

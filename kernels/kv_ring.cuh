@@ -96,10 +96,12 @@ static __device__ __forceinline__ void fig_ring_barrier_init(uint64_t *barrier, 
                  : "memory");
 }
 
-enum { FIG_RING_MADE = 0 }; /* the barrier at which warps meet a ring that has been made */
+/* The barriers at which warps that read, and others that fill, meet a ring that has been made. Two,
+ * since bar.sync is for warps that come to one and the same instruction. */
+enum { FIG_RING_MADE_TO_READ = 0, FIG_RING_MADE_TO_FILL = 14 };
 
 /* By one thread, since barriers are made one by one. full_count: arrivals that fill a side; other
- * warps see them behind FIG_RING_MADE. */
+ * warps see them behind FIG_RING_MADE_TO_*. */
 static __device__ __forceinline__ void fig_ring_init(fig_ring_state *state, int32_t slot_count,
                                                      int32_t full_count, int32_t readers) {
 #pragma unroll 1
@@ -157,7 +159,8 @@ static __device__ __forceinline__ void fig_ring_release(const fig_ring &ring, in
         fig_ring_arrive(fig_fragment_shared(&ring.state->barriers[ring.slot].empty[side]));
 }
 
-/* A barrier of some warps of the block, by its number. */
+/* A barrier of some warps of the block, by its number: all that wait there at once do so in one
+ * place of the code. */
 static __device__ __forceinline__ void fig_ring_meet(int32_t barrier, int32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
