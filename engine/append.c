@@ -35,10 +35,10 @@ static fig_status find_part(const fig_engine *engine, append_request *request) {
         return FIG_OK;
     }
     if (strcmp(request->segment, "fetch") == 0) {
-        request->part = (fig_exec_part){0, fig_program_reads_lengths(program) ? 1 : 0, 1};
+        request->part = (fig_exec_part){0, fig_program_view_reads_lengths(program) ? 1 : 0, 1};
         return FIG_OK;
     }
-    if (!fig_program_find_segment(program, request->segment, &found))
+    if (!fig_program_view_find_segment(program, request->segment, &found))
         return fig_fail(FIG_INVALID, "append: the program has no segment %s", request->segment);
     request->part = (fig_exec_part){found.node, found.node_count, 0};
     return FIG_OK;

@@ -40,7 +40,7 @@ static void mark_tensors(fig_binding_table *table) {
             if (id == 0) continue;
             fig_bound *bound = &table->tensors[id - 1];
             bound->needed = 1;
-            if (fig_program_access(program, node, i) & FIG_ACCESS_WRITE) bound->written = 1;
+            if (fig_program_view_access(program, node, i) & FIG_ACCESS_WRITE) bound->written = 1;
             if (node->op == FIG_OP_CALL) bound->called = 1;
         }
         if (node->op != FIG_OP_CALL) mark_caches(table, node);
@@ -68,7 +68,7 @@ static void list_calls(fig_binding_table *table) {
 static fig_status measure_place(const fig_binding_table *table, uint32_t tensor,
                                 const fig_binding *binding, fig_bound_place *place) {
     const fig_places_wish wish = {.record = &table->program->tensors[tensor - 1],
-                                  .name = fig_program_tensor_name(table->program, tensor),
+                                  .name = fig_program_view_tensor_name(table->program, tensor),
                                   .binding = binding,
                                   .rows = table->program->spec.batch_limit,
                                   .pages_least = table->tensors[tensor - 1].pages_least};
@@ -195,7 +195,7 @@ fig_status fig_binding_register(fig_binding_table *table, const char *call, fig_
 /* FIG_UNBOUND unless it is the engine's to allocate: state, of a size that its dims say. */
 static fig_status find_memory(fig_binding_table *table, uint32_t tensor) {
     const fig_tensor_record *record = &table->program->tensors[tensor - 1];
-    const char *name = fig_program_tensor_name(table->program, tensor);
+    const char *name = fig_program_view_tensor_name(table->program, tensor);
     if (table->tensors[tensor - 1].place.address != NULL) return FIG_OK;
     if (record->role != FIG_ROLE_STATE || record->symbol == FIG_SYMBOL_PAGES)
         return fig_fail(FIG_UNBOUND, "tensor %s is not bound", name);
@@ -256,7 +256,7 @@ static uint32_t list_ranges(const fig_binding_table *table) {
         const fig_tensor_record *record = &table->program->tensors[i];
         if (!bound->needed || record->role == FIG_ROLE_TEMP) continue;
         uintptr_t begin = (uintptr_t)bound->place.address;
-        uintptr_t end = begin + bound->place.span * fig_program_dtype_bytes(record->dtype);
+        uintptr_t end = begin + bound->place.span * fig_program_view_dtype_bytes(record->dtype);
         table->ranges[count++] = (fig_bound_range){begin, end, i + 1, bound->written};
     }
     return count;
@@ -285,8 +285,8 @@ static fig_status check_overlap(fig_binding_table *table) {
             const fig_bound_range *range = &table->ranges[j];
             if (!ranges_clash(table, first, range)) continue;
             return fig_fail(FIG_INVALID, "tensor %s: lies on tensor %s, and a node writes %s",
-                            fig_program_tensor_name(table->program, range->tensor),
-                            fig_program_tensor_name(table->program, first->tensor),
+                            fig_program_view_tensor_name(table->program, range->tensor),
+                            fig_program_view_tensor_name(table->program, first->tensor),
                             range->written ? "the first" : "the second");
         }
     }

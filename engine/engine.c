@@ -347,7 +347,7 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
                         "%" PRIu64 " plan%s arrived damaged, and %" PRIu64 " step%s ran no rows "
                         "for it; what was carried for page tables goes with the next plan",
                         torn, FIG_PLURAL(torn), missed, FIG_PLURAL(missed));
-    if (fig_program_reads_lengths(engine->program))
+    if (fig_program_view_reads_lengths(engine->program))
         return fig_fail(fig_engine_miss_status(engine),
                         "%" PRIu64 " step%s ran no rows: lengths on the device are more than the "
                         "bucket holds, or nothing was staged",

@@ -138,7 +138,7 @@ static inline uint32_t fig_engine_exec_of(const fig_engine *engine, uint32_t buc
 
 /* What a step that ran no rows is: too large, where only the device knew its lengths. */
 static inline fig_status fig_engine_miss_status(const fig_engine *engine) {
-    return fig_program_reads_lengths(engine->program) ? FIG_TOO_LARGE : FIG_DRIVER;
+    return fig_program_view_reads_lengths(engine->program) ? FIG_TOO_LARGE : FIG_DRIVER;
 }
 
 #endif

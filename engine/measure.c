@@ -198,7 +198,7 @@ static fig_status check_options(const fig_engine *engine, const fig_measure_opti
     if (options->steps < 0 || options->steps > STEPS_LIMIT)
         return fig_fail(FIG_INVALID, "measure: steps is %" PRId32 ", limits 0 to %d",
                         options->steps, STEPS_LIMIT);
-    if (!fig_program_reads_lengths(engine->program)) return FIG_OK;
+    if (!fig_program_view_reads_lengths(engine->program)) return FIG_OK;
     return fig_fail(FIG_UNSUPPORTED,
                     "measure: the program reads lengths on the device, and they are to change in "
                     "every step");

@@ -83,14 +83,14 @@ static uint32_t next_table(const fig_page_tables *tables, const fig_pages *pages
     for (t++; t <= bindings->program->tensor_count; t++) {
         if (!bindings->tensors[t - 1].tables) continue;
         if (pages->table == NULL) return t;
-        if (strcmp(pages->table, fig_program_tensor_name(bindings->program, t)) == 0) return t;
+        if (strcmp(pages->table, fig_program_view_tensor_name(bindings->program, t)) == 0) return t;
     }
     return 0;
 }
 
 /* A table that nobody bound gets its memory here. */
 static fig_status find_table(fig_page_tables *tables, const fig_pages *pages, uint32_t t) {
-    const char *name = fig_program_tensor_name(tables->bindings->program, t);
+    const char *name = fig_program_view_tensor_name(tables->bindings->program, t);
     if (tables->bindings->tensors[t - 1].place.address == NULL)
         FIG_TRY(fig_binding_find(tables->bindings, name, &t));
     return check(tables, pages, t);

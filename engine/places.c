@@ -81,8 +81,8 @@ static page_room room_of(const fig_tensor_record *record, const int64_t strides[
  * than a page, as heads do in [heads][pages][page_size][head_dim]. `span` is one page's. */
 static fig_status count_pages(const fig_tensor_record *record, const char *name, size_t span,
                               int64_t least, fig_bound_place *place) {
-    size_t elements = place->bytes / fig_program_dtype_bytes(record->dtype);
-    size_t stride = (size_t)place->strides[0], one = (size_t)fig_program_extent(record, 1);
+    size_t elements = place->bytes / fig_program_view_dtype_bytes(record->dtype);
+    size_t stride = (size_t)place->strides[0], one = (size_t)fig_program_view_extent(record, 1);
     const page_room room = room_of(record, place->strides);
     if (stride < room.below)
         return fig_fail(FIG_INVALID, "tensor %s: strides[0] is %zu, it must step over %zu elements",
@@ -111,7 +111,8 @@ static int has_strides(const fig_places_wish *wish) {
 }
 
 static int64_t elements_of(const fig_places_wish *wish) {
-    const uint64_t elements = wish->binding->bytes / fig_program_dtype_bytes(wish->record->dtype);
+    const uint64_t elements =
+        wish->binding->bytes / fig_program_view_dtype_bytes(wish->record->dtype);
     return elements < INT64_MAX ? (int64_t)elements : INT64_MAX;
 }
 
@@ -162,12 +163,12 @@ int64_t fig_places_table_columns(const fig_places_wish *wish) {
 /* ---- Measuring ----------------------------------------------------------------------------- */
 
 int64_t fig_places_extent(const fig_tensor_record *record, int64_t rows) {
-    return fig_program_extent(record, record->symbol == FIG_SYMBOL_PAGES ? 1 : rows);
+    return fig_program_view_extent(record, record->symbol == FIG_SYMBOL_PAGES ? 1 : rows);
 }
 
 fig_status fig_places_measure(const fig_places_wish *wish, fig_bound_place *place) {
     const fig_tensor_record *record = wish->record;
-    const size_t item = fig_program_dtype_bytes(record->dtype);
+    const size_t item = fig_program_view_dtype_bytes(record->dtype);
     size_t needed;
     *place = (fig_bound_place){.address = wish->binding->address, .bytes = wish->binding->bytes};
     FIG_TRY(read_strides(record, wish->name, wish->binding->strides, place));
@@ -199,7 +200,7 @@ void fig_places_default_strides(const fig_tensor_record *record, int64_t strides
 
 fig_overlap_array fig_places_array(const fig_tensor_record *record, const fig_bound_place *place) {
     fig_overlap_array array = {.address = (uintptr_t)place->address,
-                               .item_bytes = fig_program_dtype_bytes(record->dtype),
+                               .item_bytes = fig_program_view_dtype_bytes(record->dtype),
                                .rank = record->rank};
     memcpy(array.dims, record->dims, sizeof array.dims);
     memcpy(array.strides, place->strides, sizeof array.strides);

@@ -37,7 +37,8 @@ static uint8_t access_of(const fig_program_view *view, uint32_t id, uint32_t fir
         const fig_node *node = &view->nodes[n];
         uint32_t here = 0;
         for (uint32_t i = 0; i < node->operand_count; i++)
-            if (view->operands[node->operand + i] == id) here |= fig_program_access(view, node, i);
+            if (view->operands[node->operand + i] == id)
+                here |= fig_program_view_access(view, node, i);
         if (access == 0 && is_rows && here == FIG_ACCESS_WRITE) return FIG_ACCESS_WRITE;
         access |= here;
     }
@@ -51,7 +52,7 @@ fig_status fig_invoke_program_begin(fig_invoke_program *p, const char *content_i
     const fig_program_view *view = view_of(p);
     uint32_t first = 0, last = view->node_count;
     if (p->segment[0] != '\0') {
-        if (!fig_program_find_segment(view, p->segment, &segment))
+        if (!fig_program_view_find_segment(view, p->segment, &segment))
             return fig_fail(FIG_INVALID, "the program has no segment \"%s\"", p->segment);
         first = segment.node;
         last = segment.node + segment.node_count;
@@ -65,7 +66,7 @@ fig_status fig_invoke_program_begin(fig_invoke_program *p, const char *content_i
 }
 
 const char *fig_invoke_program_name(const fig_invoke_program *p, int32_t tensor) {
-    return fig_program_tensor_name(view_of(p), p->ids[tensor]);
+    return fig_program_view_tensor_name(view_of(p), p->ids[tensor]);
 }
 
 static fig_status take_rows(fig_invoke_program *p, const fig_array *array, int64_t multiple) {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "graphs/hash.h"
+#include "graphs/program.h"
 #include "graphs/sections.h"
 #include "planner/spec.h"
 #include "planner/status.h"

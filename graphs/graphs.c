@@ -384,7 +384,7 @@ static fig_status fill_tensor(const fig_program_view *view, int32_t index, fig_t
     for (uint32_t id = 1; id <= view->tensor_count; id++) {
         const fig_tensor_record *record = &view->tensors[id - 1];
         if (record->role == FIG_ROLE_TEMP || seen++ != index) continue;
-        info->name = fig_program_tensor_name(view, id);
+        info->name = fig_program_view_tensor_name(view, id);
         info->role = (fig_role)record->role;
         info->dtype = (fig_dtype)record->dtype;
         info->rank = record->rank;

@@ -6,6 +6,7 @@
 #define FIG_GRAPHS_GRAPHS_H
 
 #include "graphs/codec.h"
+#include "graphs/program.h"
 
 /* Launches of all buckets; what bounds the time that reading a file may take. */
 enum { FIG_LAUNCH_LIMIT = 1 << 18 };

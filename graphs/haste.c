@@ -25,7 +25,8 @@ static void find_writes(const fig_program_view *view, int64_t *written) {
         const int64_t tokens = written_tokens(view, node);
         for (uint32_t i = 0; i < node->operand_count; i++) {
             const uint32_t tensor = view->operands[node->operand + i];
-            if (tensor == 0 || !(fig_program_access(view, node, i) & FIG_ACCESS_WRITE)) continue;
+            if (tensor == 0 || !(fig_program_view_access(view, node, i) & FIG_ACCESS_WRITE))
+                continue;
             if (tokens > written[tensor]) written[tensor] = tokens;
         }
     }

@@ -117,7 +117,7 @@ static const char *operand_name(const fig_program_view *view, const fig_launch *
     const fig_node *node = &view->nodes[launch->node];
     if (field->operand >= node->operand_count) return NULL;
     const uint32_t tensor = view->operands[node->operand + field->operand];
-    return tensor != 0 ? fig_program_tensor_name(view, tensor) : NULL;
+    return tensor != 0 ? fig_program_view_tensor_name(view, tensor) : NULL;
 }
 
 fig_inspect_value fig_inspect_value_of(const fig_inspect_bucket *bucket, const fig_launch *launch,

@@ -101,7 +101,7 @@ static void print_tensors(fig_print *print, const fig_program_view *view) {
         const fig_tensor_record *record = &view->tensors[id - 1];
         const char *symbol = fig_inspect_symbol(record);
         fig_print_open(print, NULL, '{');
-        fig_print_string(print, "name", fig_program_tensor_name(view, id));
+        fig_print_string(print, "name", fig_program_view_tensor_name(view, id));
         fig_print_string(print, "role", fig_inspect_role(record->role));
         fig_print_string(print, "dtype", fig_inspect_dtype(record->dtype));
         fig_print_open(print, "dims", '[');
@@ -125,12 +125,12 @@ static void print_tensors(fig_print *print, const fig_program_view *view) {
 static void print_operand(fig_print *print, const fig_program_view *view, const fig_node *node,
                           uint32_t i) {
     const uint32_t tensor = view->operands[node->operand + i];
-    const uint32_t access = fig_program_access(view, node, i);
+    const uint32_t access = fig_program_view_access(view, node, i);
     fig_print_open(print, NULL, '{');
     if (node->op < FIG_OP_KERNEL_COUNT)
         fig_print_string(print, "name", fig_kernel_table[node->op].operands[i].name);
     if (tensor != 0) {
-        fig_print_string(print, "tensor", fig_program_tensor_name(view, tensor));
+        fig_print_string(print, "tensor", fig_program_view_tensor_name(view, tensor));
     } else {
         fig_print_null(print, "tensor");
     }

@@ -182,7 +182,7 @@ static void print_made_for(fig_print *print, const fig_inspect_summary *summary)
 static void print_group(fig_print *print, const fig_program_view *view,
                         const fig_layer_fold_tensors *group, int width) {
     const fig_tensor_record *record = &view->tensors[group->first - 1];
-    const char *name = fig_program_tensor_name(view, group->first);
+    const char *name = fig_program_view_tensor_name(view, group->first);
     const char *symbol = fig_inspect_symbol(record);
     char text[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
     snprintf(text, sizeof text, "%s", name);
@@ -209,7 +209,7 @@ static void print_tensors(fig_print *print, const fig_inspect_summary *summary) 
     int width = LABEL - INDENT;
     for (uint32_t i = 0; i < summary->group_count; i++) {
         const fig_layer_fold_tensors *group = &summary->groups[i];
-        int length = (int)strlen(fig_program_tensor_name(view, group->first));
+        int length = (int)strlen(fig_program_view_tensor_name(view, group->first));
         if (group->count > 1) length += 6; /* "..9999" */
         if (length > width) width = length;
     }
@@ -248,8 +248,8 @@ static void print_operands(fig_print *print, const node_words *words, uint32_t a
     const char *before = access == FIG_ACCESS_WRITE ? " -> " : "";
     for (uint32_t i = 0; i < node->operand_count; i++) {
         const uint32_t tensor = view->operands[node->operand + i];
-        if (tensor == 0 || !(fig_program_access(view, node, i) & access)) continue;
-        print_name(print, words, before, fig_program_tensor_name(view, tensor));
+        if (tensor == 0 || !(fig_program_view_access(view, node, i) & access)) continue;
+        print_name(print, words, before, fig_program_view_tensor_name(view, tensor));
         before = ", ";
     }
 }

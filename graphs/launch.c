@@ -62,7 +62,7 @@ static void put_dim(filling *f, const fig_field *field) {
 static void put_rows(filling *f, const fig_field *field) {
     const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
     assert(tensor->symbol == FIG_SYMBOL_BATCH);
-    put_number(f, field, fig_program_extent(tensor, f->source->shape->caps.batch));
+    put_number(f, field, fig_program_view_extent(tensor, f->source->shape->caps.batch));
 }
 
 static void put_multiple(filling *f, const fig_field *field) {

@@ -87,7 +87,7 @@ fig_status fig_layer_fold_group(const fig_program_view *view, fig_layer_fold_ten
         return fig_fail(FIG_NOMEM, "fold: %u tensors", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        const char *name = fig_program_tensor_name(view, i + 1);
+        const char *name = fig_program_view_tensor_name(view, i + 1);
         entries[i] = (entry){name, &view->tensors[i], fig_layer_fold_split(name), i + 1};
     }
     qsort(entries, count, sizeof *entries, compare_entries);
@@ -123,7 +123,7 @@ static int names_match(const char *a, const char *b, layer_pair layers) {
 /* Tensors a and b of these layers. */
 static int operands_match(const fig_program_view *view, uint32_t a, uint32_t b, layer_pair layers) {
     if (a == 0 || b == 0) return a == b;
-    return names_match(fig_program_tensor_name(view, a), fig_program_tensor_name(view, b),
+    return names_match(fig_program_view_tensor_name(view, a), fig_program_view_tensor_name(view, b),
                        layers) &&
            compare_records(&view->tensors[a - 1], &view->tensors[b - 1]) == 0;
 }

@@ -5,7 +5,7 @@
 #ifndef FIG_GRAPHS_LAYER_FOLD_H
 #define FIG_GRAPHS_LAYER_FOLD_H
 
-#include "graphs/program.h"
+#include "graphs/program_view.h"
 
 enum { FIG_FOLD_NONE = -1 };
 

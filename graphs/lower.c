@@ -300,7 +300,7 @@ static fig_status make_edges(fig_lower_common *common) {
     uint32_t last[FIG_CLASS_LIMIT] = {0}, count = 0;
     const fig_program_view *view = common->view;
     const fig_launch_range *ranges = common->node_launches;
-    const uint32_t planned = fig_program_reads_lengths(view) ? ranges[0].first : 0;
+    const uint32_t planned = fig_program_view_reads_lengths(view) ? ranges[0].first : 0;
     const size_t limit = (size_t)view->edge_count + 4 * (size_t)common->launch_count;
     fig_edge *edges = calloc(limit, sizeof *edges);
     if (edges == NULL) return fig_fail(FIG_NOMEM, "edges: %zu of %zu bytes", limit, sizeof *edges);

@@ -18,7 +18,7 @@ static uint64_t state_bytes_of(const fig_program_view *view) {
     for (uint32_t id = 1; id <= view->tensor_count; id++) {
         const fig_tensor_record *record = &view->tensors[id - 1];
         if (record->role != FIG_ROLE_STATE || record->symbol == FIG_SYMBOL_PAGES) continue;
-        bytes += fig_program_tensor_bytes(view, id);
+        bytes += fig_program_view_tensor_bytes(view, id);
     }
     return bytes;
 }
@@ -30,7 +30,7 @@ static void count_cache(const fig_program_view *view, uint32_t id, uint8_t *coun
     if (counted[id - 1]) return;
     counted[id - 1] = 1;
     *bytes += (uint64_t)record->dims[2] * (uint64_t)record->dims[3] *
-              fig_program_dtype_bytes(record->dtype);
+              fig_program_view_dtype_bytes(record->dtype);
 }
 
 static fig_status count_token_bytes(const fig_program_view *view, uint64_t *bytes) {

@@ -5,7 +5,7 @@
 #ifndef FIG_GRAPHS_OPERAND_H
 #define FIG_GRAPHS_OPERAND_H
 
-#include "graphs/program.h"
+#include "graphs/program_view.h"
 
 /* A node as its checks read it. */
 typedef struct fig_operand_node {

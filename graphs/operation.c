@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "graphs/operand.h"
+#include "graphs/strings.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
@@ -37,9 +38,10 @@ static fig_status check_aliases(const fig_operand_node *o) {
             const uint32_t access = o->operands[a].access | o->operands[b].access;
             if (fig_operand_id(o, a) != id || !(access & FIG_ACCESS_WRITE)) continue;
             if (fig_operation_may_share(o->node->op, a, b)) continue;
-            return fig_operand_refuse(
-                o, FIG_INVALID, "%s and %s are both %s, one of them is written",
-                o->operands[a].name, o->operands[b].name, fig_program_tensor_name(o->view, id));
+            return fig_operand_refuse(o, FIG_INVALID,
+                                      "%s and %s are both %s, one of them is written",
+                                      o->operands[a].name, o->operands[b].name,
+                                      fig_program_view_tensor_name(o->view, id));
         }
     }
     return FIG_OK;
@@ -474,8 +476,9 @@ static fig_status check_call(const fig_operand_node *o) {
     for (uint32_t b = call.read_count; b < node->operand_count; b++) {
         for (uint32_t a = call.read_count; a < b; a++) {
             if (fig_operand_id(o, a) == fig_operand_id(o, b))
-                return fig_operand_refuse(o, FIG_INVALID, "writes %s twice",
-                                          fig_program_tensor_name(o->view, fig_operand_id(o, a)));
+                return fig_operand_refuse(
+                    o, FIG_INVALID, "writes %s twice",
+                    fig_program_view_tensor_name(o->view, fig_operand_id(o, a)));
         }
     }
     for (uint32_t i = call.byte_count; i < FIG_CALL_BYTES_LIMIT; i++) {

@@ -5,7 +5,7 @@
 #ifndef FIG_GRAPHS_OPERATION_H
 #define FIG_GRAPHS_OPERATION_H
 
-#include "graphs/program.h"
+#include "graphs/program_view.h"
 
 /* The node's operands, dtypes, dims and attributes; its sentence begins "node <n> (<op>): ". */
 fig_status fig_operation_check(const fig_program_view *view, uint32_t node);

@@ -81,37 +81,6 @@ static fig_status append(array *to, const void *items, uint32_t count) {
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-uint32_t fig_program_dtype_bytes(uint32_t dtype) {
-    switch (dtype) {
-    case FIG_F32: return 4;
-    case FIG_F16: return 2;
-    case FIG_BF16: return 2;
-    case FIG_E4M3: return 1;
-    case FIG_E5M2: return 1;
-    case FIG_I32: return 4;
-    case FIG_I64: return 8;
-    }
-    return 0;
-}
-
-int64_t fig_program_extent(const fig_tensor_record *record, int64_t rows) {
-    return record->symbol == FIG_SYMBOL_NONE ? record->dims[0] : record->dims[0] * rows;
-}
-
-/* 1: more than the limit. */
-static int measure(const fig_tensor_record *record, int64_t batch_limit, uint64_t *bytes) {
-    const int64_t rows = record->symbol == FIG_SYMBOL_BATCH ? batch_limit : 1;
-    *bytes = fig_program_dtype_bytes(record->dtype);
-    for (int i = 0; i < record->rank; i++) {
-        size_t product, extent = (size_t)record->dims[i];
-        if (i == 0) extent = (size_t)fig_program_extent(record, rows);
-        if (fig_size_multiply(&product, *bytes, extent) || product > FIG_TENSOR_BYTES_LIMIT)
-            return 1;
-        *bytes = product;
-    }
-    return 0;
-}
-
 static fig_status check_dims(const fig_tensor_record *record, const char *name) {
     for (int i = 0; i < 4; i++) {
         int64_t dim = record->dims[i];
@@ -152,7 +121,7 @@ static fig_status check_tensor(const fig_tensor_record *record, const fig_spec *
     if (record->role > FIG_ROLE_STATE)
         return fig_fail(FIG_INVALID, "tensor %s: role is %d, limits 0 to %d", name, record->role,
                         FIG_ROLE_STATE);
-    if (fig_program_dtype_bytes(record->dtype) == 0)
+    if (fig_program_view_dtype_bytes(record->dtype) == 0)
         return fig_fail(FIG_INVALID, "tensor %s: dtype is %d, which no fig_dtype is", name,
                         record->dtype);
     if (record->rank < 1 || record->rank > 4)
@@ -167,7 +136,7 @@ static fig_status check_tensor(const fig_tensor_record *record, const fig_spec *
                         name);
     FIG_TRY(check_layout(record, name));
     FIG_TRY(check_dims(record, name));
-    if (measure(record, spec->batch_limit, &bytes))
+    if (fig_program_view_measure(record, spec->batch_limit, &bytes))
         return fig_fail(FIG_TOO_LARGE, "tensor %s: more than %" PRIu64 " bytes", name,
                         FIG_TENSOR_BYTES_LIMIT);
     return FIG_OK;
@@ -178,7 +147,7 @@ static fig_status make_record(fig_tensor_record *record, const fig_tensor_info *
     if ((uint32_t)info->role > FIG_ROLE_STATE)
         return fig_fail(FIG_INVALID, "tensor %s: role is %u, limits 0 to %d", info->name,
                         (uint32_t)info->role, FIG_ROLE_STATE);
-    if (fig_program_dtype_bytes((uint32_t)info->dtype) == 0)
+    if (fig_program_view_dtype_bytes((uint32_t)info->dtype) == 0)
         return fig_fail(FIG_INVALID, "tensor %s: dtype is %u, which no fig_dtype is", info->name,
                         (uint32_t)info->dtype);
     if (info->rank < 1 || info->rank > 4)
@@ -243,42 +212,7 @@ fig_tensor fig_program_find(const fig_program *program, const char *name) {
     return tensor;
 }
 
-const char *fig_program_tensor_name(const fig_program_view *view, uint32_t tensor) {
-    assert(tensor >= 1 && tensor <= view->tensor_count);
-    return view->strings + view->tensors[tensor - 1].name;
-}
-
-int fig_program_reads_lengths(const fig_program_view *view) {
-    return view->node_count > 0 && view->nodes[0].op == FIG_OP_PLAN;
-}
-
-int fig_program_find_segment(const fig_program_view *view, const char *name, fig_segment *segment) {
-    for (uint32_t i = 0; i < view->segment_count; i++) {
-        *segment = view->segments[i];
-        if (strcmp(view->strings + segment->name, name) == 0) return 1;
-    }
-    *segment = (fig_segment){0, 0, 0};
-    return 0;
-}
-
-uint64_t fig_program_tensor_bytes(const fig_program_view *view, uint32_t tensor) {
-    uint64_t bytes;
-    assert(tensor >= 1 && tensor <= view->tensor_count);
-    int too_large = measure(&view->tensors[tensor - 1], view->spec.batch_limit, &bytes);
-    assert(!too_large);
-    (void)too_large;
-    return bytes;
-}
-
 /* ---- Nodes ----------------------------------------------------------------------------------- */
-
-uint32_t fig_program_access(const fig_program_view *view, const fig_node *node, uint32_t i) {
-    fig_call_attributes call;
-    assert(i < node->operand_count);
-    if (node->op != FIG_OP_CALL) return fig_kernel_table[node->op].operands[i].access;
-    memcpy(&call, view->attributes + node->attribute, sizeof call);
-    return i < call.read_count ? FIG_ACCESS_READ : FIG_ACCESS_WRITE;
-}
 
 /* Node `node` goes into the segment that is to begin, or is open. */
 static fig_status join_segment(fig_program *program, uint32_t node) {
@@ -434,7 +368,8 @@ static fig_status derive_edges(fig_program *program) {
         for (uint32_t i = 0; i < node->operand_count; i++) {
             uint32_t tensor = view->operands[node->operand + i];
             if (tensor == 0) continue;
-            accesses[count++] = (fig_edge_access){n, tensor, fig_program_access(view, node, i)};
+            accesses[count++] =
+                (fig_edge_access){n, tensor, fig_program_view_access(view, node, i)};
         }
     }
     fig_status status =

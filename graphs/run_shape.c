@@ -18,7 +18,7 @@ enum { UNIT = 256 };
 
 void fig_run_shape_pass_temp(const fig_program_view *view, uint32_t tensor, fig_run_temp *temp) {
     const fig_tensor_record *record = &view->tensors[tensor - 1];
-    uint64_t bytes = fig_program_dtype_bytes(record->dtype);
+    uint64_t bytes = fig_program_view_dtype_bytes(record->dtype);
     if (record->role != FIG_ROLE_TEMP) return;
     for (int i = 0; i < record->rank; i++)
         bytes *= (uint64_t)record->dims[i];

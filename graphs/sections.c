@@ -11,7 +11,8 @@
 #include <zstd.h>
 
 #include "graphs/hash.h"
-#include "graphs/program.h"
+#include "graphs/program_view.h"
+#include "graphs/strings.h"
 #include "graphs/tuning.h"
 #include "planner/bucket.h"
 #include "planner/size.h"

@@ -5,7 +5,8 @@
 #ifndef FIG_GRAPHS_SEGMENT_H
 #define FIG_GRAPHS_SEGMENT_H
 
-#include "graphs/program.h"
+#include "graphs/program_view.h"
+#include "graphs/strings.h"
 
 /* FIG_INVALID: no name, or the one that the engine keeps for itself. */
 fig_status fig_segment_check_name(const char *name);

@@ -31,7 +31,7 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
                              .row_tokens = (int32_t)q->dims[0],
                              .q_heads = (int32_t)q->dims[1],
                              .head_dim = (int32_t)q->dims[2],
-                             .value_bytes = (int32_t)fig_program_dtype_bytes(cache->dtype)};
+                             .value_bytes = (int32_t)fig_program_view_dtype_bytes(cache->dtype)};
 }
 
 static int same_class(const fig_split_class *a, const fig_split_class *b) {

@@ -6,7 +6,7 @@
 #ifndef FIG_GRAPHS_SPLIT_CLASSES_H
 #define FIG_GRAPHS_SPLIT_CLASSES_H
 
-#include "graphs/program.h"
+#include "graphs/program_view.h"
 #include "planner/split.h"
 
 typedef struct fig_split_class {

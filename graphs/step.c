@@ -242,7 +242,7 @@ fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
     memset(plan, 0, sizeof *plan);
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, step, "fig_step"));
     FIG_TRY(check_rows(spec, &ours));
-    FIG_TRY(check_arrays(&ours, fig_program_reads_lengths(program)));
+    FIG_TRY(check_arrays(&ours, fig_program_view_reads_lengths(program)));
     FIG_TRY(check_horizon(spec, &ours, &ahead));
     FIG_TRY(check_all_rows(spec, &ours, ahead, stamps));
     FIG_TRY(check_tokens(spec, &ours, &tokens));

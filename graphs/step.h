@@ -6,7 +6,7 @@
 #ifndef FIG_GRAPHS_STEP_H
 #define FIG_GRAPHS_STEP_H
 
-#include "graphs/program.h"
+#include "graphs/program_view.h"
 #include "planner/plan.h"
 
 /* The last position at which a query may stand, growth within a horizon included. Far beyond every

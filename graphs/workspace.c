@@ -68,7 +68,7 @@ static fig_status place_all(fig_workspace *workspace, const fig_program_view *vi
         uint64_t *offset = &workspace->temps[id - 1];
         *offset = UINT64_MAX;
         if (view->tensors[id - 1].role == FIG_ROLE_TEMP)
-            FIG_TRY(place(&workspace->bytes, fig_program_tensor_bytes(view, id), offset));
+            FIG_TRY(place(&workspace->bytes, fig_program_view_tensor_bytes(view, id), offset));
     }
     return FIG_OK;
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "planner/spec.h"
+#include "graphs/program.h"
 #include "tests/support/sample.h"
 
 /* Dims past the rank are 1; a symbolic one is given as the recorder takes it. */
@@ -69,14 +70,15 @@ static void layers_carry_their_number_and_the_nodes_their_order(void **state) {
     }
     const uint32_t *ids = view->operands + view->nodes[3].operand;
     for (int i = 0; i < 12; i++)
-        assert_string_equal(ids[i] == 0 ? "" : fig_program_tensor_name(view, ids[i]), names[i]);
+        assert_string_equal(ids[i] == 0 ? "" : fig_program_view_tensor_name(view, ids[i]),
+                            names[i]);
     fig_program_destroy(program);
 }
 
 static void assert_segment(const fig_program *program, const char *name, uint32_t node,
                            uint32_t node_count) {
     fig_segment segment;
-    if (!fig_program_find_segment(fig_program_view_of(program), name, &segment))
+    if (!fig_program_view_find_segment(fig_program_view_of(program), name, &segment))
         fail_msg("no segment %s", name);
     assert_int_equal(segment.node, node);
     assert_int_equal(segment.node_count, node_count);
@@ -220,7 +222,7 @@ static void each_class_of_layers_has_its_page_table(void **state) {
         const uint32_t *ids = view->operands + view->nodes[n].operand;
         const char *const want = view->nodes[n].layer == 0 ? "page_table.window" : "page_table";
         if (view->nodes[n].op == FIG_OP_DECODE_ATTENTION)
-            assert_string_equal(fig_program_tensor_name(view, ids[FIG_ATTENTION_TABLE]), want);
+            assert_string_equal(fig_program_view_tensor_name(view, ids[FIG_ATTENTION_TABLE]), want);
     }
     fig_program_destroy(program);
     memset(spec.window_layers, 0, sizeof spec.window_layers); /* all have it */

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "graphs/lower.h"
+#include "graphs/program.h"
 #include "tests/support/sample.h"
 
 /* What a bucket's launch of the program's n-th attention has of `mask`, of what was found. */

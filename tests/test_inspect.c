@@ -98,7 +98,7 @@ static void the_summary_holds_all_that_the_graphs_do(void **state) {
     assert_int_equal(json_array_size(tensors), view->tensor_count);
     for (uint32_t id = 1; id <= view->tensor_count; id++) {
         const json_t *tensor = json_array_get(tensors, id - 1);
-        assert_string_equal(string(tensor, "name"), fig_program_tensor_name(view, id));
+        assert_string_equal(string(tensor, "name"), fig_program_view_tensor_name(view, id));
         assert_int_equal(json_array_size(json_object_get(tensor, "dims")),
                          view->tensors[id - 1].rank);
     }

@@ -12,6 +12,7 @@
 
 #include "graphs/launch.h"
 #include "graphs/lower.h"
+#include "graphs/program.h"
 #include "tests/support/sample.h"
 
 /* A bucket of 4 rows and 100 tokens, lowered for the host, of the sample's step. */

@@ -68,7 +68,7 @@ static void tensors_fold_while_their_numbers_go_on_and_their_shapes_agree(void *
     assert_int_equal(fig_layer_fold_group(view, &groups, &count), FIG_OK);
     assert_int_equal(count, sizeof expected / sizeof expected[0]);
     for (uint32_t i = 0; i < count; i++) {
-        assert_string_equal(fig_program_tensor_name(view, groups[i].first), expected[i].first);
+        assert_string_equal(fig_program_view_tensor_name(view, groups[i].first), expected[i].first);
         assert_int_equal(groups[i].count, expected[i].count);
     }
     free(groups);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "graphs/lower.h"
+#include "graphs/program.h"
 #include "kernels/form.h"
 #include "planner/bounds.h"
 #include "tests/support/sample.h"

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "graphs/lower.h"
+#include "graphs/program.h"
 #include "tests/support/fault.h"
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
@@ -131,8 +132,8 @@ static void find_causes(const fig_program_view *view, const fig_lowered *lowered
             for (uint32_t a = 0; a < earlier->operand_count; a++) {
                 for (uint32_t b = 0; b < later->operand_count; b++) {
                     const uint32_t tensor = view->operands[earlier->operand + a];
-                    const uint32_t access =
-                        fig_program_access(view, earlier, a) | fig_program_access(view, later, b);
+                    const uint32_t access = fig_program_view_access(view, earlier, a) |
+                                            fig_program_view_access(view, later, b);
                     pairs[from][to] |= tensor != 0 && (access & FIG_ACCESS_WRITE) &&
                                        tensor == view->operands[later->operand + b];
                 }

@@ -247,7 +247,7 @@ static void a_plan_is_made_first_and_once(void **state) {
                                  .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
         if (first == FIG_OP_PLAN) fig_program_read_lengths(program, lengths, (fig_tensor){0});
         if (first == FIG_OP_CALL) fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
-        assert_int_equal(fig_program_reads_lengths(fig_program_view_of(program)),
+        assert_int_equal(fig_program_view_reads_lengths(fig_program_view_of(program)),
                          first == FIG_OP_PLAN);
         fig_program_read_lengths(program, lengths, (fig_tensor){0});
         FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_ORDER,

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "planner/spec.h"
+#include "graphs/program.h"
 #include "planner/status.h"
 #include "tests/support/fault.h"
 #include "tests/support/sample.h"
@@ -132,13 +133,13 @@ static void bytes_are_those_of_all_rows_or_of_one_page(void **state) {
         program,
         FIG_OPTIONS(fig_tensor_info, .name = "pages", .role = FIG_ROLE_BOUND, .dtype = FIG_E4M3,
                     .rank = 2, .dims = {FIG_DIM_PAGES, 11}, .multiple = 2));
-    assert_int_equal(fig_program_tensor_bytes(view, several.id), 6 * 3 * 11);
-    assert_int_equal(fig_program_tensor_bytes(view, pages.id), 2 * 11);
-    assert_int_equal(fig_program_extent(&view->tensors[several.id - 1], 5), 15);
-    assert_int_equal(fig_program_extent(&view->tensors[fixed.id - 1], 5), 7);
-    assert_int_equal(fig_program_tensor_bytes(view, rows.id), 6 * 3 * 5 * 2);
-    assert_int_equal(fig_program_tensor_bytes(view, cache.k.id), 200 * 2 * 64 * 2);
-    assert_int_equal(fig_program_tensor_bytes(view, fixed.id), 7 * 11 * 8);
+    assert_int_equal(fig_program_view_tensor_bytes(view, several.id), 6 * 3 * 11);
+    assert_int_equal(fig_program_view_tensor_bytes(view, pages.id), 2 * 11);
+    assert_int_equal(fig_program_view_extent(&view->tensors[several.id - 1], 5), 15);
+    assert_int_equal(fig_program_view_extent(&view->tensors[fixed.id - 1], 5), 7);
+    assert_int_equal(fig_program_view_tensor_bytes(view, rows.id), 6 * 3 * 5 * 2);
+    assert_int_equal(fig_program_view_tensor_bytes(view, cache.k.id), 200 * 2 * 64 * 2);
+    assert_int_equal(fig_program_view_tensor_bytes(view, fixed.id), 7 * 11 * 8);
     fig_program_destroy(program);
 }
 
@@ -269,7 +270,7 @@ static void assert_segment(const fig_program *program, const char *name, uint32_
                            uint32_t node_count) {
     const fig_program_view *view = fig_program_view_of(program);
     fig_segment segment;
-    if (!fig_program_find_segment(view, name, &segment)) fail_msg("no segment %s", name);
+    if (!fig_program_view_find_segment(view, name, &segment)) fail_msg("no segment %s", name);
     assert_string_equal(view->strings + segment.name, name);
     assert_int_equal(segment.node, node);
     assert_int_equal(segment.node_count, node_count);
@@ -281,7 +282,7 @@ static void a_segment_holds_the_nodes_recorded_under_it(void **state) {
     fig_program *program = begin();
     fig_segment segment = {1, 2, 3};
     const fig_tensor a = fig_sample_rows(program, "a", 1, 8);
-    assert_int_equal(fig_program_find_segment(fig_program_view_of(program), "a", &segment), 0);
+    assert_int_equal(fig_program_view_find_segment(fig_program_view_of(program), "a", &segment), 0);
     touch(program, a);
     fig_program_segment(program, "a");
     touch(program, a);
@@ -297,7 +298,7 @@ static void a_segment_holds_the_nodes_recorded_under_it(void **state) {
     assert_segment(program, "a", 1, 2);
     assert_segment(program, "touch", 3, 1);
     assert_segment(program, "last", 5, 1);
-    assert_int_equal(fig_program_find_segment(fig_program_view_of(program), "b", &segment), 0);
+    assert_int_equal(fig_program_view_find_segment(fig_program_view_of(program), "b", &segment), 0);
     assert_int_equal(segment.name + segment.node + segment.node_count, 0);
     assert_int_equal(fig_program_find(program, "last").id, 0);
     assert_int_equal(fig_program_find(program, "a").id, a.id);

@@ -229,7 +229,7 @@ static void operands_stand_where_the_table_has_them(void **state) {
         while (view->nodes[n].op != places[i].op || seen++ != places[i].nth)
             n++;
         const uint32_t id = view->operands[view->nodes[n].operand + places[i].operand];
-        const char *name = id == 0 ? "" : fig_program_tensor_name(view, id);
+        const char *name = id == 0 ? "" : fig_program_view_tensor_name(view, id);
         if (strcmp(name, places[i].name) != 0)
             fail_msg("place %zu: %s, not %s", i, name, places[i].name);
     }
@@ -310,8 +310,8 @@ static void a_call_stores_its_name_tag_and_bytes(void **state) {
     assert_int_equal(call.tag, 7);
     assert_int_equal(call.byte_count, 3);
     assert_memory_equal(call.bytes, "xyz\0", 4);
-    assert_int_equal(fig_program_access(view, &view->nodes[0], 1), FIG_ACCESS_READ);
-    assert_int_equal(fig_program_access(view, &view->nodes[0], 2), FIG_ACCESS_WRITE);
+    assert_int_equal(fig_program_view_access(view, &view->nodes[0], 1), FIG_ACCESS_READ);
+    assert_int_equal(fig_program_view_access(view, &view->nodes[0], 2), FIG_ACCESS_WRITE);
     assert_int_equal(end(program), FIG_OK);
 }
 

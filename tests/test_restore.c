@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "graphs/lower.h"
+#include "graphs/program.h"
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
 

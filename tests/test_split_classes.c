@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "graphs/split_classes.h"
+#include "graphs/program.h"
 #include "tests/support/sample.h"
 
 static fig_program *record(const fig_sample_heads *heads, int count) {

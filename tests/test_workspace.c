@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "graphs/lower.h"
+#include "graphs/program.h"
 #include "graphs/workspace.h"
 #include "planner/bounds.h"
 #include "tests/support/fault.h"

@@ -159,7 +159,7 @@ static fig_status put(run_work *work, fig_op op, uint8_t *params) {
 }
 
 static uint32_t planner_of(const fig_runner *runner) {
-    return fig_program_reads_lengths(runner->program)
+    return fig_program_view_reads_lengths(runner->program)
                ? runner->graphs->common.node_launches[0].first
                : 0;
 }
@@ -238,7 +238,7 @@ static fig_status find_nodes(const fig_runner *runner, const char *segment, fig_
     fig_segment found;
     *nodes = (fig_run_nodes){0, runner->program->node_count};
     if (segment == NULL) return FIG_OK;
-    if (!fig_program_find_segment(runner->program, segment, &found))
+    if (!fig_program_view_find_segment(runner->program, segment, &found))
         return fig_fail(FIG_INVALID, "run: the program has no segment %s", segment);
     *nodes = (fig_run_nodes){found.node, found.node_count};
     return FIG_OK;
@@ -258,7 +258,7 @@ static void find_needs(run_work *work) {
 }
 
 static int reads_lengths(const run_work *work) {
-    return fig_program_reads_lengths(work->runner->program);
+    return fig_program_view_reads_lengths(work->runner->program);
 }
 
 /* What a program plans for sequences that are as long as this. */
@@ -304,7 +304,7 @@ static fig_status take_room(run_work *work) {
     if (room.tokens >= known || (work->plans && reads_lengths(work))) return FIG_OK;
     return fig_fail(
         FIG_INVALID, "tensor %s: holds %" PRId64 " tokens of each sequence, kv_length is %" PRId64,
-        fig_program_tensor_name(work->runner->program, room.shortest), room.tokens, known);
+        fig_program_view_tensor_name(work->runner->program, room.shortest), room.tokens, known);
 }
 
 static fig_status check_nodes(const run_work *work) {

@@ -60,7 +60,7 @@ void fig_run_tensors_finish(fig_run_tensors *tensors) {
 static fig_status take_binding(const fig_run_bound *bound, uint32_t tensor, fig_binding *binding) {
     const fig_run *run = bound->run;
     const int32_t number = bound->tensors->of[tensor - 1].binding;
-    const char *name = fig_program_tensor_name(bound->tensors->view, tensor);
+    const char *name = fig_program_view_tensor_name(bound->tensors->view, tensor);
     if (number >= run->binding_count || run->bindings == NULL)
         return fig_fail(FIG_UNBOUND, "run: tensor %s, number %" PRId32 ", is not bound", name,
                         number);
@@ -84,13 +84,14 @@ static fig_places_wish wish_of(const fig_run_bound *bound, uint32_t tensor, fig_
     *record = bound->tensors->view->tensors[tensor - 1];
     const fig_places_wish wish = {
         .record = record,
-        .name = fig_program_tensor_name(bound->tensors->view, tensor),
+        .name = fig_program_view_tensor_name(bound->tensors->view, tensor),
         .binding = binding,
         .rows = bound->run->rows,
         .pages_least = known->is_dense ? bound->run->rows : 1,
     };
     if (known->is_dense && bound->run->rows == 1 && binding->strides[3] != 0)
-        binding->strides[0] = (int64_t)(binding->bytes / fig_program_dtype_bytes(record->dtype));
+        binding->strides[0] =
+            (int64_t)(binding->bytes / fig_program_view_dtype_bytes(record->dtype));
     if (known->is_dense) record->dims[1] = fig_places_dense_tokens(&wish);
     if (known->page_tokens > 0) {
         record->dims[1] = fig_places_table_columns(&wish);
@@ -103,11 +104,11 @@ static fig_places_wish wish_of(const fig_run_bound *bound, uint32_t tensor, fig_
 static fig_status check_address(const fig_run_bound *bound, uint32_t tensor,
                                 const fig_bound_place *place) {
     const fig_tensor_record *record = &bound->tensors->view->tensors[tensor - 1];
-    const uint32_t item = fig_program_dtype_bytes(record->dtype);
+    const uint32_t item = fig_program_view_dtype_bytes(record->dtype);
     if ((uintptr_t)place->address % item == 0) return FIG_OK;
     return fig_fail(FIG_INVALID, "tensor %s: address %p, it must be a multiple of %" PRIu32,
-                    fig_program_tensor_name(bound->tensors->view, tensor), (void *)place->address,
-                    item);
+                    fig_program_view_tensor_name(bound->tensors->view, tensor),
+                    (void *)place->address, item);
 }
 
 static void place_temp(const fig_run_bound *bound, uint32_t tensor, fig_bound_place *place) {
@@ -153,7 +154,7 @@ static fig_status look_at(const fig_run_bound *bound, uint32_t tensor, fig_run_r
     if (record.dims[1] == 0)
         return fig_fail(FIG_INVALID,
                         "tensor %s: bytes is %" PRIu64 ", which holds no %s of each sequence",
-                        fig_program_tensor_name(bound->tensors->view, tensor), binding.bytes,
+                        fig_program_view_tensor_name(bound->tensors->view, tensor), binding.bytes,
                         known->is_dense ? "token" : "page");
     const int64_t tokens = record.dims[1] * (known->is_dense ? 1 : known->page_tokens);
     if (known->is_dense && tokens < room->dense_tokens) room->dense_tokens = tokens;
@@ -194,7 +195,7 @@ static fig_status find_operand(const fig_run_bound *bound, const fig_node *node,
     *of = (operand){.tensor = view->operands[node->operand + i]};
     if (of->tensor == 0) return FIG_OK;
     FIG_TRY(place_as(bound, of->tensor, &record, &place));
-    of->access = fig_program_access(view, node, i);
+    of->access = fig_program_view_access(view, node, i);
     of->array = fig_places_array(&record, &place);
     of->begin = (uintptr_t)place.address;
     of->end = of->begin + place.span * of->array.item_bytes;
@@ -218,8 +219,8 @@ static fig_status check_pair(const fig_run_bound *bound, const fig_node *node, u
     if (share(node, a, b, of) || !fig_overlap_meets(&first->array, &second->array)) return FIG_OK;
     const fig_program_view *view = bound->tensors->view;
     return fig_fail(FIG_INVALID, "tensor %s: lies on tensor %s, and %s writes %s",
-                    fig_program_tensor_name(view, second->tensor),
-                    fig_program_tensor_name(view, first->tensor), fig_table_op_name(node->op),
+                    fig_program_view_tensor_name(view, second->tensor),
+                    fig_program_view_tensor_name(view, first->tensor), fig_table_op_name(node->op),
                     second->access & FIG_ACCESS_WRITE ? "the first" : "the second");
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "graphs/program.h"
 #include "tests/support/apart.h"
 
 fig_spec fig_sample_spec(void) {
