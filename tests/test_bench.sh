@@ -6,21 +6,6 @@
 # shellcheck source=tests/support/cli.sh
 . "$(dirname "$0")/support/cli.sh"
 
-quiet() {
-    [ ! -s "$scratch/err" ]
-    verdict $? "stderr is to be empty"
-}
-refused() { # WORD...: said in one line, and nothing on stdout
-    ends 2
-    [ ! -s "$scratch/out" ]
-    verdict $? "stdout is to be empty"
-    [ "$(wc -l < "$scratch/err")" -eq 1 ] && grep -q '^figraph: ' "$scratch/err"
-    verdict $? "stderr is to be one line that begins with figraph:"
-    for word; do
-        grep -qF -e "$word" "$scratch/err"
-        verdict $? "the sentence is to hold \"$word\""
-    done
-}
 python() { # PROGRAM: over the JSON and the CSV, if they are there
     python3 -c "import csv, json, os
 j = json.load(open('$scratch/out')) if os.path.getsize('$scratch/out') else None

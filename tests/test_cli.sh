@@ -10,24 +10,6 @@
 library=${BUILD:-build}/libfigraph.a
 
 # One line on stderr that begins with the program's name and holds every word given.
-says() {
-    [ "$(wc -l < "$scratch/err")" -eq 1 ] && grep -q '^figraph: ' "$scratch/err"
-    verdict $? "stderr is to be one line that begins with figraph:"
-    for word; do
-        grep -qF -e "$word" "$scratch/err"
-        verdict $? "the sentence is to hold \"$word\""
-    done
-}
-quiet() {
-    [ ! -s "$scratch/err" ]
-    verdict $? "stderr is to be empty"
-}
-refused() { # WORD...: bad usage, said in one line, and nothing on stdout
-    ends 2
-    [ ! -s "$scratch/out" ]
-    verdict $? "stdout is to be empty"
-    says "$@"
-}
 # Expressions over the JSON that was printed, named j. One program reads them all.
 json() {
     python3 -c 'import json, sys

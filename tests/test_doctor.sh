@@ -15,15 +15,6 @@ lacks() { # PATTERN
     ! grep -qE -e "$1" "$scratch/out"
     verdict $? "stdout is to have no line such as \"$1\""
 }
-refused() { # WORD...: bad usage, said in one line, and nothing on stdout
-    ends 2
-    [ ! -s "$scratch/out" ] && [ "$(wc -l < "$scratch/err")" -eq 1 ]
-    verdict $? 'stdout is to be empty and stderr to be one line'
-    for word; do
-        grep -qF -e "$word" "$scratch/err"
-        verdict $? "the sentence is to hold \"$word\""
-    done
-}
 # Expressions over the JSON that was printed, named j.
 json() {
     python3 -c 'import json, sys

@@ -11,23 +11,12 @@
 #include "graphs/inspect_buckets.h"
 #include "include/figraph_unstable.h"
 #include "tests/support/capture.h"
+#include "tests/support/sink.h"
 
-typedef struct sink {
-    char text[1 << 16];
-    size_t count;
-} sink;
-
-static void take(void *user, const char *bytes, size_t count) {
-    sink *s = user;
-    assert_true(s->count + count < sizeof s->text);
-    memcpy(s->text + s->count, bytes, count);
-    s->count += count;
-    s->text[s->count] = '\0';
-}
-
-static const char *show(sink *s, const fig_graphs *graphs, const fig_print_options *options) {
+static const char *show(fig_sink *s, const fig_graphs *graphs, const fig_print_options *options) {
     s->count = 0;
-    if (fig_graphs_print(graphs, options, take, s) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_graphs_print(graphs, options, fig_sink_take, s) != FIG_OK)
+        fail_msg("%s", fig_message());
     return s->text;
 }
 
@@ -55,7 +44,7 @@ static void a_batch_has_one_line_unless_all_are_asked_for(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("llama-3.1-8b", 2, "h200");
     const uint32_t count = graphs->bucket_count;
-    sink s;
+    fig_sink s;
     const char *text = show(&s, graphs, NULL);
     assert_shows_count(text, "\nbuckets: %" PRIu32 ", a line for each batch\n", count);
     assert_int_equal(lines_behind(text, "buckets: "), 2 + 9);
@@ -83,8 +72,8 @@ static void variants_of_a_batch_are_told_by_their_heads(void **state) {
         fig_graphs *graphs = fig_capture_preset("tutorial", 1, "host");
         fig_bucket_info infos[64];
         fig_inspect_summary summary = {.graphs = graphs, .infos = infos};
-        sink s = {.count = 0};
-        fig_print print = {.write = take, .user = &s, .columns = 80};
+        fig_sink s = {.count = 0};
+        fig_print print = {.write = fig_sink_take, .user = &s, .columns = 80};
         for (uint32_t n = 0; n < graphs->bucket_count; n++) {
             infos[n] = (fig_bucket_info){.bucket = {1, 128}, .heads = 2, .tile_tokens = 64};
             infos[n].workers = cases[i].workers;
@@ -102,7 +91,7 @@ static void a_batch_tells_of_the_bucket_that_was_lowered_again(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("tutorial", 1, "host");
     char counted[128];
-    sink s;
+    fig_sink s;
     graphs->made_digests[graphs->bucket_count - 1]++;
     const char *text = show(&s, graphs, NULL);
     snprintf(counted, sizeof counted, "relowered   1 of %" PRIu32 " buckets, marked *: the file's",
@@ -144,7 +133,7 @@ static void layers_are_named_as_a_person_would(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fig_graphs *graphs = capture_gemma(cases[i].layers);
         char even[64], odd[64];
-        sink s;
+        fig_sink s;
         const char *text = show(&s, graphs, NULL);
         snprintf(even, sizeof even, "window 4 096: %s", cases[i].even);
         snprintf(odd, sizeof odd, "all tokens: %s", cases[i].odd);
@@ -157,7 +146,7 @@ static void layers_are_named_as_a_person_would(void **state) {
 static void machines_and_activations_have_names(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("tutorial", 1, "host");
-    sink s;
+    fig_sink s;
     assert_shows(show(&s, graphs, NULL), "machine     host: steps are cut for 8 blocks at once\n");
     assert_shows(show(&s, graphs, FIG_OPTIONS(fig_print_options, .bucket = 1)),
                  "activation      silu\n");
@@ -184,7 +173,7 @@ static void a_spec_without_heads_has_no_attention(void **state) {
     fig_gated_op op = {.size = sizeof op};
     fig_program *program;
     fig_graphs *graphs;
-    sink s;
+    fig_sink s;
     half.name = "y";
     half.dims[1] = 7;
     assert_int_equal(fig_program_create(&program, FIG_OPTIONS(fig_spec, .dtype = FIG_F16)), FIG_OK);

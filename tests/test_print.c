@@ -14,30 +14,18 @@
 
 #include "graphs/print.h"
 #include "tests/support/random.h"
+#include "tests/support/sink.h"
 
-typedef struct sink {
-    char text[65536];
-    size_t count;
-} sink;
-
-static void take(void *user, const char *bytes, size_t count) {
-    sink *s = user;
-    assert_true(s->count + count < sizeof s->text);
-    memcpy(s->text + s->count, bytes, count);
-    s->count += count;
-    s->text[s->count] = '\0';
-}
-
-static fig_print print_to(sink *s) {
+static fig_print print_to(fig_sink *s) {
     memset(s, 0, sizeof *s);
-    return (fig_print){.write = take, .user = s, .columns = 80};
+    return (fig_print){.write = fig_sink_take, .user = s, .columns = 80};
 }
 
 /* ---- JSON */
 
 static void any_bytes_make_a_valid_string(void **state) {
     (void)state;
-    sink s;
+    fig_sink s;
     fig_print print = print_to(&s);
     char bytes[256];
     for (int i = 0; i < 255; i++)
@@ -62,7 +50,7 @@ static void any_bytes_make_a_valid_string(void **state) {
 
 static void brackets_of_any_depth_and_filling_are_valid(void **state) {
     (void)state;
-    sink s;
+    fig_sink s;
     fig_print print = print_to(&s);
     fig_print_open(&print, NULL, '[');
     for (int depth = 0; depth < 8; depth++) {
@@ -97,7 +85,7 @@ static void brackets_of_any_depth_and_filling_are_valid(void **state) {
 
 static void what_is_not_finite_is_null(void **state) {
     (void)state;
-    sink s;
+    fig_sink s;
     fig_print print = print_to(&s);
     fig_print_open(&print, NULL, '[');
     fig_print_real(&print, NULL, INFINITY);
@@ -200,7 +188,7 @@ static void sizes_have_a_unit_and_one_decimal(void **state) {
 
 /* ---- Columns */
 
-static size_t longest_line(const sink *s) {
+static size_t longest_line(const fig_sink *s) {
     size_t longest = 0, column = 0;
     for (size_t i = 0; i < s->count; i++) {
         column = s->text[i] == '\n' ? 0 : column + 1;
@@ -220,7 +208,7 @@ static void cells_stand_side_by_side_as_many_as_fit(void **state) {
         "       long  a value that does not fit in one cell of the two there are        d     3\n"
         "       e     a value that does not fit in one cell of the two there are\n"};
     for (int i = 0; i < 2; i++) {
-        sink s;
+        fig_sink s;
         fig_print print = print_to(&s);
         print.columns = i == 0 ? 80 : 106;
         fig_print_cell(&print, 4, "a", "1");
@@ -239,7 +227,7 @@ static void cells_stand_side_by_side_as_many_as_fit(void **state) {
 static void words_break_before_the_last_column(void **state) {
     (void)state;
     for (uint32_t columns = 40; columns <= 200; columns += 40) {
-        sink s;
+        fig_sink s;
         fig_print print = print_to(&s);
         print.columns = columns;
         for (int i = 0; i < 100; i++)
@@ -256,7 +244,7 @@ static void words_break_before_the_last_column(void **state) {
 static void no_line_ends_within_a_number(void **state) {
     (void)state;
     for (uint32_t columns = 40; columns < 80; columns++) {
-        sink s;
+        fig_sink s;
         fig_print print = print_to(&s);
         print.columns = columns;
         for (int i = 0; i < 30; i++)
@@ -269,7 +257,7 @@ static void no_line_ends_within_a_number(void **state) {
 static void sentences_break_between_words_and_keep_their_commas(void **state) {
     (void)state;
     for (uint32_t columns = 40; columns < 80; columns++) {
-        sink s;
+        fig_sink s;
         fig_print print = print_to(&s);
         print.columns = columns;
         fig_print_text(&print, "label: ");

@@ -10,15 +10,6 @@ fine() {
     [ "$code" -eq 0 ] && [ ! -s "$scratch/err" ]
     verdict $? 'it is to end with 0 and nothing on stderr'
 }
-refused() { # WORD...: bad usage, said in one line, and nothing on stdout
-    [ "$code" -eq 2 ] && [ ! -s "$scratch/out" ] && [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
-        grep -q '^figraph: ' "$scratch/err"
-    verdict $? 'it is to end with 2 and one line on stderr that begins with figraph:'
-    for word; do
-        grep -qF -e "$word" "$scratch/err"
-        verdict $? "the sentence is to hold \"$word\""
-    done
-}
 # Expressions over the JSON that was printed, named j.
 json() {
     python3 -c 'import json, sys

@@ -12,17 +12,6 @@ j = json.load(open('$scratch/out'))
 assert $1, j" > "$scratch/python" 2>&1
     verdict $? "the JSON is to have $1: $(tail -n 1 "$scratch/python")"
 }
-refused() { # WORD...: said in one line, and nothing on stdout
-    ends 2
-    [ ! -s "$scratch/out" ]
-    verdict $? "stdout is to be empty"
-    [ "$(wc -l < "$scratch/err")" -eq 1 ] && grep -q '^figraph: ' "$scratch/err"
-    verdict $? "stderr is to be one line that begins with figraph:"
-    for word; do
-        grep -qF -e "$word" "$scratch/err"
-        verdict $? "the sentence is to hold \"$word\""
-    done
-}
 fig=$scratch/t.fig
 times=$scratch/times.csv
 header=chip,heads,head_dim,value_bytes,window,cell,variant,chain_us,alone_us

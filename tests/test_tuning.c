@@ -15,6 +15,7 @@
 #include "tests/support/fault.h"
 #include "tests/support/image.h"
 #include "tests/support/sample.h"
+#include "tests/support/sink.h"
 
 enum { COUNT = 4 };
 
@@ -167,33 +168,20 @@ static void tuning_anew_replaces_the_machines_own_records(void **state) {
     fig_graphs_destroy(again);
 }
 
-typedef struct sink {
-    char text[1 << 15];
-    size_t count;
-} sink;
-
-static void take(void *user, const char *bytes, size_t count) {
-    sink *s = user;
-    assert_true(s->count + count < sizeof s->text);
-    memcpy(s->text + s->count, bytes, count);
-    s->count += count;
-    s->text[s->count] = '\0';
-}
-
 static void inspection_tells_what_is_used_and_what_is_not(void **state) {
     (void)state;
     fig_graphs *graphs = tuned_graphs();
-    sink text = {"", 0}, json = {"", 0};
+    fig_sink text = {"", 0}, json = {"", 0};
     const fig_print_options options = {.size = sizeof options, .format = FIG_PRINT_JSON};
     const fig_print_options wide = {.size = sizeof wide, .columns = 200};
     graphs->target.tuning.records[0].sm_count = 78;
     graphs->target.tuning.records[2].maker--;
-    assert_int_equal(fig_graphs_print(graphs, &wide, take, &text), FIG_OK);
+    assert_int_equal(fig_graphs_print(graphs, &wide, fig_sink_take, &text), FIG_OK);
     assert_non_null(
         strstr(text.text, "\n  tuned       costs of variants measured for this file: 2;"));
     assert_non_null(strstr(text.text, "of another machine, not used: 1"));
     assert_non_null(strstr(text.text, "of another version, not used: 1"));
-    assert_int_equal(fig_graphs_print(graphs, &options, take, &json), FIG_OK);
+    assert_int_equal(fig_graphs_print(graphs, &options, fig_sink_take, &json), FIG_OK);
     const char *tuning = strstr(json.text, "\"tuning\": {");
     assert_non_null(tuning);
     assert_non_null(strstr(tuning, "\"used\": 2,"));
@@ -202,7 +190,7 @@ static void inspection_tells_what_is_used_and_what_is_not(void **state) {
     fig_graphs_destroy(graphs);
     graphs = fig_capture_preset("llama-3.1-8b", 1, "h200");
     text.count = 0;
-    assert_int_equal(fig_graphs_print(graphs, NULL, take, &text), FIG_OK);
+    assert_int_equal(fig_graphs_print(graphs, NULL, fig_sink_take, &text), FIG_OK);
     assert_null(strstr(text.text, "tuned"));
     fig_graphs_destroy(graphs);
 }

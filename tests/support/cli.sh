@@ -44,3 +44,21 @@ fits() { # COLUMNS
     LC_ALL=C.UTF-8 awk -v most="$1" 'length > most { long = 1 } END { exit long }' "$scratch/out"
     verdict $? "no line is to be wider than $1 columns"
 }
+quiet() {
+    [ ! -s "$scratch/err" ]
+    verdict $? "stderr is to be empty"
+}
+says() {
+    [ "$(wc -l < "$scratch/err")" -eq 1 ] && grep -q '^figraph: ' "$scratch/err"
+    verdict $? "stderr is to be one line that begins with figraph:"
+    for word; do
+        grep -qF -e "$word" "$scratch/err"
+        verdict $? "the sentence is to hold \"$word\""
+    done
+}
+refused() { # WORD...: bad usage, said in one line, and nothing on stdout
+    ends 2
+    [ ! -s "$scratch/out" ]
+    verdict $? "stdout is to be empty"
+    says "$@"
+}
