@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "graphs/inspect.h"
-#include "tools/figraph/truth_attention.h"
+#include "tools/figraph/step/truth_attention.h"
 
 enum {
     POOL_BYTES = 48 << 20, /* of K, and of V: as much as rows may have of their own */

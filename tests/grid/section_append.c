@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "graphs/inspect.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 enum { EXTRA_PAGES = 3 };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "graphs/inspect.h"
-#include "tools/figraph/truth_attention.h"
+#include "tools/figraph/step/truth_attention.h"
 
 enum { TRUTH_PER_S = 4000000 };
 

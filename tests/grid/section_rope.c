@@ -12,7 +12,7 @@
 
 #include "graphs/inspect.h"
 #include "planner/spec.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 enum { TOKEN_LIMIT = 1 << 13, TRUTH_PER_S = 2000000 };
 

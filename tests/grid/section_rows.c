@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "graphs/inspect.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 enum { TRUTH_PER_S = 4000000 };
 
