@@ -59,7 +59,8 @@ FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 FFI := $(call objects,ffi/*.c)
-LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
+LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine/*.c engine/*/*.c) \
+    $(IMAGES)
 # Of figraph what tests use, and what has a test of its own.
 SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,terminal/*.c \
     step/truth*.c step/synthetic.c bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
@@ -152,7 +153,7 @@ tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
 format: ## lay out every source as .clang-format says
 	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
-	    engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
+	    graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
 install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graphs/inspect.h"
+#include "graphs/inspect/inspect.h"
 #include "tools/figraph/step/truth.h"
 
 enum { EXTRA_PAGES = 3 };

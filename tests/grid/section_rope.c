@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graphs/inspect.h"
+#include "graphs/inspect/inspect.h"
 #include "planner/spec.h"
 #include "tools/figraph/step/truth.h"
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/inspect.h"
+#include "graphs/inspect/inspect.h"
 #include "tools/figraph/step/truth.h"
 
 enum { TRUTH_PER_S = 4000000 };

@@ -1,7 +1,7 @@
 /* inspect_classes.c: the attention classes of graphs, and which layers each has, for people.
  *
  * Invariant: each layer of a class is named once, by itself or within a run. */
-#include "graphs/inspect_classes.h"
+#include "graphs/inspect/inspect_classes.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,16 +3,16 @@
  * Owns what each section of a file means; leaves their place and hashes to sections.c, the check of
  * a program to fig_program_restore() and that of buckets to graphs.c. Invariant: what is read back
  * is built by the calls that recording uses, so a file cannot hold what they refuse. */
-#include "graphs/codec.h"
+#include "graphs/files/codec.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "graphs/files/sections.h"
 #include "graphs/hash.h"
 #include "graphs/program.h"
-#include "graphs/sections.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 

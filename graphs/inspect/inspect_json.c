@@ -2,7 +2,7 @@
  *
  * Says what inspect_text.c says and leaves nothing out. Invariant: numbers that a reader might
  * round (hashes, tags) are strings of hex. */
-#include "graphs/inspect_json.h"
+#include "graphs/inspect/inspect_json.h"
 
 #include <stdio.h>
 

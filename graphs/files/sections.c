@@ -3,7 +3,7 @@
  * Writes and reads the header, the table of sections and their zstd frames; leaves the meaning of a
  * section to codec.c. Invariant: the bytes written follow from the sections alone, and nothing read
  * is used before the check that bounds it. */
-#include "graphs/sections.h"
+#include "graphs/files/sections.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

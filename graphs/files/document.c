@@ -2,7 +2,7 @@
  *
  * A file is read whole before it is parsed, so that its size is bounded and a fault of the disk is
  * told from one of the text. Invariant: an out is set only where FIG_OK is returned. */
-#include "graphs/document.h"
+#include "graphs/files/document.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/file.h"
+#include "graphs/files/file.h"
 #include "planner/status.h"
 
 /* ---- The file */

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graphs/document.h"
+#include "graphs/files/document.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 

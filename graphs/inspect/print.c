@@ -1,7 +1,7 @@
 /* print.c: text and JSON to a caller's function, piece by piece.
  *
  * Owns columns, commas and escapes. Invariant: `column` is where the next byte of a line lands. */
-#include "graphs/print.h"
+#include "graphs/inspect/print.h"
 
 #include <assert.h>
 #include <ctype.h>

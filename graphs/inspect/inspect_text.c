@@ -3,14 +3,14 @@
  * Layers that say the same are shown once: a program's as layer N, a bucket's by the first of them.
  * Counts have their thousands apart; params and dims are numbers as a kernel sees them. Invariant:
  * lines keep to the columns asked for unless one word alone is longer. */
-#include "graphs/inspect_text.h"
+#include "graphs/inspect/inspect_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "graphs/inspect_buckets.h"
-#include "graphs/inspect_classes.h"
+#include "graphs/inspect/inspect_buckets.h"
+#include "graphs/inspect/inspect_classes.h"
 #include "graphs/segment.h"
 #include "include/figraph_tune.h"
 

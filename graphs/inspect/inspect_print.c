@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "graphs/inspect_json.h"
-#include "graphs/inspect_text.h"
+#include "graphs/inspect/inspect_json.h"
+#include "graphs/inspect/inspect_text.h"
 #include "planner/status.h"
 
 enum { DEFAULT_COLUMNS = 80, COLUMNS_LEAST = 40, COLUMNS_MOST = 1000 };

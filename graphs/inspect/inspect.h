@@ -6,9 +6,9 @@
 #ifndef FIG_GRAPHS_INSPECT_H
 #define FIG_GRAPHS_INSPECT_H
 
-#include "graphs/layer_fold.h"
 #include "graphs/graphs.h"
-#include "graphs/print.h"
+#include "graphs/inspect/layer_fold.h"
+#include "graphs/inspect/print.h"
 #include "kernels/families.h"
 
 /* Graphs, and what had to be made to show them. */

@@ -2,7 +2,7 @@
 #ifndef FIG_GRAPHS_INSPECT_CLASSES_H
 #define FIG_GRAPHS_INSPECT_CLASSES_H
 
-#include "graphs/inspect.h"
+#include "graphs/inspect/inspect.h"
 
 void fig_inspect_classes_print(fig_print *print, const fig_inspect_summary *summary);
 

@@ -2,7 +2,7 @@
  *
  * Compares tensors, nodes and segments but for the layer's number; printing is inspect's.
  * Invariant: no pass takes longer than sorting the tensors, whatever their names. */
-#include "graphs/layer_fold.h"
+#include "graphs/inspect/layer_fold.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * which nobody holds is known to be left by a process that was killed. Invariant: whatever fails,
  * no descriptor and no temporary file is left. */
 #define _GNU_SOURCE /* O_TMPFILE, O_PATH */
-#include "graphs/file.h"
+#include "graphs/files/file.h"
 
 #include <dirent.h>
 #include <errno.h>

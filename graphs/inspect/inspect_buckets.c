@@ -3,7 +3,7 @@
  * A model has hundreds of them, so those with one batch that follow each other share a line, unless
  * all are asked for. Invariant: what differs among the buckets of a line is told as a range or, of
  * bounds, as the largest. */
-#include "graphs/inspect_buckets.h"
+#include "graphs/inspect/inspect_buckets.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * param comes from, and what is shown once.
  *
  * Invariant: nothing here writes; it is read by inspect_text.c and inspect_json.c alike. */
-#include "graphs/inspect.h"
+#include "graphs/inspect/inspect.h"
 
 #include <string.h>
 
