@@ -309,12 +309,14 @@ static void attention_is_early_where_its_plan_is_old(void **state) {
     w->run.segment = "attend";
     assert_int_equal(flags_of_last(w), 0);
     w->run.plan = plan;
+    w->run.plan_bytes = sizeof plan;
     assert_int_equal(flags_of_last(w), FIG_ATTENTION_EARLY);
     end(w);
     w = begin_with(0);
     open_runner(w);
     assert_int_equal(flags_of_last(w), 0);
     w->run.plan = plan;
+    w->run.plan_bytes = sizeof plan;
     assert_int_equal(flags_of_last(w), FIG_ATTENTION_EARLY);
     end(w);
 }

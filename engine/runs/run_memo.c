@@ -20,7 +20,7 @@ enum { RUN_LIMIT = 4, LAUNCH_LIMIT = 8, BINDING_LIMIT = 20, PARAMS_UNIT = 64 };
 typedef struct run_key {
     uint64_t kind; /* fig_run_kind; 0: of no run */
     int64_t rows, kv_length, binding_count;
-    uint64_t plan, scratch, scratch_bytes;
+    uint64_t plan, plan_bytes, scratch, scratch_bytes;
     fig_binding bindings[BINDING_LIMIT];
 } run_key;
 
@@ -105,6 +105,7 @@ static size_t key_of(fig_run_kind kind, const fig_run *run, run_key *key) {
     key->kv_length = run->kv_length;
     key->binding_count = run->binding_count;
     key->plan = (uint64_t)(uintptr_t)run->plan;
+    key->plan_bytes = run->plan_bytes;
     key->scratch = (uint64_t)(uintptr_t)run->scratch;
     key->scratch_bytes = run->scratch_bytes;
     memcpy(key->bindings, run->bindings, bindings);
