@@ -66,6 +66,7 @@ static void each_wrong_number_is_refused_by_name(void **state) {
     (void)state;
     fig_run_rig rig;
     make_step(&rig);
+    rig.run.plan_bytes = rig.run.scratch_bytes;
     const fig_run right = rig.run;
 #define WRONG(change, status, words)                                                               \
     do {                                                                                           \

@@ -103,7 +103,7 @@ static uint64_t section_of(const run_work *work, const fig_field *field, uint32_
 }
 
 /* What lowering cannot know: where scratch is, how long dense caches are, and what comes right
- * before. */
+ * before: the first launch may be right behind one that makes the plan. */
 static void put_run_field(const run_work *work, const fig_launch *launch,
                           const launch_places *places, const fig_field *field, uint8_t *to) {
     const int32_t tokens = (int32_t)work->dense_tokens;
@@ -116,7 +116,7 @@ static void put_run_field(const run_work *work, const fig_launch *launch,
         return;
     case FIG_FIELD_HASTE:
         memcpy(&haste, to, sizeof haste);
-        if (work->plans && work->launched == 1) haste &= ~(uint32_t)FIG_ATTENTION_EARLY;
+        if (work->launched <= work->plans) haste &= ~(uint32_t)FIG_HASTE_EARLY;
         memcpy(to, &haste, sizeof haste);
         return;
     case FIG_FIELD_PAGE_TOKENS:
@@ -150,8 +150,7 @@ static fig_status put(run_work *work, fig_op op, uint8_t *params) {
     const fig_runner *runner = work->runner;
     fig_family_choice choice;
     fig_families_choose(op, params, &runner->kernel_traits, &choice);
-    fig_run_launch launch = {
-        .op = op, .follows = work->launched > 0, .shape = choice.shape, .params = params};
+    fig_run_launch launch = {.op = op, .shape = choice.shape, .params = params};
     work->launched++;
     FIG_TRY(runner->api->prepare(runner->device, &choice, &launch));
     if (work->is_kept) fig_run_memo_add(runner->memo, &launch);
