@@ -41,7 +41,7 @@ struct fig_warps_form {
     static constexpr int32_t CHUNKS = DIMS * VALUE_BYTES / FIG_RING_CHUNK;
     static constexpr int32_t ROW_BYTES = DIMS * VALUE_BYTES;
     static constexpr int32_t BLOCK_BYTES = fig_form_block_bytes(VALUE_BYTES, DIMS);
-    static constexpr int32_t FILLERS = BULK ? 1 : FIG_FORM_COPY_FILLERS;
+    static constexpr int32_t FILLERS = BULK ? FIG_FORM_BULK_FILLERS : FIG_FORM_COPY_FILLERS;
     static constexpr int32_t STEPS = fig_form_steps(VALUE_BYTES, DIMS);
     static constexpr int32_t SHARE_TOKENS = FIG_RING_TOKENS * STEPS;
     static constexpr int32_t STRIP = SHARE_TOKENS * SHARE_COUNT;

@@ -12,6 +12,9 @@
 #include "kernels/partials.cuh"
 #include "kernels/strip.cuh"
 
+/* Of the warps that fill the ring, the one that makes it and says what its slots hold. */
+enum { FIG_FEED_TELLER };
+
 /* A piece of the worker's, as far as its tokens go. */
 typedef struct fig_feed_piece {
     fig_split_start start;
@@ -55,7 +58,8 @@ static __device__ __forceinline__ fig_feed_row fig_feed_row_at(const fig_attenti
 /* Where the block's worker starts. Count 0 where the step has no rows: what lies behind the head is
  * a plan before. */
 static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_attention_params &p) {
-    fig_split_start start = ((const fig_split_start *)(p.plan + p.starts_offset))[blockIdx.x];
+    const int4 words = ((const int4 *)(p.plan + p.starts_offset))[blockIdx.x];
+    fig_split_start start = {words.x, words.y, words.z, words.w};
     if (((const fig_plan_head *)p.plan)->rows == 0) start.count = 0;
     return start;
 }
