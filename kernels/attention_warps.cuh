@@ -225,7 +225,7 @@ static __device__ __forceinline__ fig_warps_left fig_warps_merge(
     const fig_partials_range range = fig_partials_part(place.count, note.token, note.length);
     const int32_t vectors = range.end - range.first;
     int32_t spread = role.shares; /* warps that begin with a vector each */
-    if (role.shares == FIG_PARTIALS_PARTS && !p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
+    if (role.shares == FIG_FORM_SHARE_LIMIT && !p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
         spread = vectors <= 1 ? 1 : vectors == 2 ? 2 : role.shares;
     const int32_t is_alone = spread == role.shares, of_vector = is_alone ? 1 : role.shares / spread;
     const int32_t mine = is_alone ? role.share : role.share % spread;

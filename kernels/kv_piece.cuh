@@ -207,18 +207,20 @@ static __device__ __forceinline__ fig_ring_note fig_feed_merge_note(const fig_at
     return note;
 }
 
-/* Into how many parts a cut segment's merge is shared, by the owners of its last pieces. A worker
- * has one part at most, that of its first piece: so the owner of the segment's first piece has one
- * only where its stretch begins there too. */
+/* Into how many parts a cut segment's merge is shared, by the owners of its last pieces: no more
+ * than a head has vectors. A worker has one part at most, that of its first piece: so the owner of
+ * the segment's first piece has one only where its stretch begins there too. */
 static __device__ __forceinline__ int32_t fig_feed_parts(const fig_attention_params &p,
                                                          const fig_split_line &line,
                                                          const fig_split_piece &piece,
                                                          int32_t segment, int32_t shares) {
-    const int32_t pieces = piece.last - piece.first + 1;
-    if (shares < FIG_PARTIALS_PARTS || p.split.fixed || (p.flags & FIG_ATTENTION_APART) != 0)
+    const int32_t pieces = piece.last - piece.first; /* but for the first */
+    const int32_t vectors = fig_form_divide(p.q_heads, p.kv_heads) * p.split.row_tokens;
+    const int32_t limit = fig_size_min(FIG_PARTIALS_PARTS, vectors);
+    if (shares < FIG_FORM_SHARE_LIMIT || p.split.fixed || (p.flags & FIG_ATTENTION_APART) != 0)
         return 1;
-    if (pieces > FIG_PARTIALS_PARTS) return FIG_PARTIALS_PARTS;
-    return fig_split_begin(&line, piece.first) == segment ? pieces : 1;
+    if (pieces >= limit) return limit;
+    return fig_split_begin(&line, piece.first) == segment ? pieces + 1 : pieces;
 }
 
 /* What is read once leaves L2 first. */
