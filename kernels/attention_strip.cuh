@@ -85,7 +85,7 @@ static __device__ __forceinline__ int32_t fig_warps_shares(const fig_attention_p
 template <class form>
 static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_attention_params &p) {
     fig_warps_role role;
-    const int32_t warp = (int32_t)threadIdx.x / FIG_BLOCK_WARP;
+    const int32_t warp = fig_block_warp();
     role.ratio = fig_form_divide(p.q_heads, p.kv_heads);
     const int32_t vectors = role.ratio * p.split.row_tokens;
     role.vectors = vectors * p.heads_per_worker;

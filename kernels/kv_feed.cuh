@@ -226,7 +226,7 @@ static __device__ __forceinline__ void fig_feed_strips(const fig_attention_param
         const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
         if constexpr (form::IS_BULK != 0) {
-            if (filler == FIG_FEED_TELLER) {
+            if (__builtin_expect(filler == FIG_FEED_TELLER, 0)) {
                 fig_feed_tell_piece<form>(p, of, ring);
             } else {
                 fig_feed_send_piece<form>(p, fig_feed_side_of(p, filler - 1), of, ring, has_waited);
@@ -250,7 +250,7 @@ static __device__ __forceinline__ void fig_feed_merges(const fig_attention_param
     fig_split_start start = plan.start;
     const fig_split_line line = fig_feed_line(p, plan);
     while (start.count > 0) {
-        const fig_feed_row row = fig_feed_row_of(p, plan, start.row);
+        const fig_feed_row row = fig_feed_row_of(plan, start.row);
         const int32_t row_tiles = row.next_prefix - row.prefix;
         const fig_split_piece piece = fig_split_piece_of_worker(
             &p.split, &line, (int32_t)blockIdx.x, row.prefix, row_tiles, &start);
@@ -277,7 +277,7 @@ template <class form>
 static __device__ __forceinline__ void fig_feed_make_ring(const fig_attention_params &p,
                                                           const fig_ring &ring, int32_t filler) {
     const int32_t fillers = form::FILLERS * FIG_BLOCK_WARP;
-    if (filler != FIG_FEED_TELLER) {
+    if (__builtin_expect(filler != FIG_FEED_TELLER, 1)) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
         if constexpr (form::IS_BULK != 0) fig_feed_prefetch_map(p, filler - 1);
 #endif
@@ -291,17 +291,14 @@ static __device__ __forceinline__ void fig_feed_make_ring(const fig_attention_pa
     fig_ring_pass(FIG_RING_MADE_TO_FILL, fillers);
 }
 
-/* A warp behind those that read, by its number among them. plan: known where it may be read early.
- */
+/* A warp behind those that read, by its number among them. */
 template <class form>
 static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring ring,
-                                       fig_feed_plan plan, int32_t filler) {
+                                       int32_t filler) {
     int32_t has_waited = 0;
+    if ((p.flags & FIG_ATTENTION_EARLY) == 0) fig_feed_wait(&has_waited);
+    const fig_feed_plan plan = fig_feed_read_plan(p);
     fig_feed_make_ring<form>(p, ring, filler);
-    if ((p.flags & FIG_ATTENTION_EARLY) == 0) {
-        fig_feed_wait(&has_waited);
-        plan = fig_feed_read_plan(p);
-    }
     fig_feed_strips<form>(p, plan, filler, &ring, &has_waited);
     if (!form::IS_BULK || filler == FIG_FEED_TELLER) {
         fig_feed_merges<form>(p, plan, filler, &ring);
