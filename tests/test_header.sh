@@ -12,12 +12,14 @@ trap 'rm -rf "$scratch"' EXIT
 cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
 #include <figraph_ffi.h>
+#include <figraph_parallel.h>
 #include <figraph_ranks.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <figraph.h>
 #include <figraph_ffi.h>
+#include <figraph_parallel.h>
 #include <figraph_ranks.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
