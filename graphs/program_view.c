@@ -46,6 +46,10 @@ int fig_program_view_reads_lengths(const fig_program_view *view) {
     return view->node_count > 0 && view->nodes[0].op == FIG_OP_PLAN;
 }
 
+int fig_program_view_meets(const fig_node *node) {
+    return node->op != FIG_OP_CALL && fig_kernel_table[node->op].meets;
+}
+
 int fig_program_view_find_segment(const fig_program_view *view, const char *name,
                                   fig_segment *segment) {
     for (uint32_t i = 0; i < view->segment_count; i++) {
