@@ -176,7 +176,9 @@ static fig_all_reduce_params params_of(const rank *r, kind of, const message *m)
                                     .width = width,
                                     .dtype = FIG_BF16,
                                     .epsilon = 1e-5f,
-                                    .haste = FIG_HASTE_EARLY};
+                                    /* On one GPU, launches of one rank that are ahead would leave
+                                       no room for those of the other that they wait for. */
+                                    .haste = gpus == 1 ? 0 : FIG_HASTE_EARLY};
     if (of == NORMED) params.weight = r->weight.device;
     if (of == NORMED) params.residual = r->residual.device;
     return params;
