@@ -59,11 +59,11 @@ FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 FFI := $(call objects,ffi/*.c)
-LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
+LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine/*.c engine/*/*.c) \
+    $(IMAGES)
 # Of figraph what tests use, and what has a test of its own.
-SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,truth*.c serve_[bpt]*.c \
-    arguments.c bench_table.c columns.c emit.c lengths.c report.c synthetic.c text.c \
-    tune_[flt]*.c))
+SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,terminal/*.c \
+    step/truth*.c step/synthetic.c bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
 GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
@@ -112,7 +112,7 @@ $(BUILD)/libfigraph_ffi.a: $(FFI)
 $(OUT)/libfigraph_ffi.so: $(FFI) $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) -shared -Wl,-soname,libfigraph_ffi.so.0 -Wl,-z,defs -Wl,-z,nodelete -Wl,--gc-sections \
 	    -Wl,--exclude-libs,ALL -l:libzstd.a -lm -lpthread
-$(OUT)/figraph: $(call objects,tools/figraph/*.c)
+$(OUT)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c)
 $(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
 $(OUT)/figraph $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(LIBS)
@@ -153,7 +153,7 @@ tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
 format: ## lay out every source as .clang-format says
 	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
-	    engine engine/* ffi tools tools/* tests tests/*))
+	    graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
 install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
@@ -175,4 +175,4 @@ clean: ## remove build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo; echo "VARIANT is one of $(VARIANTS); it is $(VARIANT). JOBS is $(JOBS), PREFIX $(PREFIX)."
--include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d build/kernels/*.d)
+-include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d $(BUILD)/*/*/*/*.d build/kernels/*.d)

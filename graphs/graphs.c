@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/file.h"
-#include "graphs/sections.h"
+#include "graphs/files/file.h"
+#include "graphs/files/sections.h"
 #include "planner/size.h"
 #include "planner/status.h"
 

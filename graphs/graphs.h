@@ -5,7 +5,7 @@
 #ifndef FIG_GRAPHS_GRAPHS_H
 #define FIG_GRAPHS_GRAPHS_H
 
-#include "graphs/codec.h"
+#include "graphs/files/codec.h"
 #include "graphs/program.h"
 
 /* Launches of all buckets; what bounds the time that reading a file may take. */

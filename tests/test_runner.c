@@ -13,7 +13,7 @@
 #include "tests/support/fault.h"
 #include "tests/support/place.h"
 #include "tests/support/run_rig.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 enum { ROWS = 4, LENGTH = 100, THREADS = 4, REPEATS = 25 };
 

@@ -13,7 +13,7 @@
 #include "tests/support/place.h"
 #include "tests/support/run_rig.h"
 #include "tests/support/twin.h"
-#include "tools/figraph/truth_attention.h"
+#include "tools/figraph/step/truth_attention.h"
 
 enum { ROW_LIMIT = 12 };
 

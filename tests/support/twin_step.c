@@ -12,7 +12,7 @@
 
 #include "tests/support/place.h"
 #include "tests/support/worst.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 int32_t fig_twin_step_draw(fig_twin_step *step, int32_t low, int32_t high) {
     return fig_random_range(&step->random, low, high);
