@@ -13,9 +13,9 @@
  *     fig_ranks_close(ranks);
  *
  * Calls marked collective are made by every rank, in the same order and with the same sizes. They
- * end on every rank: where a rank does not come in time, comes with something else, dies, closes or
- * aborts, all others get a status and the sentence that names it. Such a group is lost: every later
- * call answers FIG_LOST, and fig_ranks_close returns at once.
+ * end on every rank: where a rank does not come in time (FIG_TIMEOUT), comes for something else
+ * (FIG_INVALID), dies, closes or aborts (FIG_LOST), each rank's call says so and names it. Such a
+ * group is lost: every later call answers FIG_LOST, and fig_ranks_close returns at once.
  *
  * Threads: collective calls and close are one thread's at a time; all else is any thread's. A group
  * has one thread of its own, which listens to the other ranks and does nothing else. In a child
@@ -31,6 +31,7 @@ extern "C" {
 
 enum {
     FIG_RANKS_LIMIT = 256,         /* ranks of a group */
+    FIG_RANKS_LOCAL_LIMIT = 64,    /* of one within a process */
     FIG_RANKS_BYTES_LIMIT = 65536, /* of one rank in fig_ranks_all_gather */
     FIG_RANKS_FIELD_LIMIT = 32     /* of fig_ranks_agree */
 };
