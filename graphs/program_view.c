@@ -70,6 +70,18 @@ uint64_t fig_program_view_tensor_bytes(const fig_program_view *view, uint32_t te
     return bytes;
 }
 
+uint64_t fig_program_view_message_bytes(const fig_program_view *view) {
+    static_assert((int)FIG_ALL_REDUCE_IN == 0 && (int)FIG_ALL_GATHER_IN == 0, "the first operand");
+    uint64_t most = 0;
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        if (!fig_program_view_meets(&view->nodes[n])) continue;
+        const uint32_t in = view->operands[view->nodes[n].operand];
+        const uint64_t bytes = fig_program_view_tensor_bytes(view, in);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 uint32_t fig_program_view_access(const fig_program_view *view, const fig_node *node, uint32_t i) {
     fig_call_attributes call;
     assert(i < node->operand_count);

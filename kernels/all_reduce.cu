@@ -150,13 +150,13 @@ static __device__ __forceinline__ void reduce_and_norm(const fig_all_reduce_para
     const fig_peers_epoch e = fig_peers_enter(view);
     const int32_t rows = fig_params_rows(&p->rows, p->plan);
     const fig_peers_place place = fig_peers_place_of(p->plan, p->state, p->node, rows);
-    for (int64_t row = blockIdx.x; row < rows; row += FIG_PEERS_BLOCKS) {
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         for (int64_t i = row * vectors + thread; i < (row + 1) * vectors; i += threads)
             fig_peers_push(e, i, fig_vector_fetch((const uint4 *)p->in + i));
     }
     fig_peers_tell(e, place);
     fig_peers_compare(e, place);
-    for (int64_t row = blockIdx.x; row < rows; row += FIG_PEERS_BLOCKS) {
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const double squares = fig_block_sum(add_row(p, e, row, &kept, dtype), sums);
         norm_row(p, row, &kept, fig_norm_factor(squares, p->width, p->epsilon), dtype);
     }

@@ -168,7 +168,7 @@ static __device__ __forceinline__ uint4 fig_peers_take(const fig_peers_epoch &e,
 /* In the last block thread r speaks with rank r. tell comes before any take, compare after all
  * pushes. */
 static __device__ __forceinline__ int fig_peers_speaks(const fig_peers_view *view) {
-    return blockIdx.x == FIG_PEERS_BLOCKS - 1 && (int32_t)threadIdx.x < view->count &&
+    return blockIdx.x == gridDim.x - 1 && (int32_t)threadIdx.x < view->count &&
            (int32_t)threadIdx.x != view->rank;
 }
 
@@ -196,7 +196,7 @@ static __device__ __forceinline__ fig_peers_place fig_peers_place_of(const uint8
                                                                      const fig_fetch_state *state,
                                                                      uint32_t node, int32_t rows) {
     fig_peers_place place = {0, 0, node, (uint32_t)rows};
-    if (blockIdx.x != FIG_PEERS_BLOCKS - 1) return place;
+    if (blockIdx.x != gridDim.x - 1) return place;
     if (state != NULL) place.step = (uint32_t) * (const volatile uint64_t *)&state->replays;
     if (plan != NULL) place.exec = ((const volatile fig_plan_head *)plan)->exec;
     return place;
