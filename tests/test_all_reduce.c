@@ -14,7 +14,7 @@
 #include "kernels/numeric.h"
 #include "tests/support/place.h"
 #include "tests/support/twin_step.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 enum { CASES = 200, RANK_LIMIT = 9, WIDTH_LIMIT = 700 };
 
