@@ -6,7 +6,7 @@
 
 #include "planner/spec.h"
 
-enum { STEP_LIMIT = 1024, WHOLE = 1000, SLACK = WHOLE / 80, SLACK_ALONE = WHOLE / 6 };
+enum { STEP_LIMIT = 1024, WHOLE = 1000, SLACK = WHOLE / 80, SLACK_ALONE = WHOLE / 12 };
 
 fig_offer_range fig_offer_range_of(const fig_bucket *buckets, int32_t index, int32_t kv_limit) {
     const fig_bucket *own = &buckets[index];
