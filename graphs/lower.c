@@ -213,8 +213,7 @@ fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target 
         FIG_TRY(fig_lower_shape(view, target, 0, &candidates[count]));
         count++;
     }
-    fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
-    range.workers = fig_size_min(target->traits.sm_count, FIG_WORKER_LIMIT);
+    const fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
     const uint32_t chosen = fig_offer_choose(candidates, count, &range);
     for (int32_t i = 0; i < count; i++)
         *offered |= (chosen >> i & 1) << numbers[i];
