@@ -227,6 +227,7 @@ static const fig_field rope_fields[] = {
     DTYPE(dtype, FIG_ROPE_Q),
     DTYPE(positions_dtype, FIG_ROPE_POSITIONS),
     DTYPE(packed_dtype, FIG_ROPE_INDPTR),
+    FROM(angles, FIG_FIELD_ANGLES),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -431,6 +432,7 @@ static const fig_field decode_attention_fields[] = {
     DTYPE(positions_dtype, FIG_DECODE_ATTENTION_POSITIONS),
     SECTION(tokens_offset, FIG_PLAN_TOKENS),
     FROM(haste, FIG_FIELD_HASTE),
+    FROM(angles, FIG_FIELD_ANGLES),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -473,7 +475,8 @@ static const fig_field merge_states_fields[] = {
 
 static const fig_family fetch_families[] = {{.name = "general", .shape = fig_fetch_shape}};
 static const fig_family gated_families[] = {{.name = "general", .shape = fig_gated_shape}};
-static const fig_family rope_families[] = {{.name = "general", .shape = fig_rope_shape}};
+static const fig_family rope_families[] = {
+    {.name = "general", .shape = fig_rope_shape, .finish = fig_rope_finish}};
 static const fig_family append_kv_families[] = {{.name = "general", .shape = fig_append_kv_shape}};
 static const fig_family attention_families[] = {
     {.name = "turn",
@@ -504,8 +507,9 @@ static const fig_family merge_states_families[] = {
 static const fig_family look_ahead_families[] = {
     {.name = "general", .shape = fig_look_ahead_shape}};
 static const fig_family ceiling_families[] = {{.name = "general", .shape = fig_ceiling_shape}};
-static const fig_family decode_attention_families[] = {
-    {.name = "general", .shape = fig_decode_attention_shape}};
+static const fig_family decode_attention_families[] = {{.name = "general",
+                                                        .shape = fig_decode_attention_shape,
+                                                        .finish = fig_decode_attention_finish}};
 
 /* ---- The table */
 

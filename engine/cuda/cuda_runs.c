@@ -112,9 +112,10 @@ static fig_status cuda_end(const fig_run_device *device, fig_status status) {
     return status;
 }
 
-static fig_status make_maps(const fig_run_device *device, const fig_run_launch *launch) {
+static fig_status fill_in(const fig_run_device *device, const fig_run_launch *launch) {
     fig_cuda_gpu gpu;
-    if (fig_families_of(launch->op, launch->choice->family)->map == NULL) return FIG_OK;
+    const fig_family *family = fig_families_of(launch->op, launch->choice->family);
+    if (family->map == NULL && family->finish == NULL) return FIG_OK;
     gpu = device->gpu;
     return fig_cuda_maps_fill(&gpu, launch->op, launch->choice->family, launch->params);
 }
@@ -127,7 +128,7 @@ static fig_status cuda_launch(const fig_run_device *device, const fig_run_launch
         .shared_bytes = shape->shared_bytes, .stream = launch->stream, .attributes = &early};
     void *params[] = {launch->params};
     assert(kernel != NULL && "open loaded all that a run may need");
-    FIG_TRY(make_maps(device, launch));
+    FIG_TRY(fill_in(device, launch));
     memcpy(config.grid, shape->grid, sizeof config.grid);
     memcpy(config.block, shape->block, sizeof config.block);
     config.attribute_count =
