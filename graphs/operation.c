@@ -419,9 +419,21 @@ static fig_status check_attention(const fig_operand_node *o) {
     return check_logits(o);
 }
 
+/* What attention alone reads or writes has no meaning where there is none. */
+static fig_status check_absent(const fig_operand_node *o) {
+    static const uint32_t operands[] = {FIG_ATTENTION_SINKS, FIG_ATTENTION_ALIBI,
+                                        FIG_ATTENTION_LSE};
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
+        if (fig_operand_tensor(o, operands[i]) != NULL)
+            return fig_operand_refuse(o, FIG_INVALID, "%s is given without out",
+                                      fig_operand_name(o, operands[i]));
+    return FIG_OK;
+}
+
 /* Attention's demands, to which k, v and what turns q and k are added. */
 static fig_status check_decode_attention(const fig_operand_node *o) {
     FIG_TRY(check_attention(o));
+    if (fig_operand_tensor(o, FIG_ATTENTION_OUT) == NULL) FIG_TRY(check_absent(o));
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_ATTENTION_Q);
     const int64_t kv_heads = fig_operand_tensor(o, FIG_ATTENTION_K_CACHE)->dims[2];
     const fig_operand_form rows = {3, {FIG_DIM_BATCH, kv_heads, q->dims[2]}, q->dims[0]};
