@@ -59,11 +59,11 @@ FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
 FFI := $(call objects,ffi/*.c)
-LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c engine/*.c engine/*/*.c) $(IMAGES)
+LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine/*.c engine/*/*.c) \
+    $(IMAGES)
 # Of figraph what tests use, and what has a test of its own.
-SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,truth*.c serve_[bpt]*.c \
-    arguments.c bench_table.c columns.c emit.c lengths.c report.c synthetic.c text.c \
-    tune_[flt]*.c))
+SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,terminal/*.c \
+    step/truth*.c step/synthetic.c bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
 GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
@@ -88,7 +88,8 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     uninstall
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
-all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph) ## all but tests
+all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph \
+    figraph-launch) ## all but tests
 	@echo "made $^ with $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | \
 	    wc -c) bytes,no kernel images: nvcc was not found)"
 
@@ -112,7 +113,9 @@ $(BUILD)/libfigraph_ffi.a: $(FFI)
 $(OUT)/libfigraph_ffi.so: $(FFI) $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) -shared -Wl,-soname,libfigraph_ffi.so.0 -Wl,-z,defs -Wl,-z,nodelete -Wl,--gc-sections \
 	    -Wl,--exclude-libs,ALL -l:libzstd.a -lm -lpthread
-$(OUT)/figraph: $(call objects,tools/figraph/*.c)
+$(OUT)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c)
+$(OUT)/figraph-launch: $(call objects,tools/launch/*.c) $(DEPS)
+	@$(LINK) -lhwloc
 $(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
 $(OUT)/figraph $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(LIBS)
@@ -153,7 +156,7 @@ tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
 format: ## lay out every source as .clang-format says
 	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
-	    engine engine/* ffi tools tools/* tests tests/*))
+	    graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
 install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
@@ -164,9 +167,9 @@ install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PRE
 	install -m 755 $(OUT)/libfigraph_ffi.so $(DESTDIR)$(LIBDIR)/libfigraph_ffi.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 	    tools/figraph.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/figraph.pc
-	install -m 755 $(OUT)/figraph $(DESTDIR)$(PREFIX)/bin/figraph
+	install -m 755 $(OUT)/figraph $(OUT)/figraph-launch $(DESTDIR)$(PREFIX)/bin
 uninstall: ## take away what install put there
-	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph \
+	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph $(PREFIX)/bin/figraph-launch \
 	    $(patsubst %,$(PREFIX)/%,$(wildcard include/*.h)) \
 	    $(LIBDIR)/pkgconfig/figraph.pc $(LIBDIR)/libfigraph_ffi.so \
 	    $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
@@ -175,4 +178,4 @@ clean: ## remove build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo; echo "VARIANT is one of $(VARIANTS); it is $(VARIANT). JOBS is $(JOBS), PREFIX $(PREFIX)."
--include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d build/kernels/*.d)
+-include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d $(BUILD)/*/*/*/*.d build/kernels/*.d)

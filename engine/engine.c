@@ -1,204 +1,13 @@
-/* engine.c: open and close an engine, bind its tensors, move bytes in and out.
+/* engine.c: bind an engine's tensors, move bytes in and out, order streams, wait.
  *
  * All that is not done per step, as replay.c is, nor on a caller's stream, as append.c is.
- * Invariant: what is acquired in open() is given back in close() in the opposite order, however far
- * open() came. */
+ * Invariant: bytes are moved in the order of the engine's stream, behind all that was launched on
+ * it before. */
 #include "engine/engine.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "engine/choice.h"
-#include "engine/prepare.h"
-#include "include/figraph_unstable.h"
-#include "planner/size.h"
 #include "planner/status.h"
-
-/* ---- Open and close ------------------------------------------------------------------------ */
-
-static fig_status check_options(fig_engine_options *options) {
-    fig_test_options test;
-    FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
-    if (test.fail_at_call < 0)
-        return fig_fail(FIG_INVALID, "engine: fail_at_call is %" PRId64 ", it must not be negative",
-                        test.fail_at_call);
-    if (options->slots == 0) options->slots = FIG_SLOT_DEFAULT;
-    if (options->slots < FIG_SLOT_LEAST || options->slots > FIG_SLOT_LIMIT)
-        return fig_fail(FIG_INVALID, "engine: slots is %" PRId32 ", limits %d to %d",
-                        options->slots, FIG_SLOT_LEAST, FIG_SLOT_LIMIT);
-    if (options->busy_us < 0)
-        return fig_fail(FIG_INVALID, "engine: busy_us is %" PRId32 ", it must not be negative",
-                        options->busy_us);
-    if (options->check_plans != 0 && options->check_plans != 1)
-        return fig_fail(FIG_INVALID, "engine: check_plans is %" PRId32 ", it is 0 or 1",
-                        options->check_plans);
-    if (options->numa_node < -1 || options->numa_node > FIG_NUMA_NODE_LIMIT)
-        return fig_fail(FIG_INVALID, "engine: numa_node is %" PRId32 ", limits -1 to %d",
-                        options->numa_node, FIG_NUMA_NODE_LIMIT);
-    return FIG_OK;
-}
-
-static fig_status choose_device(fig_engine *engine, const fig_engine_options *options) {
-    const fig_choice_wish wish = {"engine", options->device,
-                                  options->ordinal != 0 || options->stream != NULL};
-    fig_device device;
-    FIG_TRY(fig_choice_of_device(&wish, &device));
-    engine->api = device == FIG_DEVICE_HOST ? &fig_device_host : &fig_device_cuda;
-    return engine->api->open(&engine->dev, options);
-}
-
-/*     pinned: [words, padded to 64][slot 0][slot 1]...[pages in bulk]
- *     state:  [how far the device is][the slot that it took ahead]  */
-static fig_status open_memory(fig_engine *engine, uint32_t slot_count) {
-    const fig_graphs *graphs = engine->graphs;
-    const fig_device_api *api = engine->api;
-    const size_t words_bytes = fig_size_align(sizeof(fig_fetch_words), 64);
-    const size_t slot_bytes = fig_graphs_slot_bytes(graphs);
-    const size_t pinned_bytes = words_bytes + slot_count * slot_bytes + FIG_GRAPHS_BULK_BYTES;
-    FIG_TRY(
-        api->allocate(engine->dev, &engine->workspace, FIG_MEMORY_DEVICE, graphs->workspace.bytes));
-    FIG_TRY(api->allocate(engine->dev, &engine->plan, FIG_MEMORY_DEVICE, graphs->plan_bytes));
-    FIG_TRY(api->allocate(engine->dev, &engine->state, FIG_MEMORY_DEVICE,
-                          sizeof(fig_fetch_state) + slot_bytes));
-    FIG_TRY(api->allocate(engine->dev, &engine->pinned, FIG_MEMORY_PINNED, pinned_bytes));
-    uint8_t *host = engine->pinned.host;
-    fig_ring_init(&engine->ring, host + words_bytes, engine->pinned.host, slot_count,
-                  (uint32_t)slot_bytes);
-    return FIG_OK;
-}
-
-static fig_status open_execs(fig_engine *engine) {
-    uint8_t *device = engine->pinned.device;
-    size_t words_bytes = (size_t)(engine->ring.slots - (uint8_t *)engine->pinned.host);
-    const fig_exec_places places = {
-        .workspace = engine->workspace.device,
-        .plan = engine->plan.device,
-        .ring = device + words_bytes,
-        .state = engine->state.device,
-        .words = device,
-        .slot_count = engine->ring.slot_count,
-        .slot_bytes = engine->ring.slot_bytes,
-    };
-    FIG_TRY(fig_binding_init(&engine->bindings, engine->graphs, engine->api, engine->dev,
-                             engine->workspace.device));
-    FIG_TRY(fig_execs_init(&engine->execs, &engine->bindings, engine->stream, &places));
-    const size_t slots_bytes = (size_t)engine->ring.slot_count * engine->ring.slot_bytes;
-    FIG_TRY(fig_page_tables_init(&engine->tables, &engine->bindings, engine->stream, &engine->ring,
-                                 engine->ring.slots + slots_bytes));
-    return fig_plan_held_init(&engine->held, engine->program->spec.batch_limit);
-}
-
-static fig_status open_references(fig_engine *engine) {
-    for (uint32_t i = 0; i < FIG_ENGINE_FETCH_LIMIT; i++)
-        engine->fetches[i].bucket = -1;
-    engine->refs = fig_graph_refs_create();
-    if (engine->refs == NULL) return fig_fail(FIG_NOMEM, "engine: a reference count");
-    return FIG_OK;
-}
-
-static fig_status open_stamps(fig_engine *engine) {
-    const size_t count = (size_t)engine->program->spec.sequence_limit;
-    const size_t rows = (size_t)engine->program->spec.batch_limit;
-    engine->stamps.of = calloc(count, sizeof *engine->stamps.of);
-    engine->stamps.known = calloc(rows, sizeof *engine->stamps.known);
-    if (engine->stamps.of != NULL && engine->stamps.known != NULL) return FIG_OK;
-    return fig_fail(FIG_NOMEM, "engine: %zu sequences and %zu rows", count, rows);
-}
-
-/* In order: device, stream, memory, references, stamps, bindings, execs, page tables. */
-static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
-    FIG_TRY(fig_fork_check_open(&engine->fork));
-    FIG_TRY(choose_device(engine, options));
-    FIG_TRY(engine->api->stream_open(engine->dev, &engine->stream));
-    FIG_TRY(open_memory(engine, (uint32_t)options->slots));
-    FIG_TRY(open_references(engine));
-    FIG_TRY(open_stamps(engine));
-    return open_execs(engine);
-}
-
-static void close_memory(fig_engine *engine) {
-    fig_binding_finish(&engine->bindings);
-    engine->api->release(engine->dev, &engine->pinned);
-    engine->api->release(engine->dev, &engine->state);
-    engine->api->release(engine->dev, &engine->plan);
-    engine->api->release(engine->dev, &engine->workspace);
-    engine->api->close(engine->dev);
-}
-
-/* So that a graph that lives on finds no plan. */
-static void take_all_back(fig_engine *engine) {
-    fig_engine_catch_up(engine);
-    while (engine->launched < engine->staged) {
-        const int64_t staged = engine->staged;
-        fig_engine_take_back(engine);
-        if (engine->staged == staged) return;
-    }
-}
-
-/* A graph of the caller's that lives on may be launched, or be half captured at this very moment,
- * so what its nodes read stays where it is until the process ends: kernels, context, ring,
- * workspace and the engine's own tensors. It finds no plan, since nobody stages any more, and runs
- * no rows. Takes a half-made engine. */
-static void dismantle(fig_engine *engine) {
-    const int outlived = engine->refs != NULL && fig_graph_refs_pieces(engine->refs) > 0;
-    if (outlived) take_all_back(engine);
-    if (engine->dev != NULL) {
-        engine->api->stream_close(engine->dev, engine->stream); /* nothing runs from here on */
-        fig_execs_finish(&engine->execs);
-        if (!outlived) close_memory(engine);
-    }
-    fig_graph_refs_drop(engine->refs);
-    fig_plan_held_finish(&engine->held);
-    fig_page_tables_finish(&engine->tables);
-    fig_fork_check_close(&engine->fork);
-    free(engine->stamps.known);
-    free(engine->stamps.of);
-    free(engine);
-}
-
-fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
-                           const fig_engine_options *options) {
-    fig_engine_options ours;
-    *out = NULL;
-    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_engine_options"));
-    FIG_TRY(check_options(&ours));
-    if (graphs == NULL) return fig_fail(FIG_INVALID, "engine: graphs is NULL");
-    fig_engine *engine = calloc(1, sizeof *engine);
-    if (engine == NULL) return fig_fail(FIG_NOMEM, "engine: %zu bytes", sizeof *engine);
-    engine->graphs = graphs;
-    engine->program = fig_program_view_of(graphs->program);
-    engine->busy_us = ours.busy_us;
-    engine->check_plans = ours.check_plans;
-    engine->running = 1;
-    fig_status status = open_parts(engine, &ours);
-    if (status != FIG_OK) {
-        dismantle(engine);
-        return status;
-    }
-    *out = engine;
-    return FIG_OK;
-}
-
-/* A lost device has ended all it ever will. */
-fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us) {
-    if (engine == NULL) return FIG_OK;
-    FIG_TRY(fig_engine_enter(engine));
-    const fig_status status =
-        fig_engine_leave(engine, engine->api->stream_wait(engine->dev, engine->stream, timeout_us));
-    if (status != FIG_OK && status != FIG_LOST) return status;
-    dismantle(engine);
-    return FIG_OK;
-}
-
-/* Closes as well where the engine's stream captures and cannot be waited for. */
-fig_status fig_engine_close(fig_engine *engine) {
-    if (engine == NULL) return FIG_OK;
-    FIG_TRY(fig_engine_enter(engine));
-    fig_engine_leave(engine, FIG_OK);
-    dismantle(engine);
-    return FIG_OK;
-}
 
 fig_device fig_engine_device(const fig_engine *engine) {
     return engine->api->kind;
@@ -224,7 +33,7 @@ static fig_status bind(fig_engine *engine, const fig_binding *binding) {
     if (fig_graph_refs_pieces(engine->refs) == 0) fig_binding_unmark(&engine->bindings);
     FIG_TRY(fig_binding_bind(&engine->bindings, &ours));
     fig_page_tables_forget(&engine->tables);
-    fig_prepare_count_owned(engine);
+    fig_engine_count_owned(engine);
     return FIG_OK;
 }
 
@@ -305,7 +114,7 @@ static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, pages, "fig_pages"));
     FIG_TRY(fig_page_tables_set(&engine->tables, &ours, engine->running, &ahead_bytes));
     fig_stats_add(&engine->counters.page_bytes, (int64_t)ahead_bytes);
-    fig_prepare_count_owned(engine);
+    fig_engine_count_owned(engine);
     return FIG_OK;
 }
 

@@ -1,9 +1,9 @@
 /* engine.h: what an engine is made of.
  *
- * Owns nothing but the struct: engine.c sets it up and serves what is rare, prepare.c makes buckets
- * launchable, replay.c runs the steps, append.c hands them to a caller's own graphs, measure.c
- * times them. Invariant: launched <= staged, the steps between are those of plans in the ring, and
- * each was staged with the bindings that its exec still holds. */
+ * Owns nothing but the struct: open.c sets it up, engine.c serves what is rare, prepare.c makes
+ * buckets launchable, replay.c runs the steps, append.c hands them to a caller's own graphs,
+ * measure.c times them. Invariant: launched <= staged, the steps between are those of plans in the
+ * ring, and each was staged with the bindings that its exec still holds. */
 #ifndef FIG_ENGINE_ENGINE_H
 #define FIG_ENGINE_ENGINE_H
 
@@ -123,6 +123,12 @@ static inline void fig_engine_pass(fig_engine *engine, int64_t count) {
 static inline void fig_engine_catch_up(fig_engine *engine) {
     const int64_t replays = (int64_t)fig_ring_replays(&engine->ring);
     if (replays > engine->launched) fig_engine_pass(engine, replays - engine->launched);
+}
+
+/* Brings the counter of the engine's own bytes up to date. */
+static inline void fig_engine_count_owned(fig_engine *engine) {
+    fig_stats_set(&engine->counters.owned_bytes,
+                  (int64_t)fig_binding_owned_bytes(&engine->bindings));
 }
 
 /* The bucket of the step that is launched next; there is one. */

@@ -9,11 +9,6 @@
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
 
-void fig_prepare_count_owned(fig_engine *engine) {
-    fig_stats_set(&engine->counters.owned_bytes,
-                  (int64_t)fig_binding_owned_bytes(&engine->bindings));
-}
-
 fig_status fig_prepare_settle(fig_engine *engine) {
     if (fig_execs_settled(&engine->execs)) return FIG_OK;
     fig_engine_catch_up(engine);
@@ -25,7 +20,7 @@ fig_status fig_prepare_settle(fig_engine *engine) {
                         FIG_PLURAL(engine->staged - engine->launched));
     const fig_status status = fig_execs_settle(&engine->execs);
     fig_stats_set(&engine->counters.prepares, engine->execs.settles);
-    fig_prepare_count_owned(engine);
+    fig_engine_count_owned(engine);
     return status;
 }
 

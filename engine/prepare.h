@@ -4,8 +4,6 @@
 
 #include "engine/engine.h"
 
-/* Brings the counter of the engine's own bytes up to date. */
-void fig_prepare_count_owned(fig_engine *engine);
 /* Takes up what was bound, where that has changed. A staged step belongs to the bindings that it
  * was staged with, so none may wait for its launch then (FIG_ORDER). */
 fig_status fig_prepare_settle(fig_engine *engine);

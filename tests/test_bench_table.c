@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "tools/figraph/bench_table.h"
+#include "tools/figraph/bench/bench_table.h"
 
 static const fig_bench_column columns[] = {
     {"device", 0, -1},      {"cell", 18, -1},   {"heads", 6, -1},       {"head_dim", 8, 0},

@@ -8,8 +8,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "graphs/files/sections.h"
 #include "graphs/graphs.h"
-#include "graphs/sections.h"
 #include "tests/support/capture.h"
 #include "tests/support/fault.h"
 

@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "graphs/files/document.h"
 #include "include/figraph.h"
-#include "graphs/document.h"
 #include "tests/support/fault.h"
 #include "tests/support/json_file.h"
 

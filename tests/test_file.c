@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "graphs/file.h"
+#include "graphs/files/file.h"
 #include "tests/support/fault.h"
 #include "tests/support/random.h"
 #include "tests/support/sample.h"

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "graphs/file.h"
+#include "graphs/files/file.h"
 #include "tests/support/sample.h"
 
 enum { PATH_BYTES = 256, LIMIT = 1 << 20, NOBODY = 65534 };

@@ -12,10 +12,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "graphs/files/sections.h"
+#include "graphs/files/sections.h"
 #include "graphs/graphs.h"
-#include "graphs/sections.h"
 #include "graphs/graphs.h"
-#include "graphs/sections.h"
 #include "planner/status.h"
 #include "tests/support/capture.h"
 #include "tests/support/fault.h"

@@ -12,11 +12,15 @@ trap 'rm -rf "$scratch"' EXIT
 cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
 #include <figraph_ffi.h>
+#include <figraph_parallel.h>
+#include <figraph_ranks.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <figraph.h>
 #include <figraph_ffi.h>
+#include <figraph_parallel.h>
+#include <figraph_ranks.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
@@ -37,6 +41,7 @@ done
 # C++ fills options, which is run, since it is there that sizes are set.
 cat > "$scratch/public.cc" << 'END'
 #include <figraph.h>
+#include <figraph_ranks.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <cstdlib>
@@ -84,7 +89,7 @@ for compiler in "${CXX:-g++}" g++ clang++; do
     done
 done
 
-for header in include/*.h planner/*.h kernels/*.h graphs/*.h engine/*.h engine/*/*.h ffi/*.h; do
+for header in $(find include planner kernels graphs engine ffi -name "*.h"); do
     printf '#include "%s"\nextern int alone;\n' "$header" > "$scratch/alone.c"
     ${CC:-gcc} -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wpedantic -Werror -iquote . \
         -Iinclude -fsyntax-only "$scratch/alone.c"

@@ -8,8 +8,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "graphs/layer_fold.h"
 #include "graphs/graphs.h"
+#include "graphs/inspect/layer_fold.h"
 #include "include/figraph_unstable.h"
 #include "tests/support/capture.h"
 #include "tests/support/fault.h"

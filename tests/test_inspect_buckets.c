@@ -8,7 +8,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "graphs/inspect_buckets.h"
+#include "graphs/inspect/inspect_buckets.h"
 #include "include/figraph_unstable.h"
 #include "tests/support/capture.h"
 #include "tests/support/sink.h"

@@ -7,8 +7,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "graphs/layer_fold.h"
 #include "graphs/graphs.h"
+#include "graphs/inspect/layer_fold.h"
 #include "tests/support/capture.h"
 #include "tests/support/fault.h"
 

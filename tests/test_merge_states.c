@@ -11,7 +11,7 @@
 
 #include "tests/support/place.h"
 #include "tests/support/twin_step.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 enum { CASES = 400, HEAD_LIMIT = 5 };
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "graphs/print.h"
+#include "graphs/inspect/print.h"
 #include "tests/support/random.h"
 #include "tests/support/sink.h"
 

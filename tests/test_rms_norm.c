@@ -14,7 +14,7 @@
 #include "kernels/numeric.h"
 #include "tests/support/place.h"
 #include "tests/support/twin_step.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 /* Rows of some cases are wide: more than a block of a GPU has in flight at once. */
 enum { CASES = 400, NARROW_LIMIT = 700, WIDTH_LIMIT = 12000 };

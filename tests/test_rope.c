@@ -14,7 +14,7 @@
 #include "kernels/numeric.h"
 #include "tests/support/place.h"
 #include "tests/support/twin_step.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 /* Some cases have many heads: more than a block of a GPU has in flight at once. */
 enum { CASES = 500, FEW_HEADS = 5, HEAD_LIMIT = 72 };

@@ -12,7 +12,7 @@
 #include "tests/support/place.h"
 #include "tests/support/run_rig.h"
 #include "tests/support/twin.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 enum { WIDTH_LIMIT = 4096, HEADS_LIMIT = 8 };
 

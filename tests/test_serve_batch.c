@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "tests/support/random.h"
-#include "tools/figraph/report.h"
-#include "tools/figraph/serve_batch.h"
+#include "tools/figraph/serve/serve_batch.h"
+#include "tools/figraph/terminal/report.h"
 
 enum { TOKENS = 4, ROW = 16, LIMIT = TOKENS * ROW, REQUESTS = 60 };
 

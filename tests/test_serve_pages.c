@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "tests/support/random.h"
-#include "tools/figraph/report.h"
-#include "tools/figraph/serve_pages.h"
+#include "tools/figraph/serve/serve_pages.h"
+#include "tools/figraph/terminal/report.h"
 
 enum { PAGES = 37, TOKENS = 16, SEQUENCES = 6, ROW = 12 };
 

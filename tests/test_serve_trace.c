@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "tools/figraph/report.h"
-#include "tools/figraph/serve_trace.h"
+#include "tools/figraph/serve/serve_trace.h"
+#include "tools/figraph/terminal/report.h"
 
 static const fig_serve_limit roomy = {.tokens = 1 << 20, .why = "it is a test"};
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tools/figraph/text.h"
+#include "tools/figraph/terminal/text.h"
 
 static void what_a_terminal_would_obey_is_not_shown(void **state) {
     (void)state;

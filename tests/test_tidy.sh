@@ -55,9 +55,9 @@ red include/other.h 2 'include/ may not include "planner/size.h"' << 'END'
 /* other.h: nothing. */
 #include "planner/size.h"
 END
-red graphs/thing.c 2 'graphs/ may not include "tools/figraph/emit.h"' << 'END'
+red graphs/thing.c 2 'graphs/ may not include "tools/figraph/terminal/emit.h"' << 'END'
 /* thing.c: nothing. */
-#include "tools/figraph/emit.h"
+#include "tools/figraph/terminal/emit.h"
 END
 red graphs/thing.c 2 '"lower.h" is not included from the root' << 'END'
 /* thing.c: nothing. */
@@ -256,7 +256,7 @@ END
 green tools/figraph/main.c << 'END'
 /* main.c: a program may print, exit and read the environment. */
 #include <figraph.h>
-#include "tools/figraph/emit.h"
+#include "tools/figraph/terminal/emit.h"
 int main(void) {
     printf("%s", getenv("FIG_DEVICE"));
     exit(1);

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "kernels/numeric.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 typedef struct small_float {
     fig_dtype dtype;

@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #include "tests/support/random.h"
-#include "tools/figraph/report.h"
-#include "tools/figraph/tune_lean.h"
-#include "tools/figraph/tune_times.h"
+#include "tools/figraph/terminal/report.h"
+#include "tools/figraph/tune/tune_lean.h"
+#include "tools/figraph/tune/tune_times.h"
 
 enum { POINTS = 40 };
 

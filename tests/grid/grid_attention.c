@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/inspect.h"
-#include "tools/figraph/truth_attention.h"
+#include "graphs/inspect/inspect.h"
+#include "tools/figraph/step/truth_attention.h"
 
 enum {
     POOL_BYTES = 48 << 20, /* of K, and of V: as much as rows may have of their own */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/grid/grid.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 void grid_fail(grid_report *report, const char *format, ...) {
     va_list arguments;

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graphs/inspect.h"
-#include "tools/figraph/truth.h"
+#include "graphs/inspect/inspect.h"
+#include "tools/figraph/step/truth.h"
 
 enum { EXTRA_PAGES = 3 };
 

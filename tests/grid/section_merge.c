@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/inspect.h"
-#include "tools/figraph/truth_attention.h"
+#include "graphs/inspect/inspect.h"
+#include "tools/figraph/step/truth_attention.h"
 
 enum { TRUTH_PER_S = 4000000 };
 

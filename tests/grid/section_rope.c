@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graphs/inspect.h"
+#include "graphs/inspect/inspect.h"
 #include "planner/spec.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 enum { TOKEN_LIMIT = 1 << 13, TRUTH_PER_S = 2000000 };
 

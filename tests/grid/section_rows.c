@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/inspect.h"
-#include "tools/figraph/truth.h"
+#include "graphs/inspect/inspect.h"
+#include "tools/figraph/step/truth.h"
 
 enum { TRUTH_PER_S = 4000000 };
 

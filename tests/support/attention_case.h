@@ -10,7 +10,7 @@
 #define FIG_TESTS_SUPPORT_ATTENTION_CASE_H
 
 #include "tests/support/twin.h"
-#include "tools/figraph/truth_attention.h"
+#include "tools/figraph/step/truth_attention.h"
 
 enum { FIG_CASE_ROW_LIMIT = 256 };
 

@@ -1,15 +1,15 @@
 /* decode.h: a standard decode step in the test's own memory, and the float64 truth of it.
  *
  * Opens graphs, binds every tensor of an engine to memory of its own, fills a step's inputs, and
- * compares what the engine made of them with tools/figraph/truth.h. All of it is memory of place.h,
- * so that the engine's addresses are the test's. Invariant: a check of a step accounts for every
- * byte of all tensors: right within its type's precision, unspecified, or as it was. */
+ * compares what the engine made of them with truth.h. All of it is memory of place.h, so that the
+ * engine's addresses are the test's. Invariant: a check of a step accounts for every byte of all
+ * tensors: right within its type's precision, unspecified, or as it was. */
 #ifndef FIG_TESTS_SUPPORT_DECODE_H
 #define FIG_TESTS_SUPPORT_DECODE_H
 
 #include "include/figraph.h"
 #include "tests/support/random.h"
-#include "tools/figraph/truth_attention.h"
+#include "tools/figraph/step/truth_attention.h"
 
 enum {
     FIG_DECODE_LAYER_LIMIT = 4,

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "graphs/sections.h"
+#include "graphs/files/sections.h"
 
 typedef struct fig_image_section {
     fig_file_section entry; /* offset and stored_bytes are the writer's, raw_bytes unless forged */

@@ -12,7 +12,7 @@
 
 #include "tests/support/place.h"
 #include "tests/support/worst.h"
-#include "tools/figraph/truth.h"
+#include "tools/figraph/step/truth.h"
 
 enum { MANY_ROWS = 530 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/inspect.h"
+#include "graphs/inspect/inspect.h"
 
 enum { WORST_LIMIT = 64 };
 

@@ -7,9 +7,9 @@
 
 #include <figraph.h>
 
-#include "tools/figraph/columns.h"
-#include "tools/figraph/commands.h"
-#include "tools/figraph/report.h"
+#include "tools/figraph/commands/commands.h"
+#include "tools/figraph/terminal/columns.h"
+#include "tools/figraph/terminal/report.h"
 
 static const fig_command *const commands[] = {&fig_cmd_plan,    &fig_cmd_capture, &fig_cmd_inspect,
                                               &fig_cmd_verify,  &fig_cmd_replay,  &fig_cmd_serve,

@@ -1,0 +1,420 @@
+/* codec.c: what graphs are made of, to bytes and back.
+ *
+ * Owns what each section of a file means; leaves their place and hashes to sections.c, the check of
+ * a program to fig_program_restore() and that of buckets to graphs.c. Invariant: what is read back
+ * is built by the calls that recording uses, so a file cannot hold what they refuse. */
+#include "graphs/files/codec.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graphs/files/sections.h"
+#include "graphs/hash.h"
+#include "graphs/program.h"
+#include "planner/spec.h"
+#include "planner/status.h"
+
+enum { WHOSE_BYTES = 512 }; /* more than the names of all operations */
+
+/* ---- What both directions share: the kernels of a program */
+
+static void hash_number(fig_hash_sha256 *hash, uint64_t number) {
+    fig_hash_sha256_add(hash, &number, sizeof number);
+}
+
+static void hash_text(fig_hash_sha256 *hash, const char *text) {
+    fig_hash_sha256_add(hash, text, strlen(text) + 1);
+}
+
+/* All that decides how lowering fills the kernel's params and how the kernel reads them. */
+static void hash_kernel(const fig_kernel *kernel, uint8_t abi[32]) {
+    fig_hash_sha256 hash;
+    fig_hash_sha256_init(&hash);
+    hash_text(&hash, kernel->name);
+    hash_number(&hash, kernel->params_bytes);
+    hash_number(&hash, kernel->attribute_bytes);
+    hash_number(&hash, kernel->split);
+    hash_number(&hash, kernel->operand_count);
+    for (uint32_t i = 0; i < kernel->operand_count; i++) {
+        hash_text(&hash, kernel->operands[i].name);
+        hash_number(&hash, kernel->operands[i].access);
+        hash_number(&hash, kernel->operands[i].optional);
+    }
+    hash_number(&hash, kernel->field_count);
+    for (uint32_t i = 0; i < kernel->field_count; i++) {
+        const fig_field *field = &kernel->fields[i];
+        hash_text(&hash, field->name);
+        hash_number(&hash, field->offset);
+        hash_number(&hash, field->bytes);
+        hash_number(&hash, field->kind);
+        hash_number(&hash, field->type);
+        hash_number(&hash, field->operand);
+        hash_number(&hash, field->item);
+        hash_number(&hash, field->divisor);
+    }
+    fig_hash_sha256_finish(&hash, abi);
+}
+
+/* Bit op: the fetch, and what the program's nodes launch. */
+static uint32_t used_kernels(const fig_program_view *view) {
+    uint32_t used = UINT32_C(1) << FIG_OP_FETCH;
+    for (uint32_t i = 0; i < view->node_count; i++) {
+        const uint16_t op = view->nodes[i].op;
+        if (op >= FIG_OP_KERNEL_COUNT) continue;
+        used |= UINT32_C(1) << op;
+        if (fig_kernel_table[op].then != 0) used |= UINT32_C(1) << fig_kernel_table[op].then;
+    }
+    return used;
+}
+
+fig_codec_maker fig_codec_maker_of(const fig_program_view *view) {
+    fig_codec_maker maker;
+    const uint32_t used = used_kernels(view);
+    memset(&maker, 0, sizeof maker);
+    maker.version = FIG_VERSION;
+    maker.spec_bytes = FIG_FILE_SPEC_BYTES;
+    for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        if (!(used >> op & 1)) continue;
+        maker.kernels[op].params_bytes = fig_kernel_table[op].params_bytes;
+        hash_kernel(&fig_kernel_table[op], maker.kernels[op].abi);
+    }
+    return maker;
+}
+
+/* The program's kernels by op, as the maker had them. Returns how many. */
+static uint32_t list_kernels(const fig_program_view *view, const fig_codec_maker *maker,
+                             fig_file_kernel kernels[FIG_OP_KERNEL_COUNT]) {
+    const uint32_t used = used_kernels(view);
+    uint32_t count = 0;
+    memset(kernels, 0, FIG_OP_KERNEL_COUNT * sizeof *kernels);
+    for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        if (!(used >> op & 1)) continue;
+        fig_file_kernel *kernel = &kernels[count++];
+        const size_t length = strlen(fig_kernel_table[op].name);
+        assert(length < sizeof kernel->name);
+        kernel->op = op;
+        kernel->params_bytes = maker->kernels[op].params_bytes;
+        memcpy(kernel->name, fig_kernel_table[op].name, length);
+        memcpy(kernel->abi, maker->kernels[op].abi, sizeof kernel->abi);
+    }
+    return count;
+}
+
+/* ---- Writing */
+
+/* The sections of some graphs: the program's own arrays, and what is built here. */
+typedef struct contents {
+    fig_sections sections;
+    fig_file_machine machine;
+    uint8_t spec[FIG_FILE_SPEC_LIMIT];
+    fig_file_kernel kernels[FIG_OP_KERNEL_COUNT];
+    fig_file_bucket *buckets; /* [bucket_count] */
+} contents;
+
+static void put(contents *c, fig_section s, const void *raw, uint32_t item_count) {
+    c->sections.raw[s] = raw;
+    c->sections.item_count[s] = item_count;
+}
+
+static void put_machine(contents *c, const fig_lower_target *target) {
+    const fig_traits *traits = &target->traits;
+    memcpy(c->machine.name, traits->name, strnlen(traits->name, sizeof traits->name));
+    c->machine.compute_capability = traits->compute_capability;
+    c->machine.sm_count = traits->sm_count;
+    c->machine.shared_bytes = traits->shared_bytes;
+    c->machine.deterministic = target->deterministic;
+    put(c, FIG_SECTION_ENVR, &c->machine, 1);
+}
+
+/* As long as the maker's: what it did not know is all default, what we do not know is zero. */
+static void put_spec(contents *c, const fig_spec *spec, uint32_t bytes) {
+    assert(bytes >= sizeof bytes && bytes <= sizeof c->spec);
+    memcpy(c->spec, spec, bytes < sizeof *spec ? bytes : sizeof *spec);
+    memcpy(c->spec, &bytes, sizeof bytes);
+    put(c, FIG_SECTION_SPEC, c->spec, bytes);
+}
+
+static void put_buckets(contents *c, const fig_codec_parts *parts) {
+    for (uint32_t i = 0; i < parts->bucket_count; i++) {
+        const fig_bucket_shape *shape = &parts->buckets[i];
+        c->buckets[i] = (fig_file_bucket){
+            .batch = shape->caps.batch,
+            .kv = shape->caps.kv,
+            .variant = (uint32_t)shape->variant,
+        };
+    }
+    put(c, FIG_SECTION_BUCK, c->buckets, parts->bucket_count);
+}
+
+static fig_status contents_init(contents *c, const fig_codec_parts *parts) {
+    const fig_program_view *view = fig_program_view_of(parts->program);
+    memset(c, 0, sizeof *c);
+    c->buckets = calloc(parts->bucket_count, sizeof *c->buckets);
+    if (c->buckets == NULL)
+        return fig_fail(FIG_NOMEM, "codec: %" PRIu32 " buckets", parts->bucket_count);
+    c->sections.maker = parts->maker.version;
+    put_machine(c, &parts->target);
+    put_spec(c, &view->spec, parts->maker.spec_bytes);
+    put(c, FIG_SECTION_STRS, view->strings, view->string_bytes);
+    put(c, FIG_SECTION_TENS, view->tensors, view->tensor_count);
+    put(c, FIG_SECTION_NODE, view->nodes, view->node_count);
+    put(c, FIG_SECTION_OPND, view->operands, view->operand_count);
+    put(c, FIG_SECTION_ATTR, view->attributes, view->attribute_bytes);
+    put_buckets(c, parts);
+    put(c, FIG_SECTION_KERN, c->kernels, list_kernels(view, &parts->maker, c->kernels));
+    put(c, FIG_SECTION_DIGS, parts->made_digests, parts->bucket_count);
+    put(c, FIG_SECTION_SEGM, view->segments, view->segment_count);
+    put(c, FIG_SECTION_VARI, parts->target.tuning.records, parts->target.tuning.count);
+    return FIG_OK;
+}
+
+static void contents_finish(contents *c) {
+    free(c->buckets);
+}
+
+fig_status fig_codec_write(const fig_codec_parts *parts, uint8_t **bytes, size_t *count) {
+    contents c;
+    *bytes = NULL;
+    *count = 0;
+    FIG_TRY(contents_init(&c, parts));
+    fig_status status = fig_sections_write(&c.sections, bytes, count);
+    contents_finish(&c);
+    return status;
+}
+
+fig_status fig_codec_content_id(const fig_codec_parts *parts, uint8_t content_id[32]) {
+    contents c;
+    memset(content_id, 0, 32);
+    FIG_TRY(contents_init(&c, parts));
+    fig_sections_hash(&c.sections, content_id);
+    contents_finish(&c);
+    return FIG_OK;
+}
+
+/* ---- Reading */
+
+/* A refusal, with where it arose before its sentence. */
+static fig_status within(const char *where, fig_status status) {
+    return status == FIG_OK ? FIG_OK : fig_fail(status, "%s%s", where, fig_message());
+}
+
+/* The file's hashes agree, so what is refused is not damage by accident: it is age where the maker
+ * is newer, and else what no recorder could have made. */
+fig_status fig_codec_judge(uint32_t maker, fig_status status) {
+    if (status == FIG_OK || status == FIG_NOMEM || status == FIG_STALE) return status;
+    if (status == FIG_UNSUPPORTED || maker > FIG_VERSION) return fig_sections_refuse_age(maker, "");
+    return fig_fail(FIG_FORMAT, "%s", fig_message());
+}
+
+/* A name is followed by zeros, so that one machine has one form. */
+static fig_status check_name_end(const fig_file_machine *machine) {
+    for (size_t i = strnlen(machine->name, sizeof machine->name); i < sizeof machine->name; i++) {
+        if (machine->name[i] != '\0')
+            return fig_fail(FIG_FORMAT, "section ENVR: name is not followed by zeros");
+    }
+    return FIG_OK;
+}
+
+static fig_status read_machine(const fig_sections *sections, fig_lower_target *target) {
+    const fig_file_machine *machine = sections->raw[FIG_SECTION_ENVR];
+    fig_traits *traits = &target->traits;
+    if (machine->deterministic != 0 && machine->deterministic != 1)
+        return fig_fail(FIG_FORMAT, "section ENVR: deterministic is %" PRId32 ", it must be 0 or 1",
+                        machine->deterministic);
+    target->deterministic = machine->deterministic;
+    *traits = (fig_traits){.size = sizeof *traits,
+                           .compute_capability = machine->compute_capability,
+                           .sm_count = machine->sm_count,
+                           .shared_bytes = machine->shared_bytes};
+    memcpy(traits->name, machine->name, sizeof traits->name);
+    FIG_TRY(within("section ENVR: ", fig_traits_check(traits)));
+    return check_name_end(machine);
+}
+
+/* A spec that is shorter than ours has zeros, "default", for what its maker did not know; what it
+ * did know stays as it is, or the same graphs would mean something else once saved. */
+static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
+    const uint8_t *raw = sections->raw[FIG_SECTION_SPEC], *resolved = (const uint8_t *)spec;
+    const uint32_t raw_bytes = sections->item_count[FIG_SECTION_SPEC];
+    uint32_t size;
+    memcpy(&size, raw, sizeof size);
+    if (size != raw_bytes)
+        return fig_fail(FIG_FORMAT,
+                        "section SPEC: size is %" PRIu32 ", the section has %" PRIu32 " bytes",
+                        size, raw_bytes);
+    for (size_t i = FIG_FILE_SPEC_BYTES; i < raw_bytes; i++) {
+        if (raw[i] == 0) continue;
+        fig_fail(FIG_STALE, "section SPEC: byte %zu is set, this library knows %d bytes", i,
+                 FIG_FILE_SPEC_BYTES);
+        return fig_sections_refuse_age(sections->maker, "");
+    }
+    FIG_TRY(within("section SPEC: ", fig_spec_resolve(sections->raw[FIG_SECTION_SPEC], spec)));
+    for (size_t i = sizeof size; i < sizeof *spec && i < raw_bytes; i++) {
+        if (raw[i] != resolved[i])
+            return fig_fail(FIG_FORMAT,
+                            "section SPEC: byte %zu is of a default that is not filled in", i);
+    }
+    return FIG_OK;
+}
+
+/* Caps and order are for fig_graphs_assemble() to check; a variant of a later library is not. */
+static fig_status check_bucket(const fig_file_bucket *bucket, uint32_t i, const fig_traits *traits,
+                               uint32_t maker) {
+    const int32_t count = fig_traits_variant_count(traits);
+    if (bucket->variant < (uint32_t)count) return FIG_OK;
+    fig_fail(FIG_STALE,
+             "section BUCK: bucket %" PRIu32 ": variant is %" PRIu32 ", this library has %" PRId32,
+             i, bucket->variant, count);
+    return fig_sections_refuse_age(maker, "");
+}
+
+static fig_status read_buckets(const fig_sections *sections, fig_codec_parts *parts) {
+    const fig_file_bucket *buckets = sections->raw[FIG_SECTION_BUCK];
+    const uint32_t count = sections->item_count[FIG_SECTION_BUCK];
+    if (sections->item_count[FIG_SECTION_DIGS] != count)
+        return fig_fail(FIG_FORMAT, "section DIGS: %" PRIu32 " digests for %" PRIu32 " buckets",
+                        sections->item_count[FIG_SECTION_DIGS], count);
+    parts->buckets = calloc(count, sizeof *parts->buckets);
+    parts->made_digests = calloc(count, sizeof *parts->made_digests);
+    if (parts->buckets == NULL || parts->made_digests == NULL)
+        return fig_fail(FIG_NOMEM, "section BUCK: %" PRIu32 " buckets", count);
+    parts->bucket_count = count;
+    memcpy(parts->made_digests, sections->raw[FIG_SECTION_DIGS],
+           count * sizeof *parts->made_digests);
+    for (uint32_t i = 0; i < count; i++) {
+        FIG_TRY(check_bucket(&buckets[i], i, &parts->target.traits, sections->maker));
+        parts->buckets[i].caps = (fig_bucket){buckets[i].batch, buckets[i].kv};
+        parts->buckets[i].variant = (int32_t)buckets[i].variant;
+    }
+    return FIG_OK;
+}
+
+/* Records of machines and libraries that are not ours are sound too, and kept. */
+static fig_status read_tuning(const fig_sections *sections, fig_tuning *tuning) {
+    const fig_tuning theirs = {.count = sections->item_count[FIG_SECTION_VARI]};
+    if (theirs.count == 0) return FIG_OK;
+    tuning->records = malloc(theirs.count * sizeof *tuning->records);
+    if (tuning->records == NULL)
+        return fig_fail(FIG_NOMEM, "section VARI: %" PRIu32 " records", theirs.count);
+    tuning->count = theirs.count;
+    memcpy(tuning->records, sections->raw[FIG_SECTION_VARI],
+           tuning->count * sizeof *tuning->records);
+    return within("section VARI: ", fig_tuning_check(tuning));
+}
+
+/* Before all else: an operation that this library lacks, or has otherwise, is age and no damage. */
+static fig_status read_operations(const fig_sections *sections, fig_codec_parts *parts) {
+    const fig_file_kernel *kernels = sections->raw[FIG_SECTION_KERN];
+    for (uint32_t i = 0; i < sections->item_count[FIG_SECTION_KERN]; i++) {
+        const fig_file_kernel *kernel = &kernels[i];
+        const fig_kernel *known = NULL;
+        uint8_t abi[32];
+        if (kernel->op < FIG_OP_KERNEL_COUNT) known = &fig_kernel_table[kernel->op];
+        if (known == NULL || strncmp(kernel->name, known->name, sizeof kernel->name) != 0) {
+            fig_fail(FIG_STALE,
+                     "section KERN: operation %" PRIu32 " is \"%.*s\", which this library lacks",
+                     kernel->op, (int)sizeof kernel->name, kernel->name);
+            return fig_sections_refuse_age(sections->maker, "");
+        }
+        hash_kernel(known, abi);
+        if (kernel->params_bytes != known->params_bytes ||
+            memcmp(kernel->abi, abi, sizeof abi) != 0)
+            parts->changed_kernels |= UINT32_C(1) << kernel->op;
+    }
+    return FIG_OK;
+}
+
+/* ", whose fetch and attention differ". */
+static void name_changed(uint32_t changed, char whose[WHOSE_BYTES]) {
+    const int first = __builtin_ctz(changed), last = 31 - __builtin_clz(changed);
+    size_t used = 0;
+    for (int op = first; op <= last; op++) {
+        if (!(changed >> op & 1)) continue;
+        const char *before = op == first ? ", whose " : op == last ? " and " : ", ";
+        used += (size_t)snprintf(whose + used, WHOSE_BYTES - used, "%s%s", before,
+                                 fig_kernel_table[op].name);
+    }
+    snprintf(whose + used, WHOSE_BYTES - used, first == last ? " differs" : " differ");
+}
+
+static fig_status read_program(const fig_sections *sections, const fig_spec *spec,
+                               fig_codec_parts *parts) {
+    const fig_program_view view = {
+        .spec = *spec,
+        .tensors = sections->raw[FIG_SECTION_TENS],
+        .nodes = sections->raw[FIG_SECTION_NODE],
+        .operands = sections->raw[FIG_SECTION_OPND],
+        .attributes = sections->raw[FIG_SECTION_ATTR],
+        .strings = sections->raw[FIG_SECTION_STRS],
+        .segments = sections->raw[FIG_SECTION_SEGM],
+        .tensor_count = sections->item_count[FIG_SECTION_TENS],
+        .node_count = sections->item_count[FIG_SECTION_NODE],
+        .operand_count = sections->item_count[FIG_SECTION_OPND],
+        .attribute_bytes = sections->item_count[FIG_SECTION_ATTR],
+        .string_bytes = sections->item_count[FIG_SECTION_STRS],
+        .segment_count = sections->item_count[FIG_SECTION_SEGM],
+    };
+    const fig_status status = fig_program_restore(&parts->program, &view);
+    if (status != FIG_FORMAT || parts->changed_kernels == 0) return status;
+    /* Its maker had other operations, and may have demanded other things of them. */
+    char whose[WHOSE_BYTES];
+    name_changed(parts->changed_kernels, whose);
+    return fig_sections_refuse_age(sections->maker, whose);
+}
+
+/* The list must be what the program uses. */
+static fig_status read_kernels(const fig_sections *sections, fig_codec_parts *parts) {
+    fig_file_kernel ours[FIG_OP_KERNEL_COUNT];
+    const fig_file_kernel *theirs = sections->raw[FIG_SECTION_KERN];
+    const uint32_t their_count = sections->item_count[FIG_SECTION_KERN];
+    const fig_program_view *view = fig_program_view_of(parts->program);
+    const fig_codec_maker maker = fig_codec_maker_of(view);
+    const uint32_t count = list_kernels(view, &maker, ours);
+    if (their_count != count)
+        return fig_fail(FIG_FORMAT, "section KERN: %" PRIu32 " kernels, the program uses %" PRIu32,
+                        their_count, count);
+    for (uint32_t i = 0; i < count; i++) {
+        /* The name is that of the op, or read_operations() would have refused it. */
+        if (memcmp(theirs[i].name, ours[i].name, sizeof ours[i].name) != 0)
+            return fig_fail(FIG_FORMAT,
+                            "section KERN: kernel %" PRIu32 " is operation %" PRIu32
+                            ", the program uses %" PRIu32 " there",
+                            i, theirs[i].op, ours[i].op);
+        parts->maker.kernels[ours[i].op].params_bytes = theirs[i].params_bytes;
+        memcpy(parts->maker.kernels[ours[i].op].abi, theirs[i].abi, sizeof theirs[i].abi);
+    }
+    return FIG_OK;
+}
+
+static fig_status read_parts(const fig_sections *sections, fig_codec_parts *parts) {
+    fig_spec spec;
+    FIG_TRY(read_operations(sections, parts));
+    FIG_TRY(read_machine(sections, &parts->target));
+    FIG_TRY(read_spec(sections, &spec));
+    FIG_TRY(read_buckets(sections, parts));
+    FIG_TRY(read_tuning(sections, &parts->target.tuning));
+    FIG_TRY(read_program(sections, &spec, parts));
+    return read_kernels(sections, parts);
+}
+
+fig_status fig_codec_read(fig_codec_parts *parts, const uint8_t *bytes, size_t count) {
+    fig_sections sections;
+    memset(parts, 0, sizeof *parts);
+    FIG_TRY(fig_sections_read(&sections, bytes, count));
+    parts->maker.version = sections.maker;
+    parts->maker.spec_bytes = sections.item_count[FIG_SECTION_SPEC];
+    const fig_status status = fig_codec_judge(sections.maker, read_parts(&sections, parts));
+    if (status != FIG_OK) fig_codec_finish(parts);
+    fig_sections_finish(&sections);
+    return status;
+}
+
+void fig_codec_finish(fig_codec_parts *parts) {
+    fig_program_destroy(parts->program);
+    free(parts->buckets);
+    free(parts->made_digests);
+    fig_tuning_finish(&parts->target.tuning);
+    memset(parts, 0, sizeof *parts);
+}

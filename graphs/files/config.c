@@ -1,0 +1,439 @@
+/* config.c: a spec's fields from a Hugging Face config.json.
+ *
+ * Owns what the fields of such a file mean to a decode step, and which of them a family of models
+ * has; limits and defaults of a spec are planner/spec.c's. Invariant: what the file asks for and
+ * this library lacks is refused by name, so that no step is planned for another model than the one
+ * described. */
+#include "include/figraph.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "graphs/files/document.h"
+#include "planner/spec.h"
+#include "planner/status.h"
+
+/* Which layers have the window where layer_types does not say. */
+typedef enum layer_rule {
+    NO_LAYERS, /* the family has no window */
+    ALL_LAYERS,
+    UPPER_LAYERS, /* from max_window_layers on, if use_sliding_window is true */
+    EVEN_LAYERS
+} layer_rule;
+
+typedef struct family {
+    const char *model_type;
+    const char *activation; /* the field that names it */
+    layer_rule sliding;
+    int logits;   /* 1: has query_pre_attn_scalar and attn_logit_softcapping */
+    int qk_norm;  /* 1: norms each head of q and k, with rms_norm_eps */
+    int head_dim; /* 1: must be given; else it may follow from hidden_size */
+    int kv_heads; /* 1: must be given: absent it would be a number of the family's code */
+    float theta;  /* where the file says none; 0: it must */
+} family;
+
+/* The first llamas were published before rope_theta was a field. */
+static const family families[] = {
+    {.model_type = "llama", .activation = "hidden_act", .sliding = NO_LAYERS, .theta = 10000.0f},
+    {.model_type = "mistral", .activation = "hidden_act", .sliding = ALL_LAYERS, .kv_heads = 1},
+    {.model_type = "qwen2", .activation = "hidden_act", .sliding = UPPER_LAYERS, .kv_heads = 1},
+    {.model_type = "qwen3",
+     .activation = "hidden_act",
+     .sliding = UPPER_LAYERS,
+     .qk_norm = 1,
+     .head_dim = 1,
+     .kv_heads = 1},
+    {.model_type = "gemma2",
+     .activation = "hidden_activation",
+     .sliding = EVEN_LAYERS,
+     .logits = 1,
+     .head_dim = 1,
+     .kv_heads = 1},
+};
+enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
+
+/* What a config may ask of the step that this library does not do. null, false and 0 ask for
+ * nothing. Biases, other norms, embeddings and the last logits are the caller's work. */
+static const char *const lacking[] = {
+    "attention_chunk_size",
+    "no_rope_layers",
+    "attention_multiplier",
+    "dual_chunk_attention_config",
+    "qk_norm",
+    "use_qk_norm",
+    "use_mrope",
+    "use_bidirectional_attention",
+    "alibi",
+    "attention_sinks",
+    "v_head_dim",
+    "clip_qkv",
+    "num_kv_shared_layers",
+    "attn_output_gate",
+    "is_encoder_decoder",
+    "add_cross_attention",
+    "cross_attention_layers",
+    "scale_attn_by_inverse_layer_idx",
+    "attn_temperature_tuning",
+    "sliding_window_pattern",
+    "no_rope_layer_interval",
+    "kv_lora_rank",
+};
+static const char *const logit_fields[] = {"query_pre_attn_scalar", "attn_logit_softcapping"};
+enum {
+    LACKING_COUNT = sizeof lacking / sizeof lacking[0],
+    LOGIT_FIELD_COUNT = sizeof logit_fields / sizeof logit_fields[0]
+};
+
+static const fig_document_range layer_range = {1, FIG_LAYER_LIMIT},
+                                head_range = {1, FIG_HEAD_LIMIT};
+static const fig_document_range width_range = {1, FIG_WIDTH_LIMIT}, any_count = {1, INT32_MAX};
+
+static fig_status refuse_asked(const fig_document *config, const char *field) {
+    const json_t *value = fig_document_find(config, field);
+    if (value == NULL || json_is_false(value)) return FIG_OK;
+    if (json_is_number(value) && json_number_value(value) == 0.0) return FIG_OK;
+    return fig_document_refuse(config, field, FIG_UNSUPPORTED, "which this library does not do");
+}
+
+static fig_status refuse_of_family(const fig_document *config, const family *model,
+                                   const char *field) {
+    char wrong[FIG_DOCUMENT_TEXT];
+    snprintf(wrong, sizeof wrong, "which this library does not do for model_type %s",
+             model->model_type);
+    return fig_document_refuse(config, field, FIG_UNSUPPORTED, wrong);
+}
+
+static fig_status refuse_lacking(const fig_document *config, const family *model) {
+    for (int i = 0; i < LACKING_COUNT; i++)
+        FIG_TRY(refuse_asked(config, lacking[i]));
+    for (int i = 0; !model->logits && i < LOGIT_FIELD_COUNT; i++) {
+        if (fig_document_find(config, logit_fields[i]) != NULL)
+            return refuse_of_family(config, model, logit_fields[i]);
+    }
+    return FIG_OK;
+}
+
+static fig_status read_family(const fig_document *config, const family **model) {
+    const char *name;
+    char known[FIG_DOCUMENT_TEXT] = "this library has";
+    FIG_TRY(fig_document_need_text(config, "model_type", &name));
+    for (int i = 0; i < FAMILY_COUNT; i++) {
+        *model = &families[i];
+        if (strcmp(name, families[i].model_type) == 0) return FIG_OK;
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s %s", i == 0 ? "" : ",",
+                 families[i].model_type);
+    }
+    return fig_document_refuse(config, "model_type", FIG_UNSUPPORTED, known);
+}
+
+/* ---- Rope */
+
+/* The parameters of each rope type, beside those that all have. One that is not listed would change
+ * the angles in a way that this library does not know. */
+static const struct rope_type {
+    const char *name;
+    const char *parameters[5]; /* ends with NULL */
+} rope_types[] = {
+    {"default", {NULL}},
+    {"linear", {"factor", NULL}},
+    {"llama3",
+     {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", NULL}},
+};
+static const char *const shared_parameters[] = {"rope_type", "type", "rope_theta",
+                                                "partial_rotary_factor", NULL};
+enum { ROPE_TYPE_COUNT = sizeof rope_types / sizeof rope_types[0] };
+
+/* Either may stand in the file or in its rope object. */
+typedef struct rope_fields {
+    fig_rope_spec rope;
+    float partial; /* the part of head_dim that turns */
+} rope_fields;
+
+/* rope_type is the newer spelling of type; a file may hold both. */
+static fig_status read_rope_type(const fig_document *from, const struct rope_type **type) {
+    const char *field = fig_document_find(from, "rope_type") != NULL ? "rope_type" : "type";
+    const json_t *older = fig_document_find(from, "type");
+    const char *name;
+    if (fig_document_find(from, field) == NULL)
+        return fig_document_refuse_missing(from, "rope_type");
+    FIG_TRY(fig_document_need_text(from, field, &name));
+    if (older != NULL && !json_equal(fig_document_find(from, field), older))
+        return fig_document_refuse(from, "type", FIG_INVALID, "rope_type is another");
+    for (int i = 0; i < ROPE_TYPE_COUNT; i++) {
+        *type = &rope_types[i];
+        if (strcmp(name, rope_types[i].name) == 0) return FIG_OK;
+    }
+    return fig_document_refuse(from, field, FIG_UNSUPPORTED,
+                               "this library has default, linear and llama3");
+}
+
+static int is_listed(const char *const *names, const char *name) {
+    while (*names != NULL && strcmp(*names, name) != 0)
+        names++;
+    return *names != NULL;
+}
+
+static fig_status read_rope_object(const fig_document *from, rope_fields *read) {
+    const struct rope_type *type;
+    const char *name;
+    json_t *value;
+    fig_rope_spec *rope = &read->rope;
+    FIG_TRY(read_rope_type(from, &type));
+    json_object_foreach(from->object, name, value) {
+        char wrong[FIG_DOCUMENT_TEXT];
+        if (json_is_null(value) || is_listed(shared_parameters, name) ||
+            is_listed(type->parameters, name))
+            continue;
+        snprintf(wrong, sizeof wrong, "which this library does not do for rope type %s",
+                 type->name);
+        return fig_document_refuse(from, name, FIG_UNSUPPORTED, wrong);
+    }
+    FIG_TRY(fig_document_read_real(from, "rope_theta", &rope->theta));
+    FIG_TRY(fig_document_read_real(from, "partial_rotary_factor", &read->partial));
+    if (strcmp(type->name, "linear") == 0)
+        return fig_document_need_real(from, "factor", &rope->scale);
+    if (strcmp(type->name, "llama3") != 0) return FIG_OK;
+    FIG_TRY(fig_document_need_real(from, "factor", &rope->llama3_factor));
+    FIG_TRY(fig_document_need_real(from, "low_freq_factor", &rope->llama3_low));
+    FIG_TRY(fig_document_need_real(from, "high_freq_factor", &rope->llama3_high));
+    return fig_document_need_integer(from, "original_max_position_embeddings", any_count,
+                                     &rope->llama3_context);
+}
+
+/* rope_parameters is the newer form: rope_scaling with rope_theta inside. */
+static fig_status find_rope_object(const fig_document *config, fig_document *object) {
+    const int newer = fig_document_find(config, "rope_parameters") != NULL;
+    const char *field = newer ? "rope_parameters" : "rope_scaling";
+    object->object = NULL;
+    if (fig_document_find(config, field) == NULL) return FIG_OK;
+    if (newer && fig_document_find(config, "rope_scaling") != NULL)
+        return fig_document_refuse(config, "rope_scaling", FIG_INVALID,
+                                   "rope_parameters is given as well");
+    return fig_document_enter(config, field, object);
+}
+
+static fig_status take_rotary_dim(const fig_document *from, const rope_fields *read,
+                                  fig_spec *spec) {
+    const float rotary_dim = (float)spec->head_dim * read->partial;
+    const float pairs = roundf(rotary_dim / 2);
+    if (read->partial > 1.0f || pairs < 1 || fabsf(rotary_dim - 2 * pairs) > 1e-3f)
+        return fig_document_refuse(from, "partial_rotary_factor", FIG_INVALID,
+                                   "it must be at most 1 and leave an even part of head_dim");
+    spec->rope = read->rope;
+    if (read->partial != 1.0f) spec->rope.rotary_dim = 2 * (int32_t)pairs;
+    return FIG_OK;
+}
+
+static fig_status read_rope(const fig_document *config, const family *model, fig_spec *spec) {
+    rope_fields outer = {.rope = {.theta = model->theta, .scale = 1.0f}, .partial = 1.0f}, read;
+    fig_document object;
+    FIG_TRY(fig_document_read_real(config, "rope_theta", &outer.rope.theta));
+    FIG_TRY(fig_document_read_real(config, "partial_rotary_factor", &outer.partial));
+    FIG_TRY(find_rope_object(config, &object));
+    read = outer;
+    const fig_document *from = object.object != NULL ? &object : config;
+    if (object.object != NULL) FIG_TRY(read_rope_object(&object, &read));
+    if (fig_document_find(config, "rope_theta") != NULL && read.rope.theta != outer.rope.theta)
+        return fig_document_refuse(from, "rope_theta", FIG_INVALID,
+                                   "rope_theta outside of it is another");
+    if (fig_document_find(config, "partial_rotary_factor") != NULL && read.partial != outer.partial)
+        return fig_document_refuse(from, "partial_rotary_factor", FIG_INVALID,
+                                   "partial_rotary_factor outside of it is another");
+    if (read.rope.theta == 0.0f) return fig_document_refuse_missing(config, "rope_theta");
+    if (fig_document_find(from, "partial_rotary_factor") == NULL) from = config;
+    return take_rotary_dim(from, &read, spec);
+}
+
+/* ---- Window */
+
+/* Leaves 0 where there is no window to use. */
+static fig_status read_window(const fig_document *config, const family *model, fig_spec *spec) {
+    const int given = fig_document_find(config, "sliding_window") != NULL;
+    int used = 1;
+    spec->window = 0;
+    FIG_TRY(fig_document_read_truth(config, "use_sliding_window", &used));
+    switch (model->sliding) {
+    case NO_LAYERS:
+        return given && used ? refuse_of_family(config, model, "sliding_window") : FIG_OK;
+    case UPPER_LAYERS:
+        if (given) FIG_TRY(fig_document_need(config, "use_sliding_window"));
+        if (!used || fig_document_find(config, "use_sliding_window") == NULL) return FIG_OK;
+        return fig_document_need_integer(config, "sliding_window", any_count, &spec->window);
+    case ALL_LAYERS:
+        /* Absent, it would be whatever the family's code says; null is none. */
+        FIG_TRY(fig_document_need(config, "sliding_window"));
+        if (!used) return refuse_of_family(config, model, "use_sliding_window");
+        return fig_document_read_integer(config, "sliding_window", any_count, &spec->window);
+    case EVEN_LAYERS: break;
+    }
+    if (!used) return refuse_of_family(config, model, "use_sliding_window");
+    return fig_document_need_integer(config, "sliding_window", any_count, &spec->window);
+}
+
+/* 1: the layer slides, as the array says. */
+static fig_status read_layer_type(const fig_document *config, const fig_spec *spec, int32_t layer,
+                                  int *slides) {
+    const json_t *types = fig_document_find(config, "layer_types");
+    const char *type = json_string_value(json_array_get(types, (size_t)layer));
+    if (type == NULL ||
+        (strcmp(type, "full_attention") != 0 && strcmp(type, "sliding_attention") != 0))
+        return fig_fail(FIG_UNSUPPORTED,
+                        "%s: layer_types[%" PRId32
+                        "] is %s, this library has full_attention and sliding_attention",
+                        config->path, layer, type != NULL ? type : "no string");
+    *slides = strcmp(type, "sliding_attention") == 0;
+    if (*slides && spec->window == 0)
+        return fig_fail(FIG_INVALID,
+                        "%s: layer_types[%" PRId32
+                        "] is sliding_attention, but there is no sliding_window that it uses",
+                        config->path, layer);
+    return FIG_OK;
+}
+
+/* "max_window_layers" counts the layers below the first that slides, whatever its name says: so the
+ * models' own code has it. */
+static int slides_by_rule(const family *model, int32_t layer, int32_t max_window_layers) {
+    if (model->sliding == EVEN_LAYERS) return layer % 2 == 0;
+    return model->sliding == ALL_LAYERS || layer >= max_window_layers;
+}
+
+static fig_status read_window_layers(const fig_document *config, const family *model,
+                                     fig_spec *spec) {
+    const json_t *types = fig_document_find(config, "layer_types");
+    int32_t below = 0, sliding = 0;
+    memset(spec->window_layers, 0, sizeof spec->window_layers);
+    if (types != NULL && json_array_size(types) != (size_t)spec->layers)
+        return fig_document_refuse(config, "layer_types", FIG_INVALID,
+                                   "it must be an array of num_hidden_layers strings");
+    if (types == NULL && spec->window == 0) return FIG_OK;
+    if (types == NULL && model->sliding == UPPER_LAYERS)
+        FIG_TRY(fig_document_need_integer(config, "max_window_layers",
+                                          (fig_document_range){0, INT32_MAX}, &below));
+    for (int32_t layer = 0; layer < spec->layers; layer++) {
+        int slides = slides_by_rule(model, layer, below);
+        if (types != NULL) FIG_TRY(read_layer_type(config, spec, layer, &slides));
+        if (!slides) continue;
+        spec->window_layers[layer / 64] |= UINT64_C(1) << (layer % 64);
+        sliding++;
+    }
+    if (sliding == 0) spec->window = 0;
+    if (sliding == spec->layers) memset(spec->window_layers, 0, sizeof spec->window_layers);
+    return FIG_OK;
+}
+
+/* ---- The rest */
+
+static fig_status read_heads(const fig_document *config, const family *model, fig_spec *spec) {
+    int32_t hidden_size = 0;
+    FIG_TRY(fig_document_need_integer(config, "num_attention_heads", head_range, &spec->q_heads));
+    spec->kv_heads = spec->q_heads; /* null says so, too */
+    if (model->kv_heads) FIG_TRY(fig_document_need(config, "num_key_value_heads"));
+    FIG_TRY(fig_document_read_integer(config, "num_key_value_heads", head_range, &spec->kv_heads));
+    if (model->head_dim || fig_document_find(config, "head_dim") != NULL)
+        return fig_document_need_integer(config, "head_dim", width_range, &spec->head_dim);
+    FIG_TRY(fig_document_need_integer(config, "hidden_size", width_range, &hidden_size));
+    if (hidden_size % spec->q_heads != 0)
+        return fig_document_refuse(config, "hidden_size", FIG_INVALID,
+                                   "without head_dim it must be a multiple of num_attention_heads");
+    spec->head_dim = hidden_size / spec->q_heads;
+    return FIG_OK;
+}
+
+/* A family without a say on them has 1 / sqrt(head_dim) and no cap. */
+static fig_status read_logits(const fig_document *config, const family *model, fig_spec *spec) {
+    float scalar = 0;
+    spec->soft_cap = spec->sm_scale = spec->qk_norm_epsilon = 0;
+    if (model->qk_norm)
+        FIG_TRY(fig_document_need_real(config, "rms_norm_eps", &spec->qk_norm_epsilon));
+    if (!model->logits) return FIG_OK;
+    FIG_TRY(fig_document_need_real(config, "query_pre_attn_scalar", &scalar));
+    spec->sm_scale = (float)(1 / sqrt((double)scalar));
+    FIG_TRY(fig_document_need(config, "attn_logit_softcapping"));
+    return fig_document_read_real(config, "attn_logit_softcapping", &spec->soft_cap);
+}
+
+static fig_status read_activation(const fig_document *config, const family *model,
+                                  fig_activation *activation) {
+    static const struct {
+        const char *name;
+        fig_activation activation;
+    } names[] = {{"silu", FIG_SILU}, {"gelu", FIG_GELU}, {"gelu_pytorch_tanh", FIG_GELU_TANH}};
+    const char *name;
+    FIG_TRY(fig_document_need_text(config, model->activation, &name));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        *activation = names[i].activation;
+        if (strcmp(name, names[i].name) == 0) return FIG_OK;
+    }
+    return fig_document_refuse(config, model->activation, FIG_UNSUPPORTED,
+                               "this library has silu, gelu and gelu_pytorch_tanh");
+}
+
+/* dtype is the newer spelling of torch_dtype. */
+static fig_status read_dtype(const fig_document *config, fig_dtype *dtype) {
+    static const struct {
+        const char *name;
+        fig_dtype dtype;
+    } names[] = {{"float32", FIG_F32}, {"float16", FIG_F16}, {"bfloat16", FIG_BF16}};
+    const char *field = fig_document_find(config, "dtype") != NULL ? "dtype" : "torch_dtype";
+    const json_t *older = fig_document_find(config, "torch_dtype");
+    const char *name;
+    FIG_TRY(fig_document_need_text(config, field, &name));
+    if (older != NULL && !json_equal(fig_document_find(config, field), older))
+        return fig_document_refuse(config, "torch_dtype", FIG_INVALID, "dtype is another");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        *dtype = names[i].dtype;
+        if (strcmp(name, names[i].name) == 0) return FIG_OK;
+    }
+    return fig_document_refuse(config, field, FIG_UNSUPPORTED,
+                               "this library has float32, float16 and bfloat16");
+}
+
+static fig_status read_fields(const fig_document *config, fig_spec *spec) {
+    const family *model;
+    int32_t positions = 0;
+    FIG_TRY(read_family(config, &model));
+    FIG_TRY(refuse_lacking(config, model));
+    FIG_TRY(fig_document_need_integer(config, "num_hidden_layers", layer_range, &spec->layers));
+    FIG_TRY(read_heads(config, model, spec));
+    FIG_TRY(fig_document_need_integer(config, "intermediate_size", width_range, &spec->ffn_width));
+    FIG_TRY(read_activation(config, model, &spec->activation));
+    FIG_TRY(read_dtype(config, &spec->dtype));
+    FIG_TRY(read_rope(config, model, spec));
+    FIG_TRY(read_logits(config, model, spec));
+    FIG_TRY(read_window(config, model, spec));
+    FIG_TRY(read_window_layers(config, model, spec));
+    FIG_TRY(fig_document_read_integer(config, "max_position_embeddings", any_count, &positions));
+    if (spec->kv_limit == 0) spec->kv_limit = positions < FIG_KV_LIMIT ? positions : FIG_KV_LIMIT;
+    return FIG_OK;
+}
+
+/* A caller of an older header has room for what it knows, and is told where that is not enough. */
+static fig_status hand_over(const char *path, fig_spec *read, fig_spec *spec) {
+    const uint8_t *bytes = (const uint8_t *)read;
+    const size_t known = spec->size < sizeof *read ? spec->size : sizeof *read;
+    for (size_t i = known; i < sizeof *read; i++) {
+        if (bytes[i] != 0)
+            return fig_fail(FIG_UNSUPPORTED,
+                            "%s: it says more than a fig_spec of %" PRIu32 " bytes can hold", path,
+                            spec->size);
+    }
+    read->size = spec->size;
+    memcpy(spec, read, known);
+    return FIG_OK;
+}
+
+fig_status fig_spec_read_config(fig_spec *spec, const char *path) {
+    fig_spec read;
+    fig_document config;
+    if (spec == NULL) return fig_fail(FIG_INVALID, "config: spec is NULL");
+    if (path == NULL) return fig_fail(FIG_INVALID, "config: path is NULL");
+    FIG_TRY(fig_status_take_options(&read, sizeof read, spec, "fig_spec"));
+    FIG_TRY(fig_document_open(&config, path));
+    const fig_status status = read_fields(&config, &read);
+    fig_document_close(&config);
+    FIG_TRY(status);
+    return hand_over(path, &read, spec);
+}

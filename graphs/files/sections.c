@@ -1,0 +1,384 @@
+/* sections.c: how the parts of a .fig file lie in it.
+ *
+ * Writes and reads the header, the table of sections and their zstd frames; leaves the meaning of a
+ * section to codec.c. Invariant: the bytes written follow from the sections alone, and nothing read
+ * is used before the check that bounds it. */
+#include "graphs/files/sections.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+#include "graphs/hash.h"
+#include "graphs/program_view.h"
+#include "graphs/strings.h"
+#include "graphs/tuning.h"
+#include "planner/bucket.h"
+#include "planner/size.h"
+#include "planner/status.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "a .fig file is a dump of little-endian PODs"
+#endif
+
+enum { COMPRESSION_LEVEL = 12, SECTION_ALIGNMENT = 8 };
+
+const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
+    [FIG_SECTION_ENVR] = {"ENVR", sizeof(fig_file_machine), 1, 1},
+    [FIG_SECTION_SPEC] = {"SPEC", 1, sizeof(uint32_t), FIG_FILE_SPEC_LIMIT},
+    [FIG_SECTION_STRS] = {"STRS", 1, 1, FIG_STRING_BYTES_LIMIT},
+    [FIG_SECTION_TENS] = {"TENS", sizeof(fig_tensor_record), 0, FIG_TENSOR_LIMIT},
+    [FIG_SECTION_NODE] = {"NODE", sizeof(fig_node), 0, FIG_NODE_LIMIT},
+    [FIG_SECTION_OPND] = {"OPND", sizeof(uint32_t), 0, FIG_NODE_LIMIT *FIG_OPERAND_LIMIT},
+    [FIG_SECTION_ATTR] = {"ATTR", 1, 0, FIG_NODE_LIMIT *FIG_ATTRIBUTE_LIMIT},
+    [FIG_SECTION_BUCK] = {"BUCK", sizeof(fig_file_bucket), 1, FIG_BUCKET_LIMIT},
+    [FIG_SECTION_KERN] = {"KERN", sizeof(fig_file_kernel), 1, FIG_FILE_KERNEL_LIMIT, .derived = 1},
+    [FIG_SECTION_DIGS] = {"DIGS", sizeof(uint64_t), 1, FIG_BUCKET_LIMIT, .derived = 1},
+    [FIG_SECTION_SEGM] = {"SEGM", sizeof(fig_segment), 1, FIG_SEGMENT_LIMIT, .optional = 1},
+    [FIG_SECTION_VARI] = {"VARI", sizeof(fig_tuned), 1, FIG_TUNING_LIMIT, .optional = 1},
+};
+
+/* ---- What both directions share */
+
+static uint64_t aligned(uint64_t bytes) {
+    return fig_size_align(bytes, SECTION_ALIGNMENT);
+}
+
+static uint64_t raw_bytes_of(const fig_sections *sections, fig_section s) {
+    return (uint64_t)sections->item_count[s] * fig_section_table[s].item_bytes;
+}
+
+static int is_absent(const fig_sections *sections, fig_section s) {
+    return fig_section_table[s].optional && sections->item_count[s] == 0;
+}
+
+void fig_sections_hash(const fig_sections *sections, uint8_t content_id[32]) {
+    fig_hash_sha256 hash;
+    fig_hash_sha256_init(&hash);
+    for (fig_section s = 0; s < FIG_SECTION_COUNT; s++) {
+        const uint64_t raw_bytes = raw_bytes_of(sections, s);
+        if (fig_section_table[s].derived || is_absent(sections, s)) continue;
+        fig_hash_sha256_add(&hash, fig_section_table[s].name, 4);
+        fig_hash_sha256_add(&hash, &raw_bytes, sizeof raw_bytes);
+        fig_hash_sha256_add(&hash, sections->raw[s], (size_t)raw_bytes);
+    }
+    fig_hash_sha256_finish(&hash, content_id);
+}
+
+static void hash_file(const uint8_t *bytes, size_t count, uint8_t check[8]) {
+    fig_file_header header;
+    uint8_t digest[32];
+    fig_hash_sha256 hash;
+    assert(count >= sizeof header);
+    memcpy(&header, bytes, sizeof header);
+    memset(header.check, 0, sizeof header.check);
+    fig_hash_sha256_init(&hash);
+    fig_hash_sha256_add(&hash, &header, sizeof header);
+    fig_hash_sha256_add(&hash, bytes + sizeof header, count - sizeof header);
+    fig_hash_sha256_finish(&hash, digest);
+    memcpy(check, digest, sizeof header.check);
+}
+
+/* ---- Writing */
+
+/* Compresses the sections to behind the table and fills it; `at`: the table's end, which becomes
+ * the file's. */
+static fig_status compress(const fig_sections *sections, ZSTD_CCtx *context, uint8_t *file,
+                           size_t capacity, fig_file_section *table, size_t *at) {
+    for (fig_section s = 0; s < FIG_SECTION_COUNT; s++) {
+        const fig_section_rule *rule = &fig_section_table[s];
+        if (is_absent(sections, s)) continue;
+        assert(sections->item_count[s] >= rule->least && sections->item_count[s] <= rule->most);
+        const uint64_t raw_bytes = raw_bytes_of(sections, s);
+        const size_t stored = ZSTD_compress2(context, file + *at, capacity - *at, sections->raw[s],
+                                             (size_t)raw_bytes);
+        if (ZSTD_isError(stored))
+            return fig_fail(FIG_NOMEM, "section %s: zstd: %s", rule->name,
+                            ZSTD_getErrorName(stored));
+        *table = (fig_file_section){.offset = *at,
+                                    .stored_bytes = stored,
+                                    .raw_bytes = raw_bytes,
+                                    .item_bytes = rule->item_bytes};
+        memcpy(table->name, rule->name, sizeof table->name);
+        table++;
+        const size_t end = *at + stored;
+        *at = (size_t)aligned(end);
+        memset(file + end, 0, *at - end);
+    }
+    return FIG_OK;
+}
+
+static fig_status write_file(const fig_sections *sections, ZSTD_CCtx *context, uint8_t **bytes,
+                             size_t *count) {
+    fig_file_section table[FIG_SECTION_COUNT];
+    fig_file_header header = {.format = FIG_FILE_FORMAT, .maker = sections->maker};
+    size_t capacity = sizeof header + sizeof table;
+    for (fig_section s = 0; s < FIG_SECTION_COUNT; s++) {
+        header.section_count += !is_absent(sections, s);
+        capacity += (size_t)aligned(ZSTD_compressBound((size_t)raw_bytes_of(sections, s)));
+    }
+    const size_t table_bytes = header.section_count * sizeof *table;
+    size_t end = sizeof header + table_bytes;
+    uint8_t *file = malloc(capacity);
+    if (file == NULL) return fig_fail(FIG_NOMEM, "sections: a file of %zu bytes", capacity);
+    fig_status status = compress(sections, context, file, capacity, table, &end);
+    if (status != FIG_OK) {
+        free(file);
+        return status;
+    }
+    assert(end <= FIG_FILE_BYTES_LIMIT);
+    memcpy(header.magic, FIG_FILE_MAGIC, sizeof header.magic);
+    header.file_bytes = end;
+    fig_sections_hash(sections, header.content_id);
+    memcpy(file, &header, sizeof header);
+    memcpy(file + sizeof header, table, table_bytes);
+    hash_file(file, end, file + offsetof(fig_file_header, check));
+    *bytes = file;
+    *count = end;
+    return FIG_OK;
+}
+
+fig_status fig_sections_write(const fig_sections *sections, uint8_t **bytes, size_t *count) {
+    *bytes = NULL;
+    *count = 0;
+    ZSTD_CCtx *context = ZSTD_createCCtx();
+    if (context == NULL) return fig_fail(FIG_NOMEM, "sections: a zstd context");
+    ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, COMPRESSION_LEVEL);
+    ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+    fig_status status = write_file(sections, context, bytes, count);
+    ZSTD_freeCCtx(context);
+    return status;
+}
+
+/* ---- Reading */
+
+fig_status fig_sections_refuse_age(uint32_t maker, const char *whose) {
+    if (maker == FIG_VERSION)
+        return fig_fail(
+            FIG_STALE,
+            "%s; the file was made by another build of version %d%s: capture the graphs "
+            "anew",
+            fig_message(), FIG_VERSION, whose);
+    return fig_fail(FIG_STALE,
+                    "%s; the file was made by version %" PRIu32
+                    "%s, and this library is %d: capture the graphs anew",
+                    fig_message(), maker, whose, FIG_VERSION);
+}
+
+typedef struct reader {
+    const uint8_t *bytes; /* [count] */
+    size_t count;
+    fig_file_header header;
+    fig_file_section table[FIG_SECTION_COUNT]; /* of the sections known here; zeros: absent */
+} reader;
+
+static fig_status check_magic(const reader *r) {
+    const uint8_t *magic = r->header.magic;
+    if (memcmp(magic, FIG_FILE_MAGIC, sizeof r->header.magic) == 0) return FIG_OK;
+    if (memcmp(magic + 1, "FIG", 3) == 0 || memcmp(magic, "FIG", 3) == 0)
+        return fig_fail(FIG_FORMAT, "header: magic is damaged as by a transfer in text mode");
+    return fig_fail(FIG_FORMAT, "header: magic is that of another kind of file");
+}
+
+static fig_status read_header(reader *r) {
+    fig_file_header *header = &r->header;
+    if (r->count > FIG_FILE_BYTES_LIMIT)
+        return fig_fail(FIG_FORMAT, "the file has %zu bytes, limit %d", r->count,
+                        FIG_FILE_BYTES_LIMIT);
+    if (r->count < sizeof *header)
+        return fig_fail(FIG_FORMAT, "the file has %zu bytes, a .fig file's header alone has %zu",
+                        r->count, sizeof *header);
+    memcpy(header, r->bytes, sizeof *header);
+    FIG_TRY(check_magic(r));
+    if (header->format != FIG_FILE_FORMAT)
+        return fig_fail(FIG_STALE,
+                        "header: format is %" PRIu32
+                        ", this library reads %d: capture the graphs anew",
+                        header->format, FIG_FILE_FORMAT);
+    if (header->file_bytes != r->count)
+        return fig_fail(FIG_FORMAT, "header: file_bytes is %" PRIu64 ", the file has %zu",
+                        header->file_bytes, r->count);
+    if (header->section_count > FIG_FILE_SECTION_LIMIT)
+        return fig_fail(FIG_FORMAT, "header: section_count is %" PRIu32 ", limit %d",
+                        header->section_count, FIG_FILE_SECTION_LIMIT);
+    const size_t table_bytes = header->section_count * sizeof(fig_file_section);
+    if (table_bytes > r->count - sizeof *header)
+        return fig_fail(FIG_FORMAT,
+                        "header: section_count is %" PRIu32 ", more than the file's %zu bytes hold",
+                        header->section_count, r->count);
+    uint8_t check[8];
+    hash_file(r->bytes, r->count, check);
+    if (memcmp(check, header->check, sizeof check) != 0)
+        return fig_fail(FIG_FORMAT, "header: check does not agree with the file's bytes");
+    if (header->reserved != 0)
+        return fig_fail(FIG_FORMAT, "header: reserved is %" PRIu32 ", it must be 0",
+                        header->reserved);
+    return FIG_OK;
+}
+
+/* A section lies where the one before ends, at the next multiple of 8, and zeros fill the gap: so
+ * none overlap, none are out of order, and nothing hides between. *at moves behind it. */
+static fig_status check_place(const reader *r, const fig_file_section *entry, uint64_t *at) {
+    if (entry->offset != *at)
+        return fig_fail(FIG_FORMAT, "section %.4s: offset is %" PRIu64 ", it must be %" PRIu64,
+                        entry->name, entry->offset, *at);
+    if (entry->stored_bytes > r->count - *at)
+        return fig_fail(FIG_FORMAT,
+                        "section %.4s: stored_bytes is %" PRIu64 ", the file has %" PRIu64 " there",
+                        entry->name, entry->stored_bytes, r->count - *at);
+    const uint64_t end = *at + entry->stored_bytes;
+    *at = aligned(end);
+    if (*at > r->count)
+        return fig_fail(FIG_FORMAT, "section %.4s: the file ends within its padding", entry->name);
+    for (uint64_t i = end; i < *at; i++) {
+        if (r->bytes[i] != 0)
+            return fig_fail(FIG_FORMAT,
+                            "section %.4s: byte %" PRIu64 " of the file is padding, but not 0",
+                            entry->name, i);
+    }
+    return FIG_OK;
+}
+
+/* FIG_SECTION_COUNT for one that this library does not know. */
+static fig_section section_of(const char name[4]) {
+    fig_section s = 0;
+    while (s < FIG_SECTION_COUNT && memcmp(name, fig_section_table[s].name, 4) != 0)
+        s++;
+    return s;
+}
+
+static fig_status check_claims(const fig_file_section *entry, const fig_section_rule *rule,
+                               uint32_t maker) {
+    if (entry->flags != 0)
+        return fig_fail(FIG_FORMAT, "section %s: flags are %#" PRIx32 ", they must be 0",
+                        rule->name, entry->flags);
+    if (entry->item_bytes != rule->item_bytes) {
+        fig_fail(FIG_STALE, "section %s: item_bytes is %" PRIu32 ", this library reads %" PRIu32,
+                 rule->name, entry->item_bytes, rule->item_bytes);
+        return fig_sections_refuse_age(maker, "");
+    }
+    if (entry->raw_bytes % rule->item_bytes != 0)
+        return fig_fail(FIG_FORMAT,
+                        "section %s: raw_bytes is %" PRIu64 ", not a multiple of %" PRIu32,
+                        rule->name, entry->raw_bytes, rule->item_bytes);
+    const uint64_t items = entry->raw_bytes / rule->item_bytes;
+    if (items < rule->least || items > rule->most)
+        return fig_fail(FIG_FORMAT,
+                        "section %s: raw_bytes is %" PRIu64 ", %" PRIu64 " items, limits %" PRIu32
+                        " to %" PRIu32,
+                        rule->name, entry->raw_bytes, items, rule->least, rule->most);
+    return FIG_OK;
+}
+
+/* *expected moves past sections before `s` that need not be there. */
+static void pass_optional(fig_section *expected, fig_section s) {
+    while (*expected < s && fig_section_table[*expected].optional)
+        ++*expected;
+}
+
+/* One row of the table; `expected`: the section known here that comes next. */
+static fig_status read_entry(reader *r, const fig_file_section *entry, fig_section *expected) {
+    const fig_section s = section_of(entry->name);
+    if (s == FIG_SECTION_COUNT && entry->flags == FIG_FILE_ANCILLARY) return FIG_OK;
+    if (s == FIG_SECTION_COUNT) {
+        fig_fail(FIG_STALE, "section %.4s: unknown, flags are %#" PRIx32, entry->name,
+                 entry->flags);
+        return fig_sections_refuse_age(r->header.maker, "");
+    }
+    pass_optional(expected, s);
+    if (s != *expected)
+        return fig_fail(FIG_FORMAT, "section %s stands where %s must", fig_section_table[s].name,
+                        *expected < FIG_SECTION_COUNT ? fig_section_table[*expected].name
+                                                      : "the table's end");
+    FIG_TRY(check_claims(entry, &fig_section_table[s], r->header.maker));
+    r->table[s] = *entry;
+    ++*expected;
+    return FIG_OK;
+}
+
+static fig_status read_table(reader *r) {
+    uint64_t at = sizeof r->header + r->header.section_count * sizeof(fig_file_section);
+    fig_section expected = 0;
+    for (uint32_t i = 0; i < r->header.section_count; i++) {
+        fig_file_section entry;
+        memcpy(&entry, r->bytes + sizeof r->header + i * sizeof entry, sizeof entry);
+        if (entry.reserved != 0)
+            return fig_fail(FIG_FORMAT, "section %.4s: reserved is %" PRIu32 ", it must be 0",
+                            entry.name, entry.reserved);
+        FIG_TRY(check_place(r, &entry, &at));
+        FIG_TRY(read_entry(r, &entry, &expected));
+    }
+    pass_optional(&expected, FIG_SECTION_COUNT);
+    if (expected != FIG_SECTION_COUNT)
+        return fig_fail(FIG_FORMAT, "section %s is missing", fig_section_table[expected].name);
+    if (at != r->count)
+        return fig_fail(FIG_FORMAT, "the last section ends at byte %" PRIu64 ", the file at %zu",
+                        at, r->count);
+    return FIG_OK;
+}
+
+/* One frame, decoded in one go straight to its place: whatever window the frame asks for, zstd
+ * allocates none. */
+static fig_status decompress(const reader *r, fig_section s, ZSTD_DCtx *context, void **raw) {
+    static const uint8_t magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
+    const char *name = fig_section_table[s].name;
+    const uint8_t *frame = r->bytes + r->table[s].offset;
+    const size_t stored = (size_t)r->table[s].stored_bytes;
+    const size_t raw_bytes = (size_t)r->table[s].raw_bytes;
+    /* zstd would take frames of its older formats and frames to skip as well. */
+    if (stored < sizeof magic || memcmp(frame, magic, sizeof magic) != 0)
+        return fig_fail(FIG_FORMAT, "section %s: no zstd frame at byte %" PRIu64, name,
+                        r->table[s].offset);
+    const unsigned long long content = ZSTD_getFrameContentSize(frame, stored);
+    if (content != raw_bytes)
+        return fig_fail(FIG_FORMAT, "section %s: raw_bytes is %zu, its zstd frame says %lld", name,
+                        raw_bytes, (long long)content);
+    if (ZSTD_findFrameCompressedSize(frame, stored) != stored)
+        return fig_fail(FIG_FORMAT, "section %s: stored_bytes is %zu, not that of one zstd frame",
+                        name, stored);
+    *raw = malloc(raw_bytes + 1); /* an empty section is memory too */
+    if (*raw == NULL) return fig_fail(FIG_NOMEM, "section %s: %zu bytes", name, raw_bytes);
+    const size_t done = ZSTD_decompressDCtx(context, *raw, raw_bytes, frame, stored);
+    if (done != raw_bytes)
+        return fig_fail(FIG_FORMAT, "section %s: zstd: %s", name, ZSTD_getErrorName(done));
+    return FIG_OK;
+}
+
+static fig_status decompress_all(const reader *r, fig_sections *sections) {
+    fig_status status = FIG_OK;
+    ZSTD_DCtx *context = ZSTD_createDCtx();
+    if (context == NULL) return fig_fail(FIG_NOMEM, "sections: a zstd context");
+    for (fig_section s = 0; s < FIG_SECTION_COUNT && status == FIG_OK; s++) {
+        if (r->table[s].offset == 0) continue; /* absent */
+        status = decompress(r, s, context, &sections->held[s]);
+        sections->raw[s] = sections->held[s];
+        sections->item_count[s] =
+            (uint32_t)(r->table[s].raw_bytes / fig_section_table[s].item_bytes);
+    }
+    ZSTD_freeDCtx(context);
+    FIG_TRY(status);
+
+    uint8_t content_id[32];
+    fig_sections_hash(sections, content_id);
+    if (memcmp(content_id, r->header.content_id, sizeof content_id) != 0)
+        return fig_fail(FIG_FORMAT, "header: content_id does not agree with the sections");
+    return FIG_OK;
+}
+
+fig_status fig_sections_read(fig_sections *sections, const uint8_t *bytes, size_t count) {
+    reader r = {.bytes = bytes, .count = count};
+    memset(sections, 0, sizeof *sections);
+    FIG_TRY(read_header(&r));
+    FIG_TRY(read_table(&r));
+    sections->maker = r.header.maker;
+    fig_status status = decompress_all(&r, sections);
+    if (status != FIG_OK) fig_sections_finish(sections);
+    return status;
+}
+
+void fig_sections_finish(fig_sections *sections) {
+    for (fig_section s = 0; s < FIG_SECTION_COUNT; s++)
+        free(sections->held[s]);
+    memset(sections, 0, sizeof *sections);
+}

@@ -1,0 +1,414 @@
+/* bench_attention.c: figraph bench attention, attention's share of what memory allows.
+ *
+ * A cell's score is its limit, 2 us and the bytes of K and V at the memory's speed, over what it
+ * takes: in a chain, where launches depend on each other and nothing else runs, and alone, with
+ * another kernel between each two, whose own time is taken off. Every cell is checked before it is
+ * timed. Invariant: all cells of a call are of one run on one machine. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <figraph_unstable.h>
+
+#include "tools/figraph/bench/bench_chain.h"
+#include "tools/figraph/bench/bench_parts.h"
+#include "tools/figraph/bench/bench_table.h"
+#include "tools/figraph/step/source.h"
+#include "tools/figraph/step/synthetic.h"
+#include "tools/figraph/terminal/columns.h"
+#include "tools/figraph/terminal/report.h"
+
+enum { FEW_SAMPLES = 3, SPACERS = 256, RANDOM_LIMIT = 256, RANDOM_LONGEST = 32768 };
+static const double LONG_BYTES = 5e9; /* in a replay: milliseconds at any speed */
+static const double FIXED_US = 2, FIXED_BYTES_PER_US = 4.70e6; /* of an H200, by bulk copies */
+
+static const fig_bench_column columns[] = {{"device", 0, -1},
+                                           {"chip", 0, -1},
+                                           {"set", 0, -1},
+                                           {"cell", 18, -1},
+                                           {"heads", 6, -1},
+                                           {"head_dim", 8, 0},
+                                           {"page", 4, 0},
+                                           {"layout", 6, -1},
+                                           {"dtype", 0, -1},
+                                           {"kv_dtype", 8, -1},
+                                           {"kv_scales", 0, -1},
+                                           {"window", 0, 0},
+                                           {"rows", 0, 0},
+                                           {"tokens", 0, 0},
+                                           {"family", 7, -1},
+                                           {"workers", 0, 0},
+                                           {"layers", 0, 0},
+                                           {"caches", 0, 0},
+                                           {"bytes", 0, 0},
+                                           {"limit_us", 8, 2},
+                                           {"chain_us", 9, 2},
+                                           {"chain_share", 11, 3},
+                                           {"alone_us", 9, 2},
+                                           {"alone_share", 11, 3},
+                                           {"of_twin", 7, 3},
+                                           {"spread", 6, 3},
+                                           {"ceiling_gbps", 0, 1},
+                                           {"ceiling_limit_us", 0, 2},
+                                           {"ceiling_chain_share", 0, 4},
+                                           {"ceiling_alone_share", 0, 4},
+                                           {"worst_ulp", 0, 3},
+                                           {NULL, 0, 0}};
+
+/* What a spacer takes was measured last at these rows. */
+typedef struct spacer {
+    int32_t rows, q_heads, kv_heads, head_dim; /* rows 0: none was */
+    fig_dtype dtype;
+    double us;
+} spacer;
+
+typedef struct bench {
+    fig_bench_machine machine;
+    fig_bench_cells cells;
+    fig_bench_table table;
+    int32_t left_out; /* cells that memory does not hold */
+    spacer spacer;
+    double speed; /* of the cell before, bytes in a us of its chain; 0: it was left out */
+} bench;
+
+/* ---- What is asked for --------------------------------------------------------------------- */
+
+static int read_dtype(const char *option, const char *text, fig_dtype *dtype) {
+    static const fig_dtype dtypes[] = {FIG_F32, FIG_F16, FIG_BF16, FIG_E4M3, FIG_E5M2};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        if (strcmp(text, fig_report_dtype(dtypes[i])) != 0) continue;
+        *dtype = dtypes[i];
+        return FIG_EXIT_FINE;
+    }
+    return fig_report_refuse("bench attention: %s: \"%s\" is none of f32, f16, bf16, e4m3, e5m2",
+                             option, text);
+}
+
+static int read_number(const fig_arguments *arguments, const char *name, int64_t most,
+                       int32_t fallback, int32_t *value) {
+    const fig_integer range = {.name = name, .least = 0, .most = most, .fallback = fallback};
+    int64_t number;
+    const int code = fig_arguments_integer(arguments, &range, &number);
+    *value = (int32_t)number;
+    return code;
+}
+
+static int read_layout(const fig_arguments *arguments, fig_kv_layout *layout) {
+    const char *text = fig_arguments_text(arguments, "--layout");
+    *layout = text != NULL && strcmp(text, "hnd") == 0 ? FIG_HND : FIG_NHD;
+    if (text == NULL || *layout == FIG_HND || strcmp(text, "nhd") == 0) return FIG_EXIT_FINE;
+    return fig_report_refuse("bench attention: --layout: \"%s\" is none of nhd, hnd", text);
+}
+
+static int read_scales(const fig_arguments *arguments, int32_t *kv_scales) {
+    const char *text = fig_arguments_text(arguments, "--kv-scales");
+    *kv_scales = text != NULL && strcmp(text, "head") == 0;
+    if (text == NULL || *kv_scales || strcmp(text, "tensor") == 0) return FIG_EXIT_FINE;
+    return fig_report_refuse("bench attention: --kv-scales: \"%s\" is none of tensor, head", text);
+}
+
+/* All but the heads, of which there may be several. */
+static int read_shape(const fig_arguments *arguments, fig_bench_shape *shape) {
+    const char *dtype = fig_arguments_text(arguments, "--dtype");
+    const char *kv_dtype = fig_arguments_text(arguments, "--kv-dtype");
+    int code = read_number(arguments, "--head-dim", 256, 128, &shape->head_dim);
+    if (code == FIG_EXIT_FINE) code = read_number(arguments, "--page", 65536, 16, &shape->page);
+    if (code == FIG_EXIT_FINE)
+        code = read_number(arguments, "--window", INT32_MAX, 0, &shape->window);
+    if (code == FIG_EXIT_FINE && shape->page == 0)
+        code = fig_report_refuse("bench attention: --page: 0 is outside 1..65536");
+    if (code == FIG_EXIT_FINE)
+        code = read_dtype("--dtype", dtype != NULL ? dtype : "bf16", &shape->dtype);
+    shape->kv_dtype = shape->dtype;
+    if (code == FIG_EXIT_FINE && kv_dtype != NULL)
+        code = read_dtype("--kv-dtype", kv_dtype, &shape->kv_dtype);
+    if (code == FIG_EXIT_FINE) code = read_scales(arguments, &shape->kv_scales);
+    return code == FIG_EXIT_FINE ? read_layout(arguments, &shape->layout) : code;
+}
+
+/* One size for the host, which is there to be tried. */
+static int add_grid(bench *b, const fig_bench_set *set, int quarter) {
+    static const int32_t batches[] = {1, 4, 8, 16, 32, 64, 128, 256, 0};
+    static const int32_t lengths[] = {128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 0};
+    static const int32_t quarter_batches[] = {1, 8, 32, 64, 128, 256, 0};
+    static const int32_t quarter_lengths[] = {512, 1024, 2048, 4096, 8192, 0};
+    static const int32_t few_batches[] = {1, 8, 64, 0}, few_lengths[] = {512, 4096, 0};
+    static const int32_t host_batches[] = {1, 2, 0}, host_lengths[] = {40, 0};
+    if (b->machine.device == FIG_DEVICE_HOST)
+        return fig_bench_cells_grid(&b->cells, set, host_batches, host_lengths);
+    if (b->machine.quick) return fig_bench_cells_grid(&b->cells, set, few_batches, few_lengths);
+    return quarter ? fig_bench_cells_grid(&b->cells, set, quarter_batches, quarter_lengths)
+                   : fig_bench_cells_grid(&b->cells, set, batches, lengths);
+}
+
+static int add_sets(const fig_arguments *arguments, bench *b, const fig_bench_shape *shape) {
+    const int host = b->machine.device == FIG_DEVICE_HOST;
+    const char *kv = fig_arguments_text(arguments, "--kv");
+    fig_bench_set set = {"kv", *shape};
+    int32_t random;
+    int code = read_number(arguments, "--random", RANDOM_LIMIT, 0, &random);
+    const int uniform = fig_arguments_text(arguments, "--uniform") != NULL;
+    const int quarter = fig_arguments_text(arguments, "--fp8") != NULL;
+    const int ragged = fig_arguments_text(arguments, "--ragged") != NULL;
+    if (kv == NULL && !uniform && !quarter && !ragged && random == 0)
+        kv = host ? "1x40,1x33+2x9" : "1x512,1x4096,8x512,8x2048,32x2048,64x2048,1x32768+39x512";
+    if (code == FIG_EXIT_FINE && kv != NULL) code = fig_bench_cells_list(&b->cells, &set, kv);
+    set.name = "uniform";
+    if (code == FIG_EXIT_FINE && uniform) code = add_grid(b, &set, 0);
+    set.name = "ragged";
+    if (code == FIG_EXIT_FINE && ragged)
+        code = fig_bench_cells_list(&b->cells, &set,
+                                    host ? "1x70+3x9" : "1x32768+39x512,2x32768+62x1024");
+    set.name = "random";
+    if (code == FIG_EXIT_FINE && random > 0)
+        code = fig_bench_cells_random(&b->cells, &set, random, host ? 60 : RANDOM_LONGEST);
+    set.name = "fp8";
+    set.shape.kv_dtype = FIG_E4M3;
+    if (code == FIG_EXIT_FINE && quarter) code = add_grid(b, &set, 1);
+    return code;
+}
+
+static int read_cells(const fig_arguments *arguments, bench *b) {
+    const char *heads = fig_arguments_text(arguments, "--heads");
+    fig_bench_shape shape = {0};
+    int code = read_shape(arguments, &shape);
+    if (heads == NULL) heads = b->machine.device == FIG_DEVICE_HOST ? "4/2" : "32/8";
+    while (code == FIG_EXIT_FINE) {
+        if (!fig_bench_cells_heads(heads, &shape.q_heads, &shape.kv_heads))
+            return fig_report_refuse("bench attention: --heads: \"%s\" is not as 32/8 is", heads);
+        code = add_sets(arguments, b, &shape);
+        heads += strcspn(heads, ",");
+        if (*heads == '\0') break;
+        heads++;
+    }
+    return code;
+}
+
+/* ---- Measuring ----------------------------------------------------------------------------- */
+
+static int time_between(const fig_bench_chain *sized, const fig_bench_machine *machine,
+                        fig_bench_between between, double *us) {
+    fig_bench_chain chain = *sized;
+    fig_timed timed = {0};
+    double worst_ulp;
+    int code = fig_bench_chain_open(&chain, machine, between);
+    if (code == FIG_EXIT_FINE && between != FIG_BENCH_SPACER_ONLY)
+        code = fig_bench_chain_check(&chain, &worst_ulp);
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_time(&chain.rig, machine, &chain.step, &timed);
+    *us = timed.median_ns / 1e3 / chain.layers;
+    fig_bench_chain_close(&chain);
+    return code;
+}
+
+static void describe(bench *b, const fig_bench_chain *chain) {
+    const fig_bench_cell *cell = chain->cell;
+    const fig_bench_shape *shape = &cell->shape;
+    fig_bench_table *table = &b->table;
+    fig_bench_table_add(table);
+    fig_bench_table_word(table, "device", "%s", fig_source_device_name(b->machine.device));
+    fig_bench_table_word(table, "chip", "%s", b->machine.traits.name);
+    fig_bench_table_word(table, "set", "%s", cell->set);
+    fig_bench_table_word(table, "cell", "%s", cell->name);
+    fig_bench_table_word(table, "heads", "%d/%d", shape->q_heads, shape->kv_heads);
+    fig_bench_table_number(table, "head_dim", shape->head_dim);
+    fig_bench_table_number(table, "page", shape->page);
+    fig_bench_table_word(table, "layout", "%s", shape->layout == FIG_HND ? "hnd" : "nhd");
+    fig_bench_table_word(table, "dtype", "%s", fig_report_dtype(shape->dtype));
+    fig_bench_table_word(table, "kv_dtype", "%s", fig_report_dtype(shape->kv_dtype));
+    if (fig_synthetic_bytes(shape->kv_dtype) == 1)
+        fig_bench_table_word(table, "kv_scales", shape->kv_scales ? "head" : "tensor");
+    fig_bench_table_number(table, "window", shape->window);
+    fig_bench_table_number(table, "rows", cell->lengths.count);
+    fig_bench_table_number(table, "tokens", (double)fig_lengths_total(&cell->lengths));
+    fig_bench_table_number(table, "layers", chain->layers);
+    fig_bench_table_number(table, "caches", chain->copies);
+    fig_bench_table_number(table, "bytes", fig_bench_cell_bytes(cell));
+}
+
+static void describe_bucket(bench *b, const fig_bench_chain *chain, int32_t bucket) {
+    fig_bucket_info info = {.size = sizeof info};
+    if (fig_graphs_bucket(chain->rig.graphs, bucket, &info) != FIG_OK) return;
+    fig_bench_table_word(&b->table, "family", "%dx%d", info.heads, info.tile_tokens);
+    fig_bench_table_number(&b->table, "workers", info.workers);
+}
+
+static void note_times(bench *b, const fig_bench_pool *pool, const fig_timed *timed,
+                       const fig_bench_chain *chain, double alone_us) {
+    const double bytes = fig_bench_cell_bytes(chain->cell);
+    const double limit_us = FIXED_US + bytes / FIXED_BYTES_PER_US;
+    const double ceiling_us = FIXED_US + bytes / pool->ceiling * 1e6;
+    const double chain_us = timed->median_ns / 1e3 / chain->layers;
+    fig_bench_table *table = &b->table;
+    fig_bench_table_number(table, "limit_us", limit_us);
+    fig_bench_table_number(table, "chain_us", chain_us);
+    fig_bench_table_number(table, "chain_share", limit_us / chain_us);
+    fig_bench_table_number(table, "alone_us", alone_us);
+    fig_bench_table_number(table, "alone_share", limit_us / alone_us);
+    if (chain->cell->has_twin && b->speed > 0)
+        fig_bench_table_number(table, "of_twin", bytes / chain_us / b->speed);
+    b->speed = bytes / chain_us;
+    fig_bench_table_number(table, "spread", (timed->most_ns - timed->least_ns) / timed->median_ns);
+    fig_bench_table_number(table, "ceiling_gbps", pool->ceiling / 1e9);
+    fig_bench_table_number(table, "ceiling_limit_us", ceiling_us);
+    fig_bench_table_number(table, "ceiling_chain_share", ceiling_us / chain_us);
+    fig_bench_table_number(table, "ceiling_alone_share", ceiling_us / alone_us);
+}
+
+/* Of a spacer in a chain of spacers. Cells that follow each other mostly share it. */
+static int time_spacer(bench *b, const fig_bench_chain *sized) {
+    const fig_bench_shape *shape = &sized->cell->shape;
+    spacer *known = &b->spacer;
+    const spacer wanted = {.rows = sized->cell->lengths.count,
+                           .q_heads = shape->q_heads,
+                           .kv_heads = shape->kv_heads,
+                           .head_dim = shape->head_dim,
+                           .dtype = shape->dtype};
+    fig_bench_chain spacers = *sized;
+    if (known->rows == wanted.rows && known->q_heads == wanted.q_heads &&
+        known->kv_heads == wanted.kv_heads && known->head_dim == wanted.head_dim &&
+        known->dtype == wanted.dtype)
+        return FIG_EXIT_FINE;
+    if (b->machine.device == FIG_DEVICE_CUDA) spacers.layers = SPACERS;
+    *known = wanted;
+    return time_between(&spacers, &b->machine, FIG_BENCH_SPACER_ONLY, &known->us);
+}
+
+/* What takes long varies little. */
+static fig_bench_machine machine_for(const bench *b, const fig_bench_chain *sized) {
+    fig_bench_machine machine = b->machine;
+    const double bytes = fig_bench_cell_bytes(sized->cell) * sized->layers;
+    if (bytes > LONG_BYTES && machine.samples > FEW_SAMPLES) machine.samples = FEW_SAMPLES;
+    return machine;
+}
+
+/* On the host the same runs, but what it takes is nobody's business. */
+static int measure_cell(bench *b, const fig_bench_pool *pool, const fig_bench_cell *cell) {
+    fig_bench_chain sized, chain;
+    fig_timed timed = {0};
+    double worst_ulp, both_us;
+    fig_bench_chain_size(&sized, &b->machine, cell, pool);
+    if (sized.copies == 0) {
+        b->left_out++;
+        b->speed = 0;
+        return FIG_EXIT_FINE;
+    }
+    chain = sized;
+    const fig_bench_machine machine = machine_for(b, &sized);
+    int code = fig_bench_chain_open(&chain, &machine, FIG_BENCH_NOTHING);
+    if (code == FIG_EXIT_FINE) code = fig_bench_chain_check(&chain, &worst_ulp);
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_time(&chain.rig, &machine, &chain.step, &timed);
+    if (code == FIG_EXIT_FINE) {
+        describe(b, &chain);
+        describe_bucket(b, &chain, timed.bucket);
+        fig_bench_table_number(&b->table, "worst_ulp", worst_ulp);
+    }
+    fig_bench_chain_close(&chain);
+    if (code == FIG_EXIT_FINE) code = time_between(&sized, &machine, FIG_BENCH_SPACER, &both_us);
+    if (code == FIG_EXIT_FINE) code = time_spacer(b, &sized);
+    if (code == FIG_EXIT_FINE && b->machine.device == FIG_DEVICE_CUDA)
+        note_times(b, pool, &timed, &sized, both_us - b->spacer.us);
+    return code;
+}
+
+/* All cells of a dtype, in one pool. */
+static int measure_dtype(bench *b, fig_dtype dtype, fig_report_progress *progress, int32_t *done) {
+    size_t half = 0;
+    fig_bench_pool pool;
+    for (int32_t i = 0; i < b->cells.count; i++) {
+        const fig_bench_cell *cell = &b->cells.cells[i];
+        const size_t bytes = fig_bench_chain_bytes(&b->machine, cell);
+        if (cell->shape.kv_dtype == dtype && bytes > half) half = bytes;
+    }
+    if (half == 0) return FIG_EXIT_FINE;
+    int code = fig_bench_pool_open(&pool, &b->machine, dtype, half);
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < b->cells.count; i++) {
+        if (b->cells.cells[i].shape.kv_dtype != dtype) continue;
+        code = measure_cell(b, &pool, &b->cells.cells[i]);
+        fig_report_advance(progress, ++*done);
+    }
+    fig_bench_pool_close(&pool);
+    return code;
+}
+
+static int measure(bench *b) {
+    static const fig_dtype dtypes[] = {FIG_F32, FIG_F16, FIG_BF16, FIG_E4M3, FIG_E5M2};
+    fig_report_progress progress;
+    int32_t done = 0;
+    int code = FIG_EXIT_FINE;
+    fig_report_begin(&progress, "cell", b->cells.count);
+    for (size_t i = 0; code == FIG_EXIT_FINE && i < sizeof dtypes / sizeof *dtypes; i++)
+        code = measure_dtype(b, dtypes[i], &progress, &done);
+    fig_report_end(&progress);
+    return code;
+}
+
+/* ---- Results ------------------------------------------------------------------------------- */
+
+static void print_means(const bench *b) {
+    char line[256];
+    snprintf(line, sizeof line,
+             "geometric means: chain %.3f, alone %.3f; of the ceiling measured, %.0f GB/s: chain "
+             "%.3f, alone %.3f",
+             fig_bench_table_mean(&b->table, "chain_share"),
+             fig_bench_table_mean(&b->table, "alone_share"),
+             fig_bench_table_mean(&b->table, "ceiling_gbps"),
+             fig_bench_table_mean(&b->table, "ceiling_chain_share"),
+             fig_bench_table_mean(&b->table, "ceiling_alone_share"));
+    if (b->machine.device == FIG_DEVICE_CUDA) {
+        printf("\n");
+        fig_columns_words(0, 0, line);
+    }
+    const double worst = fig_bench_table_least(&b->table, "of_twin");
+    if (!isnan(worst))
+        printf("speed of random batches, of a uniform batch's: geometric mean %.3f, worst %.3f\n",
+               fig_bench_table_mean(&b->table, "of_twin"), worst);
+    if (b->left_out > 0)
+        printf("%d cell%s left out, for want of memory\n", b->left_out,
+               b->left_out == 1 ? "" : "s");
+}
+
+static int run(const fig_arguments *arguments) {
+    bench b = {0};
+    int code = fig_bench_rig_read_machine(arguments, &b.machine);
+    if (code == FIG_EXIT_FINE) code = read_cells(arguments, &b);
+    if (code == FIG_EXIT_FINE) code = fig_bench_table_open(&b.table, columns, b.cells.count);
+    if (code == FIG_EXIT_FINE) code = measure(&b);
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_show(&b.machine, &b.table, arguments);
+    if (code == FIG_EXIT_FINE && fig_arguments_text(arguments, "--json") == NULL) print_means(&b);
+    fig_bench_table_close(&b.table);
+    fig_bench_cells_finish(&b.cells);
+    return code;
+}
+
+const fig_command fig_bench_attention = {
+    .name = "bench attention",
+    .summary = "its share of what memory allows, in a chain and alone",
+    .notes = "A cell is its rows, 8x2048 or 1x32768+39x512; a comma stands between two cells.\n"
+             "chain: layers over cold caches and shuffled pages, each with the out of the one\n"
+             "before as its q; alone: a RoPE of q between each two, and nothing begins before\n"
+             "all before it has ended; what a RoPE takes in such a chain is taken off.\n"
+             "of_twin: bytes a second of a random batch, of those of the uniform one beside it.\n"
+             "limit: 2 us and the bytes of K and V at 4.70 TB/s; share: of it in what was taken.\n"
+             "CSV and JSON have the ceiling that was measured, and shares of it, as well.\n"
+             "family: kv heads and tokens that a worker reads at once.",
+    .example = "figraph bench attention --heads 32/8,64/8 --kv 8x2048,1x32768+39x512",
+    .run = run,
+    .options =
+        {
+            {"--heads", "Q/KV,..", "query and kv heads; without it 32/8"},
+            {"--head-dim", "N", "without it 128"},
+            {"--page", "N", "tokens of a cache page; without it 16"},
+            {"--dtype", "NAME", "f32, f16 or bf16; without it bf16"},
+            {"--kv-dtype", "NAME", "of the cache, e4m3 and e5m2 too; without it --dtype"},
+            {"--kv-scales", "NAME", "of e4m3 or e5m2, one for each tensor or head"},
+            {"--layout", "NAME", "of a cache page: nhd or hnd"},
+            {"--window", "N", "tokens that a query sees; without it all"},
+            {"--kv", "CELLS", "cells, see below; without it and the sets, a few"},
+            {"--uniform", NULL, "batch 1 to 256 x kv 128 to 32768, what memory holds of them"},
+            {"--fp8", NULL, "batch 1 to 256 x kv 512 to 8192 with an e4m3 cache"},
+            {"--ragged", NULL, "one or two long rows among many short ones"},
+            {"--random", "N", "batches drawn at random, each beside a uniform one of its bytes"},
+            FIG_BENCH_MACHINE_OPTIONS,
+        },
+};

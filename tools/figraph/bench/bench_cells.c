@@ -1,0 +1,155 @@
+/* bench_cells.c: what attention is timed at: shapes, and the rows of a step in each. */
+#include "tools/figraph/bench/bench_cells.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/figraph/step/synthetic.h"
+#include "tools/figraph/terminal/report.h"
+
+enum { RANDOM_ROWS = 64 };
+
+int fig_bench_cells_heads(const char *text, int32_t *q_heads, int32_t *kv_heads) {
+    int used = 0;
+    if (sscanf(text, "%4d/%4d%n", q_heads, kv_heads, &used) != 2) return 0;
+    return (text[used] == '\0' || text[used] == ',') && *kv_heads > 0 && *q_heads > 0 &&
+           *q_heads % *kv_heads == 0;
+}
+
+/* The cell that comes next, without rows. Returns FIG_EXIT_*. */
+static int add(fig_bench_cells *cells, const fig_bench_set *set, fig_bench_cell **cell) {
+    *cell = NULL;
+    if (cells->count >= FIG_BENCH_CELL_LIMIT)
+        return fig_report_refuse("bench attention: more than %d cells", FIG_BENCH_CELL_LIMIT);
+    fig_bench_cell *grown = realloc(cells->cells, (size_t)(cells->count + 1) * sizeof *grown);
+    if (grown == NULL) return fig_report_refuse("bench attention: no memory for cells");
+    cells->cells = grown;
+    *cell = &grown[cells->count++];
+    **cell = (fig_bench_cell){.shape = set->shape};
+    snprintf((*cell)->set, sizeof(*cell)->set, "%s", set->name);
+    return FIG_EXIT_FINE;
+}
+
+/* `text` begins with a cell of so many bytes. */
+static int add_text(fig_bench_cells *cells, const fig_bench_set *set, const char *text, int bytes) {
+    char list[sizeof((fig_bench_cell *)0)->name];
+    fig_bench_cell *cell;
+    if (bytes >= (int)sizeof list)
+        return fig_report_refuse("bench attention: --kv: \"%.*s\" is longer than %zu letters",
+                                 bytes, text, sizeof list - 1);
+    int code = add(cells, set, &cell);
+    if (code != FIG_EXIT_FINE) return code;
+    memcpy(cell->name, text, (size_t)bytes);
+    snprintf(list, sizeof list, "%s", cell->name);
+    for (char *c = list; *c != '\0'; c++)
+        if (*c == '+') *c = ',';
+    code = fig_lengths_parse(&cell->lengths, list, "bench attention: --kv");
+    if (code == FIG_EXIT_FINE && fig_lengths_total(&cell->lengths) == 0)
+        return fig_report_refuse("bench attention: --kv: \"%s\" has no row with tokens",
+                                 cell->name);
+    return code;
+}
+
+int fig_bench_cells_list(fig_bench_cells *cells, const fig_bench_set *set, const char *text) {
+    int code = FIG_EXIT_FINE;
+    for (const char *cell = text; code == FIG_EXIT_FINE;) {
+        const int bytes = (int)strcspn(cell, ",");
+        code = add_text(cells, set, cell, bytes);
+        if (cell[bytes] == '\0') break;
+        cell += bytes + 1;
+    }
+    return code;
+}
+
+int fig_bench_cells_grid(fig_bench_cells *cells, const fig_bench_set *set, const int32_t *batches,
+                         const int32_t *lengths) {
+    char text[32];
+    int code = FIG_EXIT_FINE;
+    for (int i = 0; batches[i] > 0; i++)
+        for (int j = 0; code == FIG_EXIT_FINE && lengths[j] > 0; j++) {
+            const int bytes = snprintf(text, sizeof text, "%dx%d", batches[i], lengths[j]);
+            code = add_text(cells, set, text, bytes);
+        }
+    return code;
+}
+
+static int draw(fig_lengths *lengths, fig_synthetic *synthetic, int32_t most) {
+    const int32_t rows = 1 + fig_synthetic_below(synthetic, RANDOM_ROWS);
+    *lengths = (fig_lengths){.values = calloc((size_t)rows, sizeof *lengths->values)};
+    if (lengths->values == NULL) return fig_report_refuse("bench attention: no memory");
+    lengths->count = lengths->capacity = rows;
+    for (int32_t row = 0; row < rows; row++)
+        lengths->values[row] = fig_synthetic_below(synthetic, most + 1);
+    lengths->values[0] += lengths->values[0] == 0;
+    return FIG_EXIT_FINE;
+}
+
+static int add_random(fig_bench_cells *cells, const fig_bench_set *set, fig_synthetic *synthetic,
+                      int32_t most) {
+    char text[32];
+    fig_lengths lengths;
+    fig_bench_cell *cell;
+    int code = draw(&lengths, synthetic, most);
+    if (code != FIG_EXIT_FINE) return code;
+    const int64_t even = fig_lengths_total(&lengths) / lengths.count;
+    const int bytes = snprintf(text, sizeof text, "%dx%d", lengths.count, even > 0 ? (int)even : 1);
+    code = add_text(cells, set, text, bytes);
+    if (code == FIG_EXIT_FINE) code = add(cells, set, &cell);
+    if (code != FIG_EXIT_FINE) {
+        fig_lengths_finish(&lengths);
+        return code;
+    }
+    snprintf(cell->name, sizeof cell->name, "random%d", cells->count / 2);
+    cell->lengths = lengths;
+    cell->has_twin = 1;
+    return FIG_EXIT_FINE;
+}
+
+int fig_bench_cells_random(fig_bench_cells *cells, const fig_bench_set *set, int32_t count,
+                           int32_t most) {
+    fig_synthetic synthetic;
+    int code = FIG_EXIT_FINE;
+    fig_synthetic_seed(&synthetic, 11);
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < count; i++)
+        code = add_random(cells, set, &synthetic, most);
+    return code;
+}
+
+void fig_bench_cells_finish(fig_bench_cells *cells) {
+    for (int32_t i = 0; i < cells->count; i++)
+        fig_lengths_finish(&cells->cells[i].lengths);
+    free(cells->cells);
+    *cells = (fig_bench_cells){0};
+}
+
+double fig_bench_cell_bytes(const fig_bench_cell *cell) {
+    const fig_bench_shape *shape = &cell->shape;
+    double tokens = 0;
+    for (int32_t row = 0; row < cell->lengths.count; row++) {
+        const int32_t length = cell->lengths.values[row];
+        tokens += shape->window > 0 && length > shape->window ? shape->window : length;
+    }
+    return tokens * 2 * shape->kv_heads * shape->head_dim *
+           (double)fig_synthetic_bytes(shape->kv_dtype);
+}
+
+int32_t fig_bench_cell_longest(const fig_bench_cell *cell) {
+    int32_t longest = 0;
+    for (int32_t row = 0; row < cell->lengths.count; row++)
+        if (cell->lengths.values[row] > longest) longest = cell->lengths.values[row];
+    return longest;
+}
+
+int64_t fig_bench_cell_pages(const fig_bench_cell *cell) {
+    int64_t pages = 0;
+    for (int32_t row = 0; row < cell->lengths.count; row++)
+        pages += (cell->lengths.values[row] + cell->shape.page - 1) / cell->shape.page;
+    return pages;
+}
+
+size_t fig_bench_cell_page_bytes(const fig_bench_cell *cell) {
+    const fig_bench_shape *shape = &cell->shape;
+    return (size_t)shape->page * (size_t)shape->kv_heads * (size_t)shape->head_dim *
+           fig_synthetic_bytes(shape->kv_dtype);
+}

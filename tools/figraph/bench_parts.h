@@ -1,9 +1,0 @@
-/* bench_parts.h: the parts of figraph bench. */
-#ifndef FIG_TOOLS_BENCH_PARTS_H
-#define FIG_TOOLS_BENCH_PARTS_H
-
-#include "tools/figraph/arguments.h"
-
-extern const fig_command fig_bench_attention, fig_bench_step, fig_bench_ops, fig_bench_replay;
-
-#endif

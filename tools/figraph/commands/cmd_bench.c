@@ -1,0 +1,15 @@
+/* cmd_bench.c: figraph bench, whose parts time one thing each. */
+#include <figraph.h>
+
+#include "tools/figraph/bench/bench_parts.h"
+#include "tools/figraph/commands/commands.h"
+
+static const fig_command *const parts[] = {&fig_bench_attention, &fig_bench_step, &fig_bench_ops,
+                                           &fig_bench_replay, NULL};
+
+const fig_command fig_cmd_bench = {
+    .name = "bench",
+    .summary = "time attention, whole steps, small operations, or a replay and its parts",
+    .example = "figraph bench attention --kv 8x2048",
+    .parts = parts,
+};

@@ -1,0 +1,108 @@
+/* cmd_capture.c: figraph capture, from a model's shape to a .fig file.
+ *
+ * Records the standard step, lowers it for every bucket of the ladder and saves. */
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include <figraph.h>
+
+#include "tools/figraph/commands/commands.h"
+#include "tools/figraph/step/source.h"
+#include "tools/figraph/terminal/emit.h"
+#include "tools/figraph/terminal/report.h"
+#include "tools/figraph/terminal/vocabulary.h"
+
+typedef struct captured {
+    const char *path, *why; /* why it is for this machine */
+    int64_t bytes;
+    fig_graphs_info info;
+    const fig_source *share; /* of one rank, by which the file will be used */
+} captured;
+
+static void emit_capture(const captured *file) {
+    fig_emit emit = {0};
+    fig_emit_object(&emit, NULL);
+    fig_emit_text(&emit, "file", file->path);
+    fig_emit_integer(&emit, "bytes", file->bytes);
+    fig_emit_integer(&emit, "layers", file->info.spec->layers);
+    fig_vocabulary_share(&emit, &file->share->model, file->share->ranks);
+    fig_vocabulary_graphs(&emit, &file->info);
+    fig_emit_close(&emit);
+}
+
+static void print_capture(const captured *file) {
+    const fig_graphs_info *info = &file->info;
+    char a[FIG_REPORT_COUNT], b[FIG_REPORT_COUNT], c[FIG_REPORT_COUNT];
+    fig_report_name(file->path);
+    printf("\n");
+    printf("  bytes     %s\n", fig_report_number(a, file->bytes));
+    printf("  step      %s, %s over %s\n", fig_report_count(a, info->spec->layers, "layer"),
+           fig_report_count(b, info->node_count, "node"),
+           fig_report_count(c, info->tensor_count, "tensor"));
+    fig_source_print_share(&file->share->model, &file->share->spec, file->share->ranks);
+    printf("  machine   %s, %s\n", info->traits->name, file->why);
+    printf("  buckets   %d: up to %s, a sequence up to %s\n", info->bucket_count,
+           fig_report_count(a, info->spec->batch_limit, "row"),
+           fig_report_count(b, info->spec->kv_limit, "token"));
+    printf("  content   %s\n", info->content_id);
+}
+
+static int save(const fig_graphs *graphs, captured *file, int json) {
+    struct stat status;
+    if (fig_graphs_save(graphs, file->path) != FIG_OK) return fig_report_status(file->path);
+    if (stat(file->path, &status) != 0)
+        return fig_report_refuse("%s: it was saved and is gone", file->path);
+    file->bytes = (int64_t)status.st_size;
+    fig_graphs_read_info(graphs, &file->info);
+    if (json) {
+        emit_capture(file);
+    } else {
+        print_capture(file);
+    }
+    return FIG_EXIT_FINE;
+}
+
+static int run(const fig_arguments *arguments) {
+    captured file = {.path = fig_arguments_text(arguments, "-o"),
+                     .info = {.size = sizeof file.info}};
+    fig_integer range = {.name = "--layers", .least = 1, .most = INT32_MAX};
+    fig_source source, share;
+    fig_source_machine machine;
+    fig_graphs *graphs;
+    int64_t layers;
+    int code = fig_source_read(arguments, &source);
+    range.fallback = source.spec.layers;
+    if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &range, &layers);
+    if (code == FIG_EXIT_FINE) code = fig_source_read_machine(arguments, &machine);
+    if (code != FIG_EXIT_FINE) return code;
+    code = fig_source_keep_layers(arguments, &source, (int32_t)layers);
+    share = source;
+    if (code == FIG_EXIT_FINE) code = fig_source_take_share(arguments, &share);
+    if (code == FIG_EXIT_FINE) code = fig_source_lower(&source, &machine.traits, &graphs);
+    if (code != FIG_EXIT_FINE) return code;
+    file.why = machine.why;
+    file.share = &share;
+    code = save(graphs, &file, fig_arguments_text(arguments, "--json") != NULL);
+    fig_graphs_destroy(graphs);
+    return code;
+}
+
+const fig_command fig_cmd_capture = {
+    .name = "capture",
+    .summary = "record and lower a model's decode step, and save it as a .fig file",
+    .notes = FIG_SOURCE_NOTES "\n\nThe file is written whole or not at all: what -o named before "
+                              "stays until then.",
+    .example = "figraph capture --preset llama-3.1-8b-layer -o llama.fig",
+    .run = run,
+    .options =
+        {
+            FIG_SOURCE_NAMES(FIG_OPTION_ONE_OF),
+            FIG_SOURCE_CHANGES,
+            {"--ranks", "N", "tell a rank's share; the file is the model's and serves any number"},
+            {"--layers", "N", "layers of the step; without it the model's"},
+            FIG_SOURCE_DEVICE,
+            FIG_SOURCE_TRAITS,
+            {"-o", "FILE", "where the file goes", FIG_OPTION_REQUIRED},
+            {"--json", NULL, "print an object"},
+        },
+};

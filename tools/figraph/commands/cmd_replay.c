@@ -1,0 +1,306 @@
+/* cmd_replay.c: figraph replay, a .fig file restored and run on made-up data.
+ *
+ * Step by step: feed, step, wait, and with --check compare. Only the step and its wait are timed.
+ * Programs with calls are refused by the engine, since this program has no callbacks. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <figraph.h>
+
+#include "tools/figraph/commands/commands.h"
+#include "tools/figraph/step/check.h"
+#include "tools/figraph/step/session.h"
+#include "tools/figraph/step/source.h"
+#include "tools/figraph/terminal/emit.h"
+#include "tools/figraph/terminal/lengths.h"
+#include "tools/figraph/terminal/report.h"
+#include "tools/figraph/terminal/vocabulary.h"
+
+enum { STEPS_LIMIT = 1000000, DEFAULT_ROWS = 8 };
+static const int64_t WAIT_US = 60000000;
+
+/* What one step came to. */
+typedef struct sample {
+    int32_t bucket;
+    double worst_ulp;
+    int64_t ns;
+} sample;
+
+/* The steps that one bucket served. */
+typedef struct bucket_summary {
+    fig_bucket_info info;
+    int32_t bucket, steps;
+    double worst_ulp;
+    int64_t median_ns;
+} bucket_summary;
+
+typedef struct replay {
+    const char *path;
+    fig_device device;
+    int32_t rows, steps;
+    uint64_t seed;
+    int checked, json;
+    fig_lengths start;
+    fig_graphs *graphs;
+    fig_session session;
+    fig_schedule schedule;
+    fig_check check;
+    sample *samples; /* [steps]; those that ran are sorted by bucket in the end */
+    int32_t ran, idle_rows;
+    int64_t tokens, row_count;
+    bucket_summary *summaries; /* [summary_count] */
+    int32_t summary_count;
+} replay_run;
+
+static int read_rows(const fig_arguments *arguments, replay_run *replay) {
+    fig_graphs_info info = {.size = sizeof info};
+    fig_graphs_read_info(replay->graphs, &info);
+    int32_t most = info.spec->batch_limit;
+    if (info.spec->sequence_limit < most) most = info.spec->sequence_limit;
+    fig_integer range = {.name = "--rows", .least = 1, .most = most, .fallback = DEFAULT_ROWS};
+    const char *text = fig_arguments_text(arguments, "--kv");
+    int64_t rows;
+    if (text != NULL) {
+        int code = fig_lengths_parse(&replay->start, text, "replay: --kv");
+        if (code != FIG_EXIT_FINE) return code;
+        range.fallback = replay->start.count;
+    }
+    if (range.fallback > most && text == NULL) range.fallback = most;
+    int code = fig_arguments_integer(arguments, &range, &rows);
+    if (code != FIG_EXIT_FINE) return code;
+    if (rows > most) {
+        return fig_report_refuse("replay: --kv: %" PRId64 " lengths, %s takes %d rows", rows,
+                                 replay->path, most);
+    }
+    replay->rows = (int32_t)rows;
+    if (text == NULL) return FIG_EXIT_FINE;
+    code = fig_lengths_repeat(&replay->start, replay->rows, "replay: --kv");
+    for (int32_t r = 0; code == FIG_EXIT_FINE && r < replay->rows; r++) {
+        int32_t length = replay->start.values[r];
+        if (length > 0 && length < info.spec->row_tokens)
+            code = fig_report_refuse("replay: --kv: %d tokens, a row of %s has %d queries", length,
+                                     replay->path, info.spec->row_tokens);
+        if (length > info.spec->kv_limit)
+            code = fig_report_refuse("replay: --kv: %d tokens, %s takes %d in a sequence", length,
+                                     replay->path, info.spec->kv_limit);
+    }
+    return code;
+}
+
+static int read_arguments(const fig_arguments *arguments, replay_run *replay) {
+    fig_integer steps_range = {.name = "--steps", .least = 1, .most = STEPS_LIMIT};
+    fig_integer seed_range = {.name = "--seed", .least = 0, .most = INT64_MAX, .fallback = 1};
+    int64_t steps, seed;
+    int code = fig_arguments_integer(arguments, &steps_range, &steps);
+    if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &seed_range, &seed);
+    if (code == FIG_EXIT_FINE) code = fig_source_read_device(arguments, &replay->device);
+    if (code != FIG_EXIT_FINE) return code;
+    replay->path = arguments->operand;
+    replay->steps = (int32_t)steps;
+    replay->seed = (uint64_t)seed;
+    replay->checked = fig_arguments_text(arguments, "--check") != NULL;
+    replay->json = fig_arguments_text(arguments, "--json") != NULL;
+    if (fig_graphs_load(&replay->graphs, replay->path) != FIG_OK) {
+        return fig_report_status(replay->path);
+    }
+    return read_rows(arguments, replay);
+}
+
+static int open_replay(replay_run *replay) {
+    fig_session_options options = {
+        .graphs = replay->graphs,
+        .device = replay->device,
+        .schedule = {.graphs = replay->graphs,
+                     .rows = replay->rows,
+                     .steps = replay->steps,
+                     .start = replay->start.count > 0 ? &replay->start : NULL,
+                     .seed = replay->seed}};
+    replay->samples = calloc((size_t)replay->steps, sizeof *replay->samples);
+    replay->summaries = calloc((size_t)replay->steps, sizeof *replay->summaries);
+    if (replay->samples == NULL || replay->summaries == NULL) {
+        return fig_report_refuse("replay: no memory for %d steps", replay->steps);
+    }
+    int code = fig_schedule_init(&replay->schedule, &options.schedule);
+    return code == FIG_EXIT_FINE ? fig_session_open(&replay->session, &options) : code;
+}
+
+/* The names of the rows' sequences go with the step: rows and sequences are not in one order. */
+static int run_step(replay_run *replay) {
+    fig_session *session = &replay->session;
+    const fig_schedule *schedule = &replay->schedule;
+    sample *sample_of = &replay->samples[replay->ran];
+    fig_engine_stats stats = {.size = sizeof stats};
+    fig_step step = {.size = sizeof step,
+                     .rows = schedule->rows,
+                     .kv_lengths = schedule->lengths,
+                     .sequences = session->sequences};
+    int code = fig_session_prepare(session, &step);
+    if (code != FIG_EXIT_FINE) return code;
+    int64_t began = fig_report_now_ns();
+    fig_status status = fig_engine_step(session->engine, &step);
+    if (status == FIG_OK) status = fig_engine_wait(session->engine, WAIT_US);
+    if (status != FIG_OK) return fig_report_status("replay");
+    sample_of->ns = fig_report_now_ns() - began;
+    fig_engine_read_stats(session->engine, &stats);
+    sample_of->bucket = stats.last_bucket;
+    for (int32_t r = 0; r < schedule->rows; r++) {
+        replay->tokens += schedule->lengths[r];
+        replay->idle_rows += schedule->lengths[r] == 0;
+    }
+    replay->row_count += schedule->rows;
+    replay->ran++;
+    if (!replay->checked) return FIG_EXIT_FINE;
+    double worst_before = replay->check.worst_ulp;
+    replay->check.worst_ulp = 0;
+    code = fig_check_step(&replay->check, session, schedule);
+    sample_of->worst_ulp = replay->check.worst_ulp;
+    if (worst_before > replay->check.worst_ulp) replay->check.worst_ulp = worst_before;
+    return code;
+}
+
+static int run_steps(replay_run *replay) {
+    fig_report_progress progress;
+    int code = FIG_EXIT_FINE;
+    fig_report_begin(&progress, "step", replay->steps);
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < replay->steps; i++) {
+        fig_schedule_advance(&replay->schedule);
+        code = fig_session_feed(&replay->session, &replay->schedule);
+        if (code == FIG_EXIT_FINE) code = run_step(replay);
+        fig_report_advance(&progress, i + 1);
+    }
+    if (code == FIG_EXIT_FINE && replay->checked) {
+        code = fig_check_caches(&replay->check, &replay->session);
+    }
+    fig_report_end(&progress);
+    return code;
+}
+
+static int compare_samples(const void *a, const void *b) {
+    const sample *x = a, *y = b;
+    if (x->bucket != y->bucket) return x->bucket < y->bucket ? -1 : 1;
+    return (x->ns > y->ns) - (x->ns < y->ns);
+}
+
+static void summarise(replay_run *replay) {
+    qsort(replay->samples, (size_t)replay->ran, sizeof(sample), compare_samples);
+    for (int32_t i = 0; i < replay->ran;) {
+        int32_t first = i;
+        bucket_summary *summary = &replay->summaries[replay->summary_count++];
+        summary->bucket = replay->samples[first].bucket;
+        summary->info.size = sizeof summary->info;
+        fig_status status = fig_graphs_bucket(replay->graphs, summary->bucket, &summary->info);
+        assert(status == FIG_OK);
+        (void)status;
+        for (; i < replay->ran && replay->samples[i].bucket == summary->bucket; i++) {
+            double worst = replay->samples[i].worst_ulp;
+            if (worst > summary->worst_ulp) summary->worst_ulp = worst;
+        }
+        summary->steps = i - first;
+        summary->median_ns = replay->samples[first + summary->steps / 2].ns;
+    }
+}
+
+static void print_buckets(const replay_run *replay) {
+    char tokens[FIG_REPORT_NUMBER], us[FIG_REPORT_NUMBER];
+    printf("  bucket: rows     tokens   worker: heads  tile   steps   %11s   %s\n",
+           replay->checked ? "worst error" : "", fig_report_wide() ? "µs/step" : "us/step");
+    for (int32_t i = 0; i < replay->summary_count; i++) {
+        const bucket_summary *summary = &replay->summaries[i];
+        const fig_bucket *caps = &summary->info.bucket;
+        char worst[24] = "";
+        if (replay->checked) snprintf(worst, sizeof worst, "%.2f ulp", summary->worst_ulp);
+        printf("  %12d %10s   %13d  %4d   %5d   %11s   %7s\n", caps->batch,
+               fig_report_number(tokens, (int64_t)caps->batch * caps->kv), summary->info.heads,
+               summary->info.tile_tokens, summary->steps, worst,
+               fig_report_number(us, (summary->median_ns + 500) / 1000));
+    }
+}
+
+static void print_replay(const replay_run *replay) {
+    char a[FIG_REPORT_COUNT], b[FIG_REPORT_COUNT];
+    fig_report_name(replay->path);
+    printf(" on %s\n\n", fig_source_device_name(fig_engine_device(replay->session.engine)));
+    print_buckets(replay);
+    printf("\n  %s, %s, ", fig_report_count(a, replay->ran, "step"),
+           fig_report_count(b, replay->row_count, "row"));
+    printf("%s of them idle, %s read\n", fig_report_number(a, replay->idle_rows),
+           fig_report_count(b, replay->tokens, "token"));
+    if (replay->checked)
+        printf("  %s compared with float64: all right\n",
+               fig_report_count(a, replay->check.elements, "number"));
+}
+
+static void emit_replay(const replay_run *replay, int code) {
+    fig_emit emit = {0};
+    fig_emit_object(&emit, NULL);
+    fig_emit_text(&emit, "file", replay->path);
+    fig_emit_text(&emit, "device",
+                  fig_source_device_name(fig_engine_device(replay->session.engine)));
+    fig_emit_integer(&emit, "steps", replay->ran);
+    fig_emit_integer(&emit, "all_rows", replay->row_count);
+    fig_emit_integer(&emit, "idle_rows", replay->idle_rows);
+    fig_emit_integer(&emit, "kv_tokens", replay->tokens);
+    fig_emit_truth(&emit, "checked", replay->checked);
+    if (replay->checked) {
+        fig_emit_truth(&emit, "passed", code == FIG_EXIT_FINE);
+        fig_emit_integer(&emit, "compared", replay->check.elements);
+        fig_emit_number(&emit, "worst_ulp", replay->check.worst_ulp);
+    }
+    fig_emit_array(&emit, "buckets");
+    for (int32_t i = 0; i < replay->summary_count; i++) {
+        const bucket_summary *summary = &replay->summaries[i];
+        fig_vocabulary_open_bucket(&emit, NULL, summary->bucket, &summary->info);
+        fig_emit_integer(&emit, "steps", summary->steps);
+        if (replay->checked) fig_emit_number(&emit, "worst_ulp", summary->worst_ulp);
+        fig_emit_object(&emit, "step_ns");
+        fig_emit_integer(&emit, "p50", summary->median_ns);
+        fig_emit_close(&emit);
+        fig_emit_close(&emit);
+    }
+    fig_emit_close(&emit);
+    fig_emit_close(&emit);
+}
+
+static int run(const fig_arguments *arguments) {
+    replay_run replay = {0};
+    int code = read_arguments(arguments, &replay);
+    if (code == FIG_EXIT_FINE) code = open_replay(&replay);
+    if (code == FIG_EXIT_FINE) {
+        code = run_steps(&replay);
+        if (code != FIG_EXIT_BAD) summarise(&replay);
+        if (code != FIG_EXIT_BAD && replay.json) emit_replay(&replay, code);
+        if (code == FIG_EXIT_FINE && !replay.json) print_replay(&replay);
+    }
+    fig_session_close(&replay.session);
+    fig_schedule_finish(&replay.schedule);
+    fig_graphs_destroy(replay.graphs);
+    fig_lengths_finish(&replay.start);
+    free(replay.summaries);
+    free(replay.samples);
+    return code;
+}
+
+const fig_command fig_cmd_replay = {
+    .name = "replay",
+    .summary = "restore a .fig file and run steps of made-up data",
+    .operand = "FILE",
+    .notes =
+        "Lengths grow by a token a step. Without --kv sequences join one after another, and the "
+        "step outgrows its bucket more than once. A sequence that reaches the kv limit ends "
+        "and another begins.",
+    .failure = "--check found a number that is wrong",
+    .example = "figraph replay tutorial.fig --steps 64 --check",
+    .run = run,
+    .options =
+        {
+            {"--steps", "N", "how many", FIG_OPTION_REQUIRED},
+            {"--check", NULL, "compare every output of every step with float64"},
+            {"--rows", "N", "rows of a step; without it 8, or as many as lengths"},
+            {"--kv", "LENS", "kv lengths of the first step; see figraph plan --help"},
+            FIG_SOURCE_DEVICE,
+            {"--seed", "S", "of the made-up data; without it 1"},
+            {"--json", NULL, "print an object"},
+        },
+};

@@ -1,0 +1,388 @@
+/* serve_loop.c: continuous batching over one engine, with the model's own work left out.
+ *
+ * Again and again:
+ *
+ *     settle   note the steps that have ended; wait while AHEAD of them have not
+ *     join     the first in line get a row and the pages of their prompt
+ *     grow     a row whose next token begins a page gets it; who came last gives way where none is
+ *     stage    plan the step, or as many as a horizon has
+ *     launch   queue it behind what runs, and count its tokens while it runs
+ *
+ * A loop that serves a model is this one, with its GEMMs as calls of the program or with a graph of
+ * its own in the place of fig_engine_launch, and with what it samples in note_end. Here tokens are
+ * made up: inputs stay as they are, and a prompt's keys and values are taken to be in the cache.
+ *
+ * Invariant: the host is ahead of the device and never behind it: while a step runs, the next one
+ * waits on the stream. */
+#include "tools/figraph/serve/serve_loop.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/figraph/serve/serve_batch.h"
+#include "tools/figraph/step/standard.h"
+#include "tools/figraph/step/synthetic.h"
+#include "tools/figraph/terminal/report.h"
+
+/* One that runs and two behind it: a GPU may tell only while the next step runs that one ended. */
+enum { AHEAD = 3 };
+static const int64_t SECOND_NS = 1000000000;
+static const int64_t STEP_LIMIT_NS = 60000000000; /* then a step counts as hung */
+static const int32_t BUSY_US = 1000000; /* that stage may wait; so few steps never fill the ring */
+
+/* A step that was launched and is not known to have ended. */
+typedef struct launched_step {
+    int64_t launched_ns;
+    int32_t rows, tokens;
+    int32_t *requests; /* [row_limit], `rows` of them */
+} launched_step;
+
+typedef struct serve_loop {
+    const fig_serve_options *options;
+    fig_graphs_info info;
+    fig_engine *engine;
+    fig_serve_batch batch;
+    launched_step flights[AHEAD]; /* step n at n % AHEAD */
+    int64_t launched, ended;      /* steps */
+    int64_t planned;              /* steps staged and not launched: what is left of a horizon */
+    int64_t began_ns, skipped_ns, ended_ns;
+    int64_t *token_ns; /* [request]: when its last step ended; -1: none has */
+    fig_report_progress progress;
+    fig_serve_result *result;
+} serve_loop;
+
+static int64_t now_ns(const serve_loop *loop) {
+    return fig_report_now_ns() - loop->began_ns + loop->skipped_ns;
+}
+
+/* ---- Opening ------------------------------------------------------------------------------- */
+
+/* Rows for the largest step, pages for all sequences; page tables stay the engine's own. */
+static size_t bytes_of(const serve_loop *loop, const fig_tensor_info *tensor) {
+    int64_t count = tensor->dims[0];
+    if (count == FIG_DIM_BATCH) count = (int64_t)loop->info.spec->batch_limit * tensor->multiple;
+    if (count == FIG_DIM_PAGES) count = (int64_t)loop->options->page_count * tensor->multiple;
+    size_t bytes = (size_t)count * fig_synthetic_bytes(tensor->dtype);
+    for (int32_t i = 1; i < tensor->rank; i++)
+        bytes *= (size_t)tensor->dims[i];
+    return bytes;
+}
+
+static int open_engine(serve_loop *loop) {
+    const fig_serve_options *options = loop->options;
+    const fig_engine_options engine_options = {.size = sizeof engine_options,
+                                               .device = options->device,
+                                               .busy_us = BUSY_US,
+                                               .check_plans = options->check};
+    fig_tensor_info tensor = {.size = sizeof tensor};
+    if (fig_engine_open(&loop->engine, options->graphs, &engine_options) != FIG_OK)
+        return fig_report_status("serve");
+    for (int32_t i = 0; fig_graphs_tensor(options->graphs, i, &tensor) == FIG_OK; i++) {
+        if (tensor.role != FIG_ROLE_BOUND) continue;
+        const fig_binding binding = {
+            .size = sizeof binding, .name = tensor.name, .bytes = bytes_of(loop, &tensor)};
+        if (fig_engine_bind(loop->engine, &binding) != FIG_OK) return fig_report_status("serve");
+    }
+    /* Before the clock starts, as a server does before it takes requests: left to the steps, the
+     * first of each bucket would wait milliseconds, and percentiles would tell of that. */
+    if (fig_engine_prepare(loop->engine, 0) != FIG_OK) return fig_report_status("serve");
+    loop->result->device = fig_engine_device(loop->engine);
+    return FIG_EXIT_FINE;
+}
+
+static int open_loop(serve_loop *loop) {
+    const fig_spec *spec = loop->info.spec;
+    const int32_t page_tokens = spec->page_size > 0 ? spec->page_size : spec->kv_limit;
+    const int32_t rows =
+        spec->batch_limit < spec->sequence_limit ? spec->batch_limit : spec->sequence_limit;
+    const fig_serve_batch_options options = {
+        .trace = loop->options->trace,
+        .pages = {.page_count = loop->options->page_count,
+                  .page_tokens = page_tokens,
+                  .sequence_count = rows,
+                  .sequence_pages = (spec->kv_limit + page_tokens - 1) / page_tokens},
+        .row_tokens = spec->row_tokens};
+    int code = fig_serve_batch_init(&loop->batch, &options);
+    if (code != FIG_EXIT_FINE) return code;
+    const size_t requests = (size_t)options.trace->count;
+    loop->token_ns = malloc(requests * sizeof *loop->token_ns);
+    int held = loop->token_ns != NULL;
+    for (int32_t i = 0; i < AHEAD; i++) {
+        loop->flights[i].requests = malloc((size_t)rows * sizeof(int32_t));
+        held = held && loop->flights[i].requests != NULL;
+    }
+    if (!held) return fig_report_refuse("serve: no memory for %zu requests", requests);
+    for (size_t i = 0; i < requests; i++)
+        loop->token_ns[i] = -1;
+    return open_engine(loop);
+}
+
+static void close_loop(serve_loop *loop) {
+    fig_engine_close(loop->engine);
+    fig_serve_batch_finish(&loop->batch);
+    for (int32_t i = 0; i < AHEAD; i++)
+        free(loop->flights[i].requests);
+    free(loop->token_ns);
+}
+
+/* ---- Settling ------------------------------------------------------------------------------ */
+
+/* The oldest step in flight is over: each of its requests has a token. Here a server samples. */
+static void note_end(serve_loop *loop, int64_t now) {
+    const launched_step *flight = &loop->flights[loop->ended++ % AHEAD];
+    fig_serve_result *result = loop->result;
+    const int64_t before = loop->ended_ns;
+    fig_histogram_add(&result->step,
+                      now - (before > flight->launched_ns ? before : flight->launched_ns));
+    for (int32_t row = 0; row < flight->rows; row++) {
+        const int32_t request = flight->requests[row];
+        int64_t *last = &loop->token_ns[request];
+        if (*last < 0) {
+            const int64_t arrival = loop->options->trace->requests[request].arrival_ns;
+            fig_histogram_add(&result->first, now - arrival);
+        } else {
+            fig_histogram_add(&result->between, now - *last);
+        }
+        *last = now;
+    }
+    result->tokens += flight->tokens;
+    loop->ended_ns = now;
+}
+
+/* Steps that are seen to have ended together share the time since the one before. */
+static void note_ends(serve_loop *loop, int64_t completed) {
+    const int64_t count = completed - loop->ended, now = now_ns(loop);
+    if (count == 0) return;
+    int64_t began = loop->flights[loop->ended % AHEAD].launched_ns;
+    if (began < loop->ended_ns) began = loop->ended_ns;
+    for (int64_t i = 1; i <= count; i++)
+        note_end(loop, began + (now - began) * i / count);
+}
+
+/* wait has the sentence of what poll saw. */
+static int report_fault(serve_loop *loop) {
+    fig_engine_wait(loop->engine, -1);
+    return fig_report_failure("serve: of %" PRId64 " steps one failed: %s", loop->launched,
+                              fig_message());
+}
+
+/* Notes what has ended, and waits until no more than `most` steps are in flight. */
+static int settle(serve_loop *loop, int64_t most) {
+    fig_progress progress = {.size = sizeof progress};
+    const int64_t began = now_ns(loop);
+    for (;;) {
+        if (fig_engine_poll(loop->engine, &progress) != FIG_OK) return fig_report_status("serve");
+        if (progress.fault != FIG_OK) return report_fault(loop);
+        note_ends(loop, progress.completed);
+        if (loop->launched - loop->ended <= most) return FIG_EXIT_FINE;
+        if (now_ns(loop) - began > STEP_LIMIT_NS)
+            return fig_report_failure("serve: step %" PRId64 " has not ended within a minute",
+                                      loop->ended + 1);
+        sched_yield();
+    }
+}
+
+/* ---- Rows ---------------------------------------------------------------------------------- */
+
+/* A page or two travel with the next plan; those of a prompt go ahead of it. A dense cache has no
+ * table: sequence s is page s, whatever the batch says. */
+static int set_pages(serve_loop *loop, const fig_pages *change) {
+    if (change->count == 0 || loop->info.spec->page_size == 0) return FIG_EXIT_FINE;
+    if (fig_engine_set_pages(loop->engine, change) == FIG_OK) return FIG_EXIT_FINE;
+    return fig_report_status("serve");
+}
+
+static int join(serve_loop *loop) {
+    fig_pages change;
+    while (fig_serve_batch_can_join(&loop->batch)) {
+        fig_serve_batch_join(&loop->batch, &change);
+        const int code = set_pages(loop, &change);
+        if (code != FIG_EXIT_FINE) return code;
+    }
+    return FIG_EXIT_FINE;
+}
+
+/* Every row gets the pages of its next step's tokens and of so many behind them. A row that gives
+ * way changes places with the last, so that all are looked at again. */
+static int grow(serve_loop *loop, int32_t more) {
+    fig_serve_batch *batch = &loop->batch;
+    fig_pages change;
+    for (int32_t row = 0; row < batch->rows; row++) {
+        if (fig_serve_pages_grow(&batch->pages, batch->sequences[row], batch->lengths[row] + more,
+                                 &change)) {
+            const int code = set_pages(loop, &change);
+            if (code != FIG_EXIT_FINE) return code;
+        } else {
+            fig_serve_batch_preempt(batch);
+            row = -1;
+        }
+    }
+    return FIG_EXIT_FINE;
+}
+
+/* ---- Steps --------------------------------------------------------------------------------- */
+
+/* One plan, for as many launches as nobody leaves and pages are there. */
+static int stage(serve_loop *loop) {
+    const fig_serve_batch *batch = &loop->batch;
+    const int32_t horizon = fig_serve_batch_horizon(batch, loop->options->horizon);
+    const int code = grow(loop, (horizon - 1) * batch->row_tokens);
+    if (code != FIG_EXIT_FINE) return code;
+    const fig_step step = {.size = sizeof step,
+                           .rows = batch->rows,
+                           .kv_lengths = batch->lengths,
+                           .sequences = batch->sequences,
+                           .horizon = horizon};
+    if (fig_engine_stage(loop->engine, &step) != FIG_OK) return fig_report_status("serve");
+    loop->planned = horizon;
+    loop->result->plans++;
+    return FIG_EXIT_FINE;
+}
+
+/* What is left of a horizon: somebody has come whom it does not know. */
+static int take_back(serve_loop *loop) {
+    if (fig_engine_take_back(loop->engine) != FIG_OK) return fig_report_status("serve");
+    loop->planned = 0;
+    return FIG_EXIT_FINE;
+}
+
+static int launch(serve_loop *loop) {
+    fig_serve_batch *batch = &loop->batch;
+    fig_serve_result *result = loop->result;
+    launched_step *flight = &loop->flights[loop->launched % AHEAD];
+    flight->launched_ns = now_ns(loop);
+    if (fig_engine_launch(loop->engine) != FIG_OK) return fig_report_status("serve");
+    loop->launched++;
+    loop->planned--;
+    flight->rows = batch->rows;
+    memcpy(flight->requests, batch->requests, (size_t)batch->rows * sizeof *batch->requests);
+    result->rows += batch->rows;
+    if (batch->rows > result->rows_most) result->rows_most = batch->rows;
+    flight->tokens = fig_serve_batch_advance(batch);
+    return FIG_EXIT_FINE;
+}
+
+/* Nobody runs, so whoever had come would have joined: every page is free. */
+static int idle(serve_loop *loop) {
+    const fig_serve_batch *batch = &loop->batch;
+    const int code = settle(loop, 0);
+    if (code != FIG_EXIT_FINE || batch->next == batch->trace->count) return code;
+    const int64_t wait_ns = batch->trace->requests[batch->next].arrival_ns - now_ns(loop);
+    if (wait_ns <= 0) return FIG_EXIT_FINE;
+    if (loop->options->fast) {
+        loop->skipped_ns += wait_ns;
+    } else {
+        const struct timespec wait = {.tv_sec = (time_t)(wait_ns / SECOND_NS),
+                                      .tv_nsec = (long)(wait_ns % SECOND_NS)};
+        nanosleep(&wait, NULL);
+    }
+    return FIG_EXIT_FINE;
+}
+
+static int turn(serve_loop *loop) {
+    fig_serve_batch *batch = &loop->batch;
+    int code = settle(loop, AHEAD - 1);
+    fig_serve_batch_arrive(batch, now_ns(loop));
+    if (code == FIG_EXIT_FINE && loop->planned > 0 && fig_serve_batch_can_join(batch))
+        code = take_back(loop);
+    if (code == FIG_EXIT_FINE && loop->planned == 0) {
+        code = join(loop);
+        if (code == FIG_EXIT_FINE && batch->rows == 0) return idle(loop);
+        if (code == FIG_EXIT_FINE) code = grow(loop, 0);
+        if (code == FIG_EXIT_FINE) code = stage(loop);
+    }
+    return code == FIG_EXIT_FINE ? launch(loop) : code;
+}
+
+/* ---- Running ------------------------------------------------------------------------------- */
+
+static int64_t done_count(const serve_loop *loop) {
+    const fig_serve_batch *batch = &loop->batch;
+    return batch->next - batch->preempted_count - batch->rows;
+}
+
+static int is_over(const serve_loop *loop) {
+    return done_count(loop) == loop->options->trace->count && loop->ended == loop->launched;
+}
+
+static void draw(serve_loop *loop) {
+    const fig_serve_batch *batch = &loop->batch;
+    const double seconds = (double)now_ns(loop) / (double)SECOND_NS;
+    fig_report_draw(&loop->progress,
+                    "%d running, %d waiting, %" PRId64 " of %d done, %.0f tokens/s, %d of %d pages",
+                    batch->rows, fig_serve_batch_waiting(batch), done_count(loop),
+                    batch->trace->count, (double)loop->result->tokens / seconds,
+                    fig_serve_pages_used(&batch->pages), batch->pages.page_count);
+}
+
+/* Entry by entry what the batch gave to whom; nothing else ever writes the tables. */
+static int check_table(serve_loop *loop, const fig_tensor_info *table) {
+    const fig_serve_pages *pages = &loop->batch.pages;
+    const size_t count = (size_t)pages->sequence_count * (size_t)pages->sequence_pages;
+    int32_t *found = malloc(count * sizeof *found);
+    const fig_span span = {
+        .size = sizeof span, .name = table->name, .bytes = count * sizeof *found};
+    int code = FIG_EXIT_FINE;
+    if (found == NULL) return fig_report_refuse("serve: no memory for %zu entries", count);
+    if (fig_engine_read(loop->engine, &span, found) != FIG_OK) code = fig_report_status("serve");
+    for (size_t i = 0; code == FIG_EXIT_FINE && i < count; i++) {
+        if (found[i] == pages->table[i]) continue;
+        code = fig_report_failure("serve: %s[%zu][%zu] is %d on the device, %d was given",
+                                  table->name, i / (size_t)pages->sequence_pages,
+                                  i % (size_t)pages->sequence_pages, found[i], pages->table[i]);
+    }
+    free(found);
+    return code;
+}
+
+/* Every step was launched once, ran once, and found its plan. */
+static int check(serve_loop *loop) {
+    const fig_engine_stats *stats = &loop->result->stats;
+    fig_progress progress = {.size = sizeof progress};
+    fig_tensor_info tensor = {.size = sizeof tensor};
+    if (fig_engine_poll(loop->engine, &progress) != FIG_OK) return fig_report_status("serve");
+    if (stats->missed != 0 || stats->staged != loop->launched ||
+        stats->launched != loop->launched || progress.completed != loop->launched) {
+        return fig_report_failure("serve: %" PRId64 " steps, but %" PRId64 " staged, %" PRId64
+                                  " launched, %" PRId64 " ended, %" PRId64 " without rows",
+                                  loop->launched, stats->staged, stats->launched,
+                                  progress.completed, stats->missed);
+    }
+    for (int32_t i = 0; fig_graphs_tensor(loop->options->graphs, i, &tensor) == FIG_OK; i++) {
+        if (!loop->options->check || strncmp(tensor.name, "page_table", 10) != 0) continue;
+        const int code = check_table(loop, &tensor);
+        if (code != FIG_EXIT_FINE) return code;
+    }
+    return FIG_EXIT_FINE;
+}
+
+int fig_serve_run(const fig_serve_options *options, fig_serve_result *result) {
+    serve_loop loop = {.options = options, .result = result, .info = {.size = sizeof loop.info}};
+    *result = (fig_serve_result){.stats = {.size = sizeof result->stats}};
+    assert(options->horizon >= 1);
+    fig_graphs_read_info(options->graphs, &loop.info);
+    int code = fig_standard_check(options->graphs, "serve");
+    if (code == FIG_EXIT_FINE) code = open_loop(&loop);
+    if (code == FIG_EXIT_FINE) {
+        loop.began_ns = fig_report_now_ns();
+        fig_report_begin(&loop.progress, "step", 0);
+        while (code == FIG_EXIT_FINE && !is_over(&loop)) {
+            code = turn(&loop);
+            if (options->live) draw(&loop);
+        }
+        fig_report_end(&loop.progress);
+        fig_engine_read_stats(loop.engine, &result->stats);
+        if (code == FIG_EXIT_FINE) code = check(&loop);
+    }
+    result->done = done_count(&loop);
+    result->preemptions = loop.batch.preemptions;
+    result->pages_most = loop.batch.pages.most_used;
+    result->steps = loop.ended;
+    result->ns = loop.ended_ns;
+    close_loop(&loop);
+    return code;
+}

@@ -1,0 +1,258 @@
+/* serve_trace.c: requests from a CSV file, or made up as ShareGPT has them.
+ *
+ * Made-up lengths are lognormal with the means of ShareGPT's conversations and a long tail; made-up
+ * arrivals are a Poisson process. Leaves time to the loop. */
+#include "tools/figraph/serve/serve_trace.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/figraph/step/synthetic.h"
+#include "tools/figraph/terminal/report.h"
+#include "tools/figraph/terminal/text.h"
+
+static const char header[] = "arrival_s,prompt_tokens,output_tokens";
+enum { LINE_BYTES = 256 };
+static const double ARRIVAL_LIMIT_S = 1e9;
+
+/* A lognormal distribution by its mean and by the spread of its logarithm. */
+typedef struct lognormal {
+    double mean, sigma;
+} lognormal;
+static const lognormal prompts = {220, 1.2}, outputs = {200, 0.9};
+
+/* The request at the end of the list, zeroed; NULL: refused. */
+static fig_serve_request *add(fig_serve_trace *trace) {
+    if (trace->count == trace->capacity) {
+        const int32_t capacity = trace->capacity > 0 ? 2 * trace->capacity : 64;
+        fig_serve_request *more =
+            realloc(trace->requests, (size_t)capacity * sizeof *trace->requests);
+        if (more == NULL) {
+            fig_report_refuse("serve: no memory for %d requests", capacity);
+            return NULL;
+        }
+        trace->requests = more;
+        trace->capacity = capacity;
+    }
+    fig_serve_request *request = &trace->requests[trace->count++];
+    *request = (fig_serve_request){0};
+    return request;
+}
+
+/* ---- Reading ----------------------------------------------------------------------------- */
+
+/* A line without its end, LF or CR LF. 0: the file has ended; -1: it is longer than any request, or
+ * holds a NUL, behind which nothing would be seen. */
+static int read_line(FILE *file, char line[LINE_BYTES]) {
+    int length = 0, c;
+    while ((c = getc(file)) != EOF && c != '\n') {
+        if (c == '\0' || length == LINE_BYTES - 1) return -1;
+        line[length++] = (char)c;
+    }
+    if (c == EOF && (length == 0 || ferror(file))) return 0;
+    if (length > 0 && line[length - 1] == '\r') length--;
+    line[length] = '\0';
+    return 1;
+}
+
+static int is_blank(const char *line) {
+    return line[strspn(line, " ")] == '\0';
+}
+
+/* 1: nothing but blank lines follows. */
+static int is_at_end(FILE *file) {
+    char line[LINE_BYTES];
+    for (int got; (got = read_line(file, line)) != 0;)
+        if (got < 0 || !is_blank(line)) return 0;
+    return 1;
+}
+
+/* A time and the comma behind it; *at moves past both. */
+static int read_arrival(char **at, int64_t *ns) {
+    char *end;
+    const double seconds = strtod(*at, &end);
+    const int sound =
+        fig_text_is_decimal(*at) && *end == ',' && seconds >= 0 && seconds <= ARRIVAL_LIMIT_S;
+    *ns = sound ? llround(seconds * 1e6) * 1000 : 0;
+    *at = end + 1;
+    return sound;
+}
+
+static int read_tokens(char **at, char behind, int32_t *tokens) {
+    char *end;
+    const long long value = strtoll(*at, &end, 10);
+    const int sound =
+        fig_text_is_decimal(*at) && *end == behind && value >= 1 && value <= INT32_MAX;
+    *tokens = sound ? (int32_t)value : 0;
+    *at = end + 1;
+    return sound;
+}
+
+/* What is wrong with a line, "" for nothing. */
+static const char *read_request(char *line, fig_serve_request *request) {
+    char *at = line;
+    if (!read_arrival(&at, &request->arrival_ns)) {
+        return "arrival_s is to be a number of seconds, 0 to 1e9, and a comma behind it";
+    }
+    if (!read_tokens(&at, ',', &request->prompt)) {
+        return "prompt_tokens is to be a whole number, 1 to 2147483647, and a comma behind it";
+    }
+    if (!read_tokens(&at, '\0', &request->output)) {
+        return "output_tokens is to be a whole number, 1 to 2147483647, and the last of the line";
+    }
+    return "";
+}
+
+typedef struct reader {
+    FILE *file;
+    const char *path;
+    const fig_serve_limit *limit;
+} reader;
+
+static int read_requests(fig_serve_trace *trace, const reader *from) {
+    char line[LINE_BYTES];
+    int32_t number = 1;
+    int64_t before_ns = 0;
+    const int headed = read_line(from->file, line) == 1 && strcmp(line, header) == 0;
+    if (!headed && !ferror(from->file)) {
+        return fig_report_refuse("%s:1: the first line is to be %s", from->path, header);
+    }
+    for (int got; number++, (got = read_line(from->file, line)) != 0;) {
+        if (got < 0)
+            return fig_report_refuse("%s:%d: the line is too long, or holds a NUL", from->path,
+                                     number);
+        if (trace->count == FIG_SERVE_REQUEST_LIMIT) {
+            return fig_report_refuse("%s:%d: %d requests are the limit", from->path, number,
+                                     FIG_SERVE_REQUEST_LIMIT);
+        }
+        if (is_blank(line)) {
+            if (is_at_end(from->file)) break;
+            return fig_report_refuse("%s:%d: the line is blank, and it is not the last", from->path,
+                                     number);
+        }
+        fig_serve_request *request = add(trace);
+        if (request == NULL) return FIG_EXIT_BAD;
+        const char *wrong = read_request(line, request);
+        if (*wrong != '\0') {
+            return fig_report_refuse("%s:%d: \"%s\": %s", from->path, number, line, wrong);
+        }
+        if (request->arrival_ns < before_ns) {
+            return fig_report_refuse("%s:%d: arrival_s is before that of the line above",
+                                     from->path, number);
+        }
+        before_ns = request->arrival_ns;
+        if ((int64_t)request->prompt + request->output > from->limit->tokens) {
+            return fig_report_refuse("%s:%d: %d and %d tokens are more than %d: %s", from->path,
+                                     number, request->prompt, request->output, from->limit->tokens,
+                                     from->limit->why);
+        }
+    }
+    if (ferror(from->file)) return fig_report_refuse("%s: %s", from->path, strerror(errno));
+    if (trace->count > 0) return FIG_EXIT_FINE;
+    return fig_report_refuse("%s:2: there is no request", from->path);
+}
+
+/* A regular file alone: to open a pipe is to wait for its other end. Says what is wrong. */
+static FILE *open_file(const char *path) {
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FILE *file = NULL;
+    if (fd >= 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
+        fig_report_refuse("%s: not a regular file", path);
+    } else if (fd < 0 || (file = fdopen(fd, "r")) == NULL) {
+        fig_report_refuse("%s: %s", path, strerror(errno));
+    }
+    if (fd >= 0 && file == NULL) close(fd);
+    return file;
+}
+
+int fig_serve_trace_read(fig_serve_trace *trace, const char *path, const fig_serve_limit *limit) {
+    const reader from = {open_file(path), path, limit};
+    if (from.file == NULL) return FIG_EXIT_BAD;
+    const int code = read_requests(trace, &from);
+    fclose(from.file);
+    return code;
+}
+
+/* ---- Making up --------------------------------------------------------------------------- */
+
+/* Between 0 and 1, neither of them: its logarithm is finite. */
+static double draw_part(fig_synthetic *synthetic) {
+    enum { PARTS = 1 << 30 };
+    return (fig_synthetic_below(synthetic, PARTS) + 0.5) / PARTS;
+}
+
+/* A normal number by Box and Muller is what a lognormal one is the power of e of. */
+static int32_t draw_tokens(fig_synthetic *synthetic, const lognormal *of, int32_t most) {
+    const double turn = 6.283185307179586;
+    const double radius = sqrt(-2 * log(draw_part(synthetic)));
+    const double normal = radius * cos(turn * draw_part(synthetic));
+    const double mu = log(of->mean) - of->sigma * of->sigma / 2;
+    const double tokens = round(exp(mu + of->sigma * normal));
+    return tokens < 1 ? 1 : tokens > most ? most : (int32_t)tokens;
+}
+
+int fig_serve_trace_make(fig_serve_trace *trace, const fig_serve_mix *mix) {
+    fig_synthetic synthetic;
+    double arrival_s = 0;
+    assert(mix->token_limit >= 2 && mix->count <= FIG_SERVE_REQUEST_LIMIT);
+    fig_synthetic_seed(&synthetic, mix->seed);
+    for (int32_t i = 0; i < mix->count; i++) {
+        fig_serve_request *request = add(trace);
+        if (request == NULL) return FIG_EXIT_BAD;
+        if (mix->rate > 0) arrival_s -= log(draw_part(&synthetic)) / mix->rate;
+        if (arrival_s > ARRIVAL_LIMIT_S) arrival_s = ARRIVAL_LIMIT_S;
+        request->arrival_ns = llround(arrival_s * 1e6) * 1000;
+        request->prompt = draw_tokens(&synthetic, &prompts, mix->token_limit - 1);
+        request->output = draw_tokens(&synthetic, &outputs, mix->token_limit - request->prompt);
+    }
+    return FIG_EXIT_FINE;
+}
+
+/* ---- Writing ----------------------------------------------------------------------------- */
+
+int fig_serve_trace_write(const fig_serve_trace *trace, const char *path) {
+    FILE *file = fopen(path, "w");
+    if (file == NULL) return fig_report_refuse("%s: %s", path, strerror(errno));
+    fprintf(file, "%s\n", header);
+    for (int32_t i = 0; i < trace->count; i++) {
+        const fig_serve_request *request = &trace->requests[i];
+        const int64_t us = request->arrival_ns / 1000;
+        fprintf(file, "%" PRId64 ".%06" PRId64 ",%d,%d\n", us / 1000000, us % 1000000,
+                request->prompt, request->output);
+    }
+    struct stat status;
+    const int is_file = fstat(fileno(file), &status) == 0 && S_ISREG(status.st_mode);
+    const int failed = ferror(file);
+    errno = 0;
+    if (fclose(file) == 0 && !failed) return FIG_EXIT_FINE;
+    const int code =
+        fig_report_refuse("%s: %s", path, errno != 0 ? strerror(errno) : "a write failed");
+    if (is_file) unlink(path); /* a part of a trace would pass for a whole one */
+    return code;
+}
+
+void fig_serve_trace_finish(fig_serve_trace *trace) {
+    free(trace->requests);
+    *trace = (fig_serve_trace){0};
+}
+
+fig_serve_totals fig_serve_trace_totals(const fig_serve_trace *trace) {
+    fig_serve_totals totals = {0};
+    for (int32_t i = 0; i < trace->count; i++) {
+        const fig_serve_request *request = &trace->requests[i];
+        const int32_t tokens = request->prompt + request->output;
+        if (tokens > totals.longest) totals.longest = tokens;
+        totals.prompt += request->prompt;
+        totals.output += request->output;
+    }
+    return totals;
+}

@@ -1,0 +1,253 @@
+/* source.c: from options to a spec, traits and a device.
+ *
+ * Leaves every limit on a value to the library, whose sentences name field and limit. */
+#include "tools/figraph/step/source.h"
+
+#include <figraph_unstable.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/figraph/terminal/report.h"
+
+/* What a config.json leaves open, and most of the positions that it names. */
+static const fig_spec config_defaults = {
+    .size = sizeof(fig_spec), .page_size = 16, .batch_limit = 256};
+enum { CONFIG_KV_LIMIT = 32768 };
+
+static const char *const device_names[] = {
+    [FIG_DEVICE_AUTO] = "auto", [FIG_DEVICE_HOST] = "host", [FIG_DEVICE_CUDA] = "cuda"};
+enum { DEVICE_COUNT = sizeof device_names / sizeof *device_names };
+
+typedef struct choice {
+    const char *name; /* NULL behind the last */
+    int value;
+} choice;
+static const choice kv_dtypes[] = {{"f32", FIG_F32},   {"f16", FIG_F16},   {"bf16", FIG_BF16},
+                                   {"e4m3", FIG_E4M3}, {"e5m2", FIG_E5M2}, {NULL, 0}};
+static const choice kv_scales[] = {{"tensor", 0}, {"head", 1}, {NULL, 0}};
+static const choice kv_layouts[] = {{"nhd", FIG_NHD}, {"hnd", FIG_HND}, {NULL, 0}};
+
+static int read_override(const fig_arguments *arguments, const char *name, int32_t *field) {
+    int64_t value;
+    fig_integer integer = {.name = name, .least = 0, .most = INT32_MAX, .fallback = *field};
+    int code = fig_arguments_integer(arguments, &integer, &value);
+    if (code == FIG_EXIT_FINE) *field = (int32_t)value;
+    return code;
+}
+
+/* A name of a list; *choice stays as it is where the option was not given. */
+static int read_choice(const fig_arguments *arguments, const char *name, const choice *choices,
+                       int *value) {
+    const char *text = fig_arguments_text(arguments, name);
+    char known[64] = "";
+    if (text == NULL) return FIG_EXIT_FINE;
+    for (int i = 0; choices[i].name != NULL; i++) {
+        size_t used = strlen(known);
+        if (strcmp(text, choices[i].name) == 0) {
+            *value = choices[i].value;
+            return FIG_EXIT_FINE;
+        }
+        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", choices[i].name);
+    }
+    return fig_report_refuse("%s: %s: \"%s\" is none of %s", arguments->command->name, name, text,
+                             known);
+}
+
+static int read_cache(const fig_arguments *arguments, fig_spec *spec) {
+    int dtype = (int)spec->kv_dtype, scales = spec->kv_scales, layout = (int)spec->kv_layout;
+    int code = read_choice(arguments, "--kv-dtype", kv_dtypes, &dtype);
+    if (code == FIG_EXIT_FINE) code = read_choice(arguments, "--kv-scales", kv_scales, &scales);
+    if (code == FIG_EXIT_FINE) code = read_choice(arguments, "--kv-layout", kv_layouts, &layout);
+    spec->kv_dtype = (fig_dtype)dtype;
+    spec->kv_scales = scales;
+    spec->kv_layout = (fig_kv_layout)layout;
+    return code;
+}
+
+int fig_source_read(const fig_arguments *arguments, fig_source *source) {
+    const char *command = arguments->command->name;
+    const char *preset = fig_arguments_text(arguments, "--preset");
+    const char *config = fig_arguments_text(arguments, "--config");
+    fig_spec *spec = &source->spec;
+    *source = (fig_source){.spec = config_defaults, .name = preset != NULL ? preset : config};
+    if ((preset == NULL) == (config == NULL)) {
+        return fig_report_refuse("%s: --preset and --config: %s, one of them names the model",
+                                 command, preset == NULL ? "neither was given" : "both were given");
+    }
+    if (preset != NULL) {
+        if (fig_spec_preset(spec, preset) != FIG_OK) return fig_report_status("--preset");
+    } else if (fig_spec_read_config(spec, config) != FIG_OK) {
+        return fig_report_status(config);
+    } else if (spec->kv_limit == 0 || spec->kv_limit > CONFIG_KV_LIMIT) {
+        spec->kv_limit = CONFIG_KV_LIMIT;
+    }
+    int code = read_override(arguments, "--batch-limit", &spec->batch_limit);
+    if (code == FIG_EXIT_FINE) code = read_override(arguments, "--kv-limit", &spec->kv_limit);
+    if (code == FIG_EXIT_FINE) code = read_override(arguments, "--page-size", &spec->page_size);
+    if (code == FIG_EXIT_FINE) code = read_override(arguments, "--row-tokens", &spec->row_tokens);
+    if (code == FIG_EXIT_FINE) code = read_cache(arguments, spec);
+    source->deterministic = fig_arguments_text(arguments, "--deterministic") != NULL;
+    if (code != FIG_EXIT_FINE) return code;
+    return fig_spec_check(spec) == FIG_OK ? FIG_EXIT_FINE : fig_report_status(source->name);
+}
+
+static int has_bit(const fig_spec *spec, int32_t layer) {
+    return (int)(spec->window_layers[layer / 64] >> layer % 64 & 1);
+}
+
+/* Of the layers below `layers`, by the bits alone. */
+static int32_t count_bits(const fig_spec *spec, int32_t layers) {
+    int32_t count = 0;
+    for (int32_t layer = 0; layer < layers; layer++)
+        count += has_bit(spec, layer);
+    return count;
+}
+
+int32_t fig_source_window_layers(const fig_spec *spec) {
+    int32_t count = count_bits(spec, spec->layers);
+    if (spec->window == 0 || spec->window >= spec->kv_limit) return 0;
+    return count > 0 ? count : spec->layers;
+}
+
+int fig_source_has_window(const fig_spec *spec, int32_t layer) {
+    const int32_t count = fig_source_window_layers(spec);
+    return count == spec->layers || (count > 0 && has_bit(spec, layer));
+}
+
+int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, int32_t layers) {
+    fig_spec *spec = &source->spec;
+    int32_t bits = count_bits(spec, spec->layers);
+    if (bits > 0 && layers > spec->layers) {
+        return fig_report_refuse("%s: --layers: %d, but %s has %d and says which have its window",
+                                 arguments->command->name, layers, source->name, spec->layers);
+    }
+    for (int32_t layer = layers; layer < spec->layers; layer++)
+        spec->window_layers[layer / 64] &= ~(UINT64_C(1) << layer % 64);
+    spec->layers = layers;
+    /* No bit at all would give the window to every layer. */
+    if (bits > 0 && count_bits(spec, layers) == 0) spec->window = 0;
+    return FIG_EXIT_FINE;
+}
+
+int fig_source_read_ranks(const fig_arguments *arguments, int32_t *ranks) {
+    fig_integer range = {
+        .name = "--ranks", .least = 1, .most = FIG_PARALLEL_RANK_LIMIT, .fallback = 1};
+    int64_t number;
+    int code = fig_arguments_integer(arguments, &range, &number);
+    *ranks = (int32_t)number;
+    return code;
+}
+
+int fig_source_take_share(const fig_arguments *arguments, fig_source *source) {
+    char about[64];
+    int code = fig_source_read_ranks(arguments, &source->ranks);
+    source->model = source->spec;
+    if (code != FIG_EXIT_FINE || source->ranks == 1) return code;
+    snprintf(about, sizeof about, "%s: --ranks", arguments->command->name);
+    if (fig_spec_rank(&source->spec, &source->model, source->ranks) == FIG_OK) return FIG_EXIT_FINE;
+    return fig_report_status(about);
+}
+
+void fig_source_print_share(const fig_spec *model, const fig_spec *share, int32_t ranks) {
+    char part[FIG_REPORT_COUNT], whole[FIG_REPORT_COUNT];
+    if (ranks == 1) return;
+    printf("  ranks     %d, each with %d of %s, %d of %s", ranks, share->q_heads,
+           fig_report_count(part, model->q_heads, "q head"), share->kv_heads,
+           fig_report_count(whole, model->kv_heads, "kv head"));
+    if (model->ffn_width > 0)
+        printf(", %s of %s", fig_report_number(part, share->ffn_width),
+               fig_report_count(whole, model->ffn_width, "ffn column"));
+    putchar('\n');
+}
+
+int fig_source_divide(const fig_arguments *arguments, int32_t ranks, fig_graphs **graphs) {
+    fig_graphs *model = *graphs;
+    char about[64];
+    if (ranks == 1) return FIG_EXIT_FINE;
+    snprintf(about, sizeof about, "%s: --ranks", arguments->command->name);
+    const fig_status status = fig_graphs_rank(graphs, model, ranks);
+    int code = status == FIG_OK ? FIG_EXIT_FINE : fig_report_status(about);
+    fig_graphs_destroy(model);
+    return code;
+}
+
+int fig_source_read_device(const fig_arguments *arguments, fig_device *device) {
+    const char *name = fig_arguments_text(arguments, "--device");
+    const char *option = "--device";
+    *device = FIG_DEVICE_AUTO;
+    if (name == NULL) {
+        name = getenv("FIG_DEVICE");
+        option = "FIG_DEVICE";
+    }
+    if (name == NULL || *name == '\0') return FIG_EXIT_FINE;
+    for (int i = 0; i < DEVICE_COUNT; i++) {
+        if (strcmp(name, device_names[i]) != 0) continue;
+        *device = (fig_device)i;
+        return FIG_EXIT_FINE;
+    }
+    return fig_report_refuse("%s: %s: \"%s\" is not auto, host or cuda", arguments->command->name,
+                             option, name);
+}
+
+const char *fig_source_device_name(fig_device device) {
+    return device_names[device];
+}
+
+int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_graphs **graphs) {
+    fig_lower_options options = {
+        .size = sizeof options, .traits = traits, .deterministic = source->deterministic};
+    fig_program *program;
+    *graphs = NULL;
+    fig_status status = fig_program_create(&program, &source->spec);
+    if (status == FIG_OK) {
+        fig_program_decode_step(program);
+        status = fig_program_finish(program);
+    }
+    if (status == FIG_OK) status = fig_graphs_lower(graphs, program, &options);
+    int code = status == FIG_OK ? FIG_EXIT_FINE : fig_report_status(NULL);
+    fig_program_destroy(program);
+    return code;
+}
+
+/* Opens the device on the smallest of steps. */
+int fig_source_device_traits(const fig_arguments *arguments, fig_device device,
+                             fig_traits *traits) {
+    fig_source tutorial = {.name = "tutorial", .spec.size = sizeof tutorial.spec};
+    fig_graphs *graphs;
+    fig_engine *engine;
+    char about[64];
+    snprintf(about, sizeof about, "%s: --device", arguments->command->name);
+    if (fig_spec_preset(&tutorial.spec, tutorial.name) != FIG_OK) return fig_report_status(NULL);
+    int code = fig_source_lower(&tutorial, NULL, &graphs);
+    if (code != FIG_EXIT_FINE) return code;
+    if (fig_engine_open(&engine, graphs, FIG_OPTIONS(fig_engine_options, .device = device)) !=
+        FIG_OK) {
+        code = fig_report_status(about);
+    } else {
+        *traits = (fig_traits){.size = sizeof *traits};
+        fig_engine_read_traits(engine, traits);
+    }
+    fig_engine_close(engine);
+    fig_graphs_destroy(graphs);
+    return code;
+}
+
+int fig_source_read_machine(const fig_arguments *arguments, fig_source_machine *machine) {
+    const char *name = fig_arguments_text(arguments, "--traits");
+    fig_device device;
+    *machine =
+        (fig_source_machine){.traits = {.size = sizeof machine->traits}, .why = "as --traits says"};
+    int code = fig_source_read_device(arguments, &device);
+    if (code != FIG_EXIT_FINE) return code;
+    if (name != NULL) {
+        if (fig_traits_named(&machine->traits, name) == FIG_OK) return FIG_EXIT_FINE;
+        return fig_report_status("--traits");
+    }
+    code = fig_source_device_traits(arguments, device, &machine->traits);
+    const int on_host = machine->traits.compute_capability == 0;
+    machine->why = !on_host                    ? "this machine's GPU; --traits names another"
+                   : device == FIG_DEVICE_AUTO ? "since there is no GPU; --traits names one"
+                                               : "the device; --traits names a GPU";
+    return code;
+}

@@ -1,0 +1,189 @@
+/* truth.c: float64, one element after another.
+ *
+ * Leaves speed to the kernels and tolerances to its callers. Invariant: where a formula of
+ * figraph.h has cases, the code has the same cases in the same words. */
+#include "tools/figraph/step/truth.h"
+
+#include <math.h>
+#include <string.h>
+
+#define PI 3.14159265358979323846
+
+static double load_f32(const void *array, int64_t index) {
+    float x;
+    memcpy(&x, (const char *)array + index * 4, sizeof x);
+    return x;
+}
+
+/* A sign, 5 bits of exponent and 10 of mantissa, as IEEE 754 reads them. */
+static double load_f16(const void *array, int64_t index) {
+    uint16_t code;
+    memcpy(&code, (const char *)array + index * 2, sizeof code);
+    int exponent = code >> 10 & 31, mantissa = code & 1023;
+    double x = mantissa * 0x1p-24;
+    if (exponent > 0) x = (1024 + mantissa) * 0x1p-25 * (double)(1u << exponent);
+    if (exponent == 31) x = mantissa == 0 ? INFINITY : NAN;
+    return code >> 15 ? -x : x;
+}
+
+/* The upper half of an f32. */
+static double load_bf16(const void *array, int64_t index) {
+    uint16_t code;
+    memcpy(&code, (const char *)array + index * 2, sizeof code);
+    uint32_t bits = (uint32_t)code << 16;
+    return load_f32(&bits, 0);
+}
+
+/* A sign, 4 bits of exponent and 3 of mantissa; all ones is NaN, and nothing is infinite. */
+static double load_e4m3(const void *array, int64_t index) {
+    int code = ((const uint8_t *)array)[index];
+    int exponent = code >> 3 & 15, mantissa = code & 7;
+    double x = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+    if ((code & 127) == 127) x = NAN;
+    return code >> 7 ? -x : x;
+}
+
+/* A sign, 5 bits of exponent and 2 of mantissa, in the manner of IEEE 754. */
+static double load_e5m2(const void *array, int64_t index) {
+    int code = ((const uint8_t *)array)[index];
+    int exponent = code >> 2 & 31, mantissa = code & 3;
+    double x = exponent == 0 ? ldexp(mantissa, -16) : ldexp(4 + mantissa, exponent - 17);
+    if (exponent == 31) x = mantissa == 0 ? INFINITY : NAN;
+    return code >> 7 ? -x : x;
+}
+
+double truth_load(const void *array, fig_dtype dtype, int64_t index) {
+    switch (dtype) {
+    case FIG_F32: return load_f32(array, index);
+    case FIG_F16: return load_f16(array, index);
+    case FIG_BF16: return load_bf16(array, index);
+    case FIG_E4M3: return load_e4m3(array, index);
+    case FIG_E5M2: return load_e5m2(array, index);
+    case FIG_I32: return ((const int32_t *)array)[index];
+    case FIG_I64: return (double)((const int64_t *)array)[index];
+    }
+    return NAN;
+}
+
+/* Of its normal numbers: bits of mantissa, and the least exponent. */
+typedef struct float_form {
+    int mantissa_bits, least_exponent;
+} float_form;
+
+static float_form form_of(fig_dtype dtype) {
+    switch (dtype) {
+    case FIG_F16: return (float_form){10, -14};
+    case FIG_BF16: return (float_form){7, -126};
+    case FIG_E4M3: return (float_form){3, -6};
+    case FIG_E5M2: return (float_form){2, -14};
+    default: return (float_form){23, -126};
+    }
+}
+
+double truth_ulp(fig_dtype dtype, double x) {
+    float_form form = form_of(dtype);
+    int exponent = x == 0 ? form.least_exponent : ilogb(x);
+    if (exponent < form.least_exponent) exponent = form.least_exponent;
+    return ldexp(1.0, exponent - form.mantissa_bits);
+}
+
+static double activate(fig_activation activation, double x) {
+    switch (activation) {
+    case FIG_SILU: return x / (1 + exp(-x));
+    case FIG_GELU: return x * erfc(-x / sqrt(2)) / 2;
+    case FIG_GELU_TANH:
+        /* x * (1 + tanh(y)) / 2, by the exponential that loses no digits where y is far below 0 */
+        return x / (1 + exp(-2 * sqrt(2 / PI) * (x + 0.044715 * x * x * x)));
+    }
+    return NAN;
+}
+
+void truth_gated(const truth_gated_args *args, double *out) {
+    const truth_rows *in = &args->in;
+    for (int32_t i = 0; i < args->width; i++) {
+        double gate = truth_load(in->base, in->dtype, args->row * in->row_stride + i);
+        double up = truth_load(in->base, in->dtype, args->row * in->row_stride + args->width + i);
+        out[i] = activate(args->activation, gate) * up;
+    }
+}
+
+/* x / sqrt(mean(x^2) + epsilon) * (weight + offset), in place. */
+static void normalise(double *x, int32_t width, double epsilon, const void *weight, fig_dtype dtype,
+                      double offset) {
+    double sum = 0;
+    for (int32_t i = 0; i < width; i++)
+        sum += x[i] * x[i];
+    for (int32_t i = 0; i < width; i++)
+        x[i] *= (truth_load(weight, dtype, i) + offset) / sqrt(sum / width + epsilon);
+}
+
+void truth_rms_norm(const truth_rms_norm_args *args, double *out) {
+    const truth_rows *x = &args->x;
+    for (int32_t i = 0; i < args->width; i++)
+        out[i] = truth_load(x->base, x->dtype, args->row * x->row_stride + i);
+    normalise(out, args->width, args->epsilon, args->weight, x->dtype, args->weight_offset);
+}
+
+static double frequency_of(const fig_rope_spec *rope, int32_t i) {
+    double frequency = pow(rope->theta, -2.0 * i / rope->rotary_dim);
+    if (rope->llama3_factor <= 0) return frequency / rope->scale;
+    double wave = 2 * PI / frequency;
+    double longest = (double)rope->llama3_context / rope->llama3_low;
+    double shortest = (double)rope->llama3_context / rope->llama3_high;
+    if (wave < shortest) return frequency / rope->scale;
+    if (wave > longest) return frequency / rope->llama3_factor / rope->scale;
+    double smooth =
+        (rope->llama3_context / wave - rope->llama3_low) / (rope->llama3_high - rope->llama3_low);
+    frequency = (1 - smooth) * frequency / rope->llama3_factor + smooth * frequency;
+    return frequency / rope->scale;
+}
+
+void truth_rope(const truth_rope_args *args, double *out) {
+    const truth_rows *x = &args->x;
+    int64_t offset = args->row * x->row_stride + args->head * x->head_stride;
+    int32_t half = args->rope.rotary_dim / 2;
+    for (int32_t i = 0; i < args->head_dim; i++)
+        out[i] = truth_load(x->base, x->dtype, offset + i);
+    if (args->norm != NULL)
+        normalise(out, args->head_dim, args->norm_epsilon, args->norm, x->dtype, 0);
+    for (int32_t i = 0; i < half; i++) {
+        int32_t first = args->rope.interleaved ? 2 * i : i;
+        int32_t second = args->rope.interleaved ? 2 * i + 1 : i + half;
+        double angle = (double)args->position * frequency_of(&args->rope, i);
+        double cosine = args->cos_sin != NULL ? args->cos_sin[i] : cos(angle);
+        double sine = args->cos_sin != NULL ? args->cos_sin[half + i] : sin(angle);
+        double a = out[first], b = out[second];
+        out[first] = a * cosine - b * sine;
+        out[second] = b * cosine + a * sine;
+    }
+}
+
+void truth_merge_states(const truth_merge_args *args, truth_merge_result *result) {
+    double greatest = fmax(args->lse_a, args->lse_b);
+    double weight_a = args->lse_a == -INFINITY ? 0 : exp2(args->lse_a - greatest);
+    double weight_b = args->lse_b == -INFINITY ? 0 : exp2(args->lse_b - greatest);
+    const truth_rows *x = &args->a, *y = &args->b;
+    int64_t x_offset = args->row * x->row_stride + args->head * x->head_stride;
+    int64_t y_offset = args->row * y->row_stride + args->head * y->head_stride;
+    for (int32_t i = 0; i < args->head_dim; i++) {
+        double a = truth_load(x->base, x->dtype, x_offset + i);
+        double b = truth_load(y->base, y->dtype, y_offset + i);
+        if (weight_a == 0) a = 0;
+        if (weight_b == 0) b = 0;
+        double weights = weight_a + weight_b == 0 ? 1 : weight_a + weight_b;
+        result->out[i] = (weight_a * a + weight_b * b) / weights;
+        result->magnitude[i] = (weight_a * fabs(a) + weight_b * fabs(b)) / weights;
+    }
+    result->lse = greatest + log2(weight_a + weight_b);
+}
+
+static int64_t page_of(const truth_cache *cache, int32_t sequence, int32_t token) {
+    if (cache->page_table == NULL) return sequence;
+    return cache->page_table[sequence * cache->table_stride + token / cache->page_size];
+}
+
+int64_t truth_cache_offset(const truth_cache *cache, int32_t sequence, int32_t token) {
+    int64_t page = page_of(cache, sequence, token);
+    if (page < 0 || page >= cache->pages) return -1;
+    return page * cache->page_stride + token % cache->page_size * cache->token_stride;
+}

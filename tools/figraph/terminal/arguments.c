@@ -1,0 +1,245 @@
+/* arguments.c: read a command line by the command's own table.
+ *
+ * Options are "--name value" or "--name=value", of a single letter "-o value" or "-ovalue", each at
+ * most once, in any order around the operand; behind "--" everything is an operand. Invariant: a
+ * word is understood or refused by name. */
+#include "tools/figraph/terminal/arguments.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/figraph/terminal/columns.h"
+#include "tools/figraph/terminal/report.h"
+#include "tools/figraph/terminal/text.h"
+
+enum { HELP_COLUMN = 21, EXIT_COLUMN = 5 };
+
+static int option_count(const fig_command *command) {
+    int count = 0;
+    while (count < FIG_ARGUMENTS_OPTION_LIMIT && command->options[count].name != NULL)
+        count++;
+    return count;
+}
+
+/* The option that a word names, its "=value" left out; -1: none. */
+static int option_named(const fig_command *command, const char *word, size_t length) {
+    for (int i = 0; i < option_count(command); i++) {
+        const char *name = command->options[i].name;
+        if (strlen(name) == length && memcmp(name, word, length) == 0) return i;
+    }
+    return -1;
+}
+
+static int take_operand(fig_arguments *arguments, const char *word) {
+    const fig_command *command = arguments->command;
+    if (command->operand == NULL) {
+        return fig_report_refuse("%s: %s: it takes options alone; figraph %s --help lists them",
+                                 command->name, word, command->name);
+    }
+    if (arguments->operand != NULL) {
+        return fig_report_refuse("%s: %s: one %s is taken, and %s was given before it",
+                                 command->name, word, command->operand, arguments->operand);
+    }
+    arguments->operand = word;
+    return FIG_EXIT_FINE;
+}
+
+/* Of "--name=value" and of "-ovalue", how much of the word is the name. */
+static size_t name_bytes(const char *word) {
+    return word[1] == '-' ? strcspn(word, "=") : 2;
+}
+
+/* What stands in the option's own word behind its name; NULL: nothing does. */
+static const char *attached_value(const char *word) {
+    const char *rest = word + name_bytes(word);
+    if (*rest == '=') return rest + 1;
+    return *rest != '\0' ? rest : NULL;
+}
+
+/* Takes words[*at], an option, and moves *at to the last word used. */
+static int take_option(fig_arguments *arguments, int count, char *const *words, int *at) {
+    const fig_command *command = arguments->command;
+    const char *word = words[*at], *value = attached_value(word);
+    const int index = option_named(command, word, name_bytes(word));
+    if (index < 0) {
+        return fig_report_refuse("%s: unknown option %.*s; figraph %s --help lists them",
+                                 command->name, (int)name_bytes(word), word, command->name);
+    }
+    const fig_option *option = &command->options[index];
+    if (arguments->values[index] != NULL) {
+        return fig_report_refuse("%s: %s was given twice", command->name, option->name);
+    }
+    if (option->value == NULL) {
+        if (value != NULL) {
+            return fig_report_refuse("%s: %s: takes no value, and %s was given", command->name,
+                                     option->name, value);
+        }
+        arguments->values[index] = "";
+        return FIG_EXIT_FINE;
+    }
+    if (value == NULL && *at + 1 < count && strncmp(words[*at + 1], "--", 2) != 0) {
+        value = words[++*at];
+    }
+    if (value == NULL || *value == '\0') {
+        return fig_report_refuse("%s: %s needs a value: %s %s", command->name, option->name,
+                                 option->name, option->value);
+    }
+    arguments->values[index] = value;
+    return FIG_EXIT_FINE;
+}
+
+/* What the command cannot do without. */
+static int check_needs(const fig_arguments *arguments) {
+    const fig_command *command = arguments->command;
+    if (command->operand != NULL && command->operand[0] != '[' && arguments->operand == NULL) {
+        return fig_report_refuse("%s: %s is required; see figraph %s --help", command->name,
+                                 command->operand, command->name);
+    }
+    for (int i = 0; i < option_count(command); i++) {
+        const fig_option *option = &command->options[i];
+        if (option->need != FIG_OPTION_REQUIRED || arguments->values[i] != NULL) continue;
+        return fig_report_refuse("%s: %s %s is required; see figraph %s --help", command->name,
+                                 option->name, option->value, command->name);
+    }
+    return FIG_EXIT_FINE;
+}
+
+int fig_arguments_parse(fig_arguments *arguments, const fig_command *command, int count,
+                        char *const *words) {
+    int only_operands = 0;
+    *arguments = (fig_arguments){.command = command};
+    for (int i = 0; i < count; i++) {
+        const char *word = words[i];
+        int code;
+        if (only_operands || word[0] != '-' || word[1] == '\0') {
+            code = take_operand(arguments, word);
+        } else if (strcmp(word, "--") == 0) {
+            only_operands = 1;
+            continue;
+        } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            arguments->help = 1;
+            return FIG_EXIT_FINE;
+        } else {
+            code = take_option(arguments, count, words, &i);
+        }
+        if (code != FIG_EXIT_FINE) return code;
+    }
+    return check_needs(arguments);
+}
+
+/* ---- Help */
+
+/* "FILE"; where an option may stand in its place "(FILE | --preset NAME)". */
+static int add_choice(const fig_command *command, char *text, size_t bytes) {
+    const char *operand = command->operand, *before = " (";
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < option_count(command); i++) {
+        const fig_option *option = &command->options[i];
+        if (option->need != FIG_OPTION_ONE_OF) continue;
+        if (used == 0 && operand != NULL && operand[0] == '[') {
+            used += (size_t)snprintf(text, bytes, " (%.*s", (int)strlen(operand) - 2, operand + 1);
+            before = " | ";
+        }
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s %s", before, option->name,
+                                 option->value);
+        before = " | ";
+    }
+    if (used > 0) snprintf(text + used, bytes - used, ")");
+    return used > 0;
+}
+
+static void print_usage(const fig_command *command) {
+    char usage[256], choice[128];
+    const int chosen = add_choice(command, choice, sizeof choice);
+    const int joined = chosen && command->operand != NULL && command->operand[0] == '[';
+    size_t used = (size_t)snprintf(usage, sizeof usage, "usage: figraph %s", command->name);
+    if (command->operand != NULL && !joined)
+        used += (size_t)snprintf(usage + used, sizeof usage - used, " %s", command->operand);
+    used += (size_t)snprintf(usage + used, sizeof usage - used, "%s", choice);
+    for (int i = 0; i < option_count(command); i++) {
+        const fig_option *option = &command->options[i];
+        if (option->need != FIG_OPTION_REQUIRED) continue;
+        used += (size_t)snprintf(usage + used, sizeof usage - used, " %s %s", option->name,
+                                 option->value);
+    }
+    snprintf(usage + used, sizeof usage - used, " [options]");
+    fig_columns_words(0, (int)strlen("usage: "), usage);
+}
+
+static void print_row(const char *left, const char *right) {
+    int column = printf("  %s", left);
+    if (column > HELP_COLUMN - 2) {
+        putchar('\n');
+        column = 0;
+    }
+    printf("%*s", HELP_COLUMN - column, "");
+    fig_columns_words(HELP_COLUMN, HELP_COLUMN, right);
+}
+
+static void print_options(const fig_command *command) {
+    static const char *const needs[] = {[FIG_OPTION_FREE] = "",
+                                        [FIG_OPTION_REQUIRED] = " (required)",
+                                        [FIG_OPTION_ONE_OF] = " (one of these is required)"};
+    for (int i = 0; i < option_count(command); i++) {
+        const fig_option *option = &command->options[i];
+        char left[64], right[256];
+        snprintf(left, sizeof left, "%s%s%s", option->name, option->value != NULL ? " " : "",
+                 option->value != NULL ? option->value : "");
+        snprintf(right, sizeof right, "%s%s", option->help, needs[option->need]);
+        print_row(left, right);
+    }
+    print_row("-h, --help", "this text");
+}
+
+void fig_arguments_print_end(const fig_command *command) {
+    printf("\nexit code:\n");
+    printf("  0  fine\n");
+    if (command->failure != NULL) fig_columns_words(printf("  1  "), EXIT_COLUMN, command->failure);
+    printf("  2  bad usage, bad input, or a device or file that refused\n");
+    printf("\nexample:\n  %s\n", command->example);
+}
+
+void fig_arguments_print_help(const fig_command *command) {
+    fig_columns_words(printf("figraph %s: ", command->name), 0, command->summary);
+    putchar('\n');
+    print_usage(command);
+    putchar('\n');
+    print_options(command);
+    if (command->notes != NULL) {
+        putchar('\n');
+        fig_columns_paragraphs(command->notes);
+    }
+    fig_arguments_print_end(command);
+}
+
+const char *fig_arguments_text(const fig_arguments *arguments, const char *name) {
+    int index = option_named(arguments->command, name, strlen(name));
+    assert(index >= 0);
+    return arguments->values[index];
+}
+
+int fig_arguments_integer(const fig_arguments *arguments, const fig_integer *integer,
+                          int64_t *out) {
+    const char *command = arguments->command->name;
+    const char *text = fig_arguments_text(arguments, integer->name);
+    char *end;
+    *out = integer->fallback;
+    if (text == NULL) return FIG_EXIT_FINE;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || !fig_text_is_decimal(text)) {
+        return fig_report_refuse("%s: %s: \"%s\" is not a whole number", command, integer->name,
+                                 text);
+    }
+    if (errno == ERANGE || value < integer->least || value > integer->most) {
+        return fig_report_refuse("%s: %s: %s is outside %" PRId64 "..%" PRId64, command,
+                                 integer->name, text, integer->least, integer->most);
+    }
+    *out = value;
+    return FIG_EXIT_FINE;
+}

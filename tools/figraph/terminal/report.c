@@ -1,0 +1,169 @@
+/* report.c: refusals, numbers, the progress line and the closing of stdout.
+ *
+ * Owns the form of what the program says; leaves what it says to the commands. Invariant: nothing
+ * else writes to stderr. */
+#include "tools/figraph/terminal/report.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/figraph/terminal/text.h"
+
+enum { SENTENCE_LIMIT = 1024 };
+static const int64_t SECOND_NS = 1000000000;
+static const int64_t REDRAW_NS = 100000000;
+
+/* Names that a shell passed may hold line breaks and escapes; a sentence may not. */
+static void print_sentence(const char *format, va_list list) {
+    char sentence[SENTENCE_LIMIT];
+    vsnprintf(sentence, sizeof sentence, format, list);
+    fig_text_clean(sentence);
+    fprintf(stderr, "figraph: %s\n", sentence);
+}
+
+int fig_report_refuse(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    print_sentence(format, list);
+    va_end(list);
+    return FIG_EXIT_BAD;
+}
+
+int fig_report_failure(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    print_sentence(format, list);
+    va_end(list);
+    return FIG_EXIT_FAILED;
+}
+
+int fig_report_status(const char *about) {
+    const char *sentence = fig_message();
+    if (about == NULL || strstr(sentence, about) != NULL) return fig_report_refuse("%s", sentence);
+    return fig_report_refuse("%s: %s", about, sentence);
+}
+
+void fig_report_name(const char *name) {
+    char shown[SENTENCE_LIMIT];
+    snprintf(shown, sizeof shown, "%s", name);
+    fig_text_clean(shown);
+    fputs(shown, stdout);
+}
+
+const char *fig_report_number(char text[FIG_REPORT_NUMBER], int64_t value) {
+    char digits[FIG_REPORT_NUMBER];
+    int count = snprintf(digits, sizeof digits, "%" PRIu64, (uint64_t)(value < 0 ? -value : value));
+    char *to = text;
+    if (value < 0) *to++ = '-';
+    for (int i = 0; i < count; i++) {
+        if (i > 0 && (count - i) % 3 == 0) *to++ = ' ';
+        *to++ = digits[i];
+    }
+    *to = '\0';
+    return text;
+}
+
+const char *fig_report_count(char text[FIG_REPORT_COUNT], int64_t count, const char *noun) {
+    char number[FIG_REPORT_NUMBER];
+    snprintf(text, FIG_REPORT_COUNT, "%s %s%s", fig_report_number(number, count), noun,
+             count == 1 ? "" : "s");
+    return text;
+}
+
+const char *fig_report_dtype(fig_dtype dtype) {
+    switch (dtype) {
+    case FIG_F32: return "f32";
+    case FIG_F16: return "f16";
+    case FIG_BF16: return "bf16";
+    case FIG_E4M3: return "e4m3";
+    case FIG_E5M2: return "e5m2";
+    case FIG_I32: return "i32";
+    case FIG_I64: return "i64";
+    }
+    return "?";
+}
+
+const char *fig_report_activation(fig_activation activation) {
+    switch (activation) {
+    case FIG_SILU: return "silu";
+    case FIG_GELU: return "gelu";
+    case FIG_GELU_TANH: return "gelu_tanh";
+    }
+    return "?";
+}
+
+/* A container sets no locale at all and its terminal shows UTF-8 nonetheless, so only who asks for
+ * plain C by name gets plain ASCII. */
+int fig_report_wide(void) {
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value == NULL || *value == '\0') continue;
+        return strcmp(value, "C") != 0 && strcmp(value, "POSIX") != 0;
+    }
+    return 1;
+}
+
+int64_t fig_report_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
+}
+
+void fig_report_begin(fig_report_progress *progress, const char *what, int64_t total) {
+    assert(total >= 0);
+    *progress = (fig_report_progress){
+        .what = what,
+        .total = total,
+        .began_ns = fig_report_now_ns(),
+        .terminal = isatty(STDERR_FILENO),
+    };
+}
+
+/* 1: the line is to be drawn again. */
+static int is_due(fig_report_progress *progress, int64_t now) {
+    return progress->terminal && now - progress->began_ns >= SECOND_NS &&
+           now - progress->drawn_ns >= REDRAW_NS;
+}
+
+void fig_report_draw(fig_report_progress *progress, const char *format, ...) {
+    const int64_t now = fig_report_now_ns();
+    va_list list;
+    if (!is_due(progress, now)) return;
+    va_start(list, format);
+    fputc('\r', stderr);
+    vfprintf(stderr, format, list);
+    fputs("\033[K", stderr);
+    va_end(list);
+    fflush(stderr);
+    progress->drawn_ns = now;
+    progress->shown = 1;
+}
+
+void fig_report_advance(fig_report_progress *progress, int64_t done) {
+    const double seconds = (double)(fig_report_now_ns() - progress->began_ns) / (double)SECOND_NS;
+    fig_report_draw(progress, "%s %" PRId64 " of %" PRId64 ", %.0f s", progress->what, done,
+                    progress->total, seconds);
+}
+
+void fig_report_end(fig_report_progress *progress) {
+    if (!progress->shown) return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+    progress->shown = 0;
+}
+
+int fig_report_close(int code) {
+    int failed = ferror(stdout);
+    errno = 0;
+    if (fclose(stdout) != 0) failed = 1;
+    if (!failed) return code;
+    return fig_report_refuse("stdout: %s", errno != 0 ? strerror(errno) : "a write failed");
+}
