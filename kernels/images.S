@@ -44,5 +44,6 @@ fig_images_\file\()_\path:
     image look_ahead
     image ceiling
     image decode_attention
+    image_hopper whole_attention
 
     .section .note.GNU-stack, "", %progbits

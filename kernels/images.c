@@ -38,6 +38,7 @@ DECLARE(merge_states);
 DECLARE(look_ahead);
 DECLARE(ceiling);
 DECLARE(decode_attention);
+DECLARE_HOPPER(whole_attention);
 
 typedef const fig_image_data *images_of_paths[FIG_IMAGE_PATH_COUNT]; /* NULL: serves there never */
 
@@ -54,6 +55,7 @@ static const images_of_paths table[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT] = {
     [FIG_OP_LOOK_AHEAD] = {ROW(look_ahead)},
     [FIG_OP_CEILING] = {ROW(ceiling)},
     [FIG_OP_DECODE_ATTENTION] = {ROW(decode_attention)},
+    [FIG_OP_WHOLE_ATTENTION] = {ROW_HOPPER(whole_attention)},
 };
 
 int32_t fig_images_capability(fig_image_path path) {

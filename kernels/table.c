@@ -471,6 +471,39 @@ static const fig_field merge_states_fields[] = {
 };
 #undef PARAMS
 
+/* ---- whole_attention */
+
+static const fig_operand whole_attention_operands[] = {
+    [FIG_WHOLE_ATTENTION_Q] = {"q", FIG_ACCESS_READ, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_WHOLE_ATTENTION_K_CACHE] = {"k_cache", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 2},
+    [FIG_WHOLE_ATTENTION_V_CACHE] = {"v_cache", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 2},
+    [FIG_WHOLE_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_WHOLE_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
+};
+
+#define PARAMS fig_whole_attention_params
+static const fig_field whole_attention_fields[] = {
+    ADDRESS(q, FIG_WHOLE_ATTENTION_Q),
+    ADDRESS(k_cache, FIG_WHOLE_ATTENTION_K_CACHE),
+    ADDRESS(v_cache, FIG_WHOLE_ATTENTION_V_CACHE),
+    ADDRESS(out, FIG_WHOLE_ATTENTION_OUT),
+    ADDRESS(lse, FIG_WHOLE_ATTENTION_LSE),
+    ROW_STRIDES(q_strides, FIG_WHOLE_ATTENTION_Q),
+    ROW_STRIDES(out_strides, FIG_WHOLE_ATTENTION_OUT),
+    CACHE_STRIDES(k_cache_strides, FIG_WHOLE_ATTENTION_K_CACHE),
+    CACHE_STRIDES(v_cache_strides, FIG_WHOLE_ATTENTION_V_CACHE),
+    STRIDE(lse_stride, FIG_WHOLE_ATTENTION_LSE, 0),
+    FROM(rows, FIG_FIELD_RUN),
+    FROM(length, FIG_FIELD_RUN),
+    DIM(q_heads, FIG_WHOLE_ATTENTION_Q, 1),
+    DIM(kv_heads, FIG_WHOLE_ATTENTION_K_CACHE, 2),
+    DIM(head_dim, FIG_WHOLE_ATTENTION_Q, 2),
+    DTYPE(dtype, FIG_WHOLE_ATTENTION_Q),
+    FROM(scale, FIG_FIELD_RUN),
+    FROM(reserved, FIG_FIELD_ZERO),
+};
+#undef PARAMS
+
 /* ---- The families, the most demanding first */
 
 static const fig_family fetch_families[] = {{.name = "general", .shape = fig_fetch_shape}};
@@ -506,6 +539,8 @@ static const fig_family merge_states_families[] = {
 static const fig_family look_ahead_families[] = {
     {.name = "general", .shape = fig_look_ahead_shape}};
 static const fig_family ceiling_families[] = {{.name = "general", .shape = fig_ceiling_shape}};
+static const fig_family whole_attention_families[] = {
+    {.name = "general", .shape = fig_whole_attention_shape, .entry = fig_whole_attention_entry}};
 static const fig_family decode_attention_families[] = {
     {.name = "general", .shape = fig_decode_attention_shape}};
 
@@ -584,6 +619,12 @@ const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
                                  .then = FIG_OP_ATTENTION,
                                  FAMILIES(decode_attention_families),
                                  .twin = fig_decode_attention_twin},
+    [FIG_OP_WHOLE_ATTENTION] = {.name = "whole_attention",
+                                OPERANDS(whole_attention_operands),
+                                FIELDS(whole_attention_fields),
+                                .params_bytes = sizeof(fig_whole_attention_params),
+                                FAMILIES(whole_attention_families),
+                                .twin = fig_whole_attention_twin},
 };
 
 const fig_family *fig_table_families(fig_op op, uint32_t *count) {
