@@ -44,6 +44,8 @@ fig_images_\file\()_\path:
     image look_ahead
     image ceiling
     image decode_attention
+    image all_reduce
+    image all_gather
     image_hopper whole_attention
 
     .section .note.GNU-stack, "", %progbits

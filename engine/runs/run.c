@@ -90,7 +90,8 @@ static uint64_t value_of(const run_work *work, const launch_places *places,
     case FIG_RELOC_RING_STATE:
     case FIG_RELOC_RING_WORDS:
     case FIG_RELOC_RING_SLOTS:
-    case FIG_RELOC_RING_BYTES: return 0;
+    case FIG_RELOC_RING_BYTES:
+    case FIG_RELOC_PEERS: return 0;
     }
     assert(0 && "a kind of relocation");
     return 0;

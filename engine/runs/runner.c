@@ -15,10 +15,12 @@
 #include "planner/status.h"
 
 static fig_status check_program(const fig_program_view *program) {
-    for (uint32_t n = 0; n < program->node_count; n++)
-        if (program->nodes[n].op == FIG_OP_CALL)
-            return fig_fail(FIG_UNSUPPORTED,
-                            "runner: node %u is a call, which an engine alone makes", n);
+    for (uint32_t n = 0; n < program->node_count; n++) {
+        const fig_node *node = &program->nodes[n];
+        if (node->op == FIG_OP_CALL || fig_program_view_meets(node))
+            return fig_fail(FIG_UNSUPPORTED, "runner: node %u is %s, which an engine alone makes",
+                            n, node->op == FIG_OP_CALL ? "a call" : "a collective");
+    }
     return FIG_OK;
 }
 
