@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/hash.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
@@ -19,8 +18,8 @@ enum { RUN_LIMIT = 64, LEAST_RUNS = 4, BLOCK_BYTES = 1 << 18, PARAMS_UNIT = 64 }
 
 /* Words, so that it is compared as bytes. */
 typedef struct run_key {
-    uint64_t kind;     /* fig_run_kind; 0: of no run */
-    uint64_t bindings; /* their hash */
+    uint64_t kind; /* fig_run_kind; 0: of no run */
+    uint64_t hash; /* their hash */
     int64_t rows, kv_length;
     uint64_t plan, plan_bytes, scratch, scratch_bytes;
 } run_key;
@@ -119,9 +118,17 @@ static size_t bindings_bytes(const fig_run_memo *memo) {
     return (size_t)memo->binding_count * sizeof(fig_binding);
 }
 
-static run_key key_of(const fig_run_memo *memo, fig_run_kind kind, const fig_run *run) {
+/* Which runs are worth a look: arrays of one caller differ by where they lie. */
+static uint64_t hash_of(const fig_run *run) {
+    uint64_t hash = 0, factor = 0x9e3779b97f4a7c15u;
+    for (int32_t i = 0; i < run->binding_count; i++, factor += 0x7f4a7c15d1b54a32u)
+        hash += (uint64_t)(uintptr_t)run->bindings[i].address * (factor | 1);
+    return hash;
+}
+
+static run_key key_of(fig_run_kind kind, const fig_run *run) {
     return (run_key){.kind = kind,
-                     .bindings = fig_hash_mix(0, run->bindings, bindings_bytes(memo)),
+                     .hash = hash_of(run),
                      .rows = run->rows,
                      .kv_length = run->kv_length,
                      .plan = (uint64_t)(uintptr_t)run->plan,
@@ -134,7 +141,7 @@ static run_key key_of(const fig_run_memo *memo, fig_run_kind kind, const fig_run
 static known_run *find(fig_run_memo *memo, const run_key *key, const fig_binding *bindings) {
     for (memo->taken = 0; memo->taken < memo->run_count; memo->taken++) {
         known_run *run = &memo->runs[memo->taken];
-        if (run->key.bindings != key->bindings) continue;
+        if (run->key.hash != key->hash) continue;
         run->entry.is_known = memcmp(&run->key, key, sizeof *key) == 0 &&
                               memcmp(run->bindings, bindings, bindings_bytes(memo)) == 0;
         if (run->entry.is_known) return run;
@@ -152,7 +159,7 @@ static known_run *find(fig_run_memo *memo, const run_key *key, const fig_binding
 
 const fig_run_entry *fig_run_memo_take(fig_run_memo *memo, fig_run_kind kind, const fig_run *run) {
     if (!is_kept(memo, run)) return NULL;
-    const run_key key = key_of(memo, kind, run);
+    const run_key key = key_of(kind, run);
     if (pthread_mutex_trylock(&memo->lock) != 0) return NULL;
     return &find(memo, &key, run->bindings)->entry;
 }
