@@ -28,6 +28,8 @@ static fig_status check_options(fig_engine_options *options) {
     if (options->check_plans != 0 && options->check_plans != 1)
         return fig_fail(FIG_INVALID, "engine: check_plans is %" PRId32 ", it is 0 or 1",
                         options->check_plans);
+    if (options->ranks != NULL)
+        return fig_fail(FIG_UNSUPPORTED, "engine: ranks is given, and no collective is there yet");
     if (options->numa_node < -1 || options->numa_node > FIG_NUMA_NODE_LIMIT)
         return fig_fail(FIG_INVALID, "engine: numa_node is %" PRId32 ", limits -1 to %d",
                         options->numa_node, FIG_NUMA_NODE_LIMIT);

@@ -150,6 +150,8 @@ fig_status fig_graphs_assemble(fig_graphs **out, fig_codec_parts *parts) {
     graphs->bucket_count = parts->bucket_count;
     graphs->maker = parts->maker;
     graphs->changed_kernels = parts->changed_kernels;
+    graphs->ranks = 1;
+    graphs->model = fig_program_view_of(graphs->program)->spec;
     memset(parts, 0, sizeof *parts);
     status = derive(graphs);
     if (status == FIG_OK) {
@@ -301,6 +303,11 @@ fig_status fig_graphs_save(const fig_graphs *graphs, const char *path) {
     size_t count;
     if (graphs == NULL || path == NULL)
         return fig_fail(FIG_INVALID, "save: %s is NULL", graphs == NULL ? "graphs" : "path");
+    if (graphs->ranks > 1)
+        return fig_fail(FIG_UNSUPPORTED,
+                        "save: %s: these are the share of one of %" PRId32
+                        " ranks; a file holds the model, which serves them all",
+                        path, graphs->ranks);
     FIG_TRY(fig_graphs_write(graphs, &bytes, &count));
     const fig_status status = fig_file_write(path, bytes, count);
     free(bytes);

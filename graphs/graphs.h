@@ -32,6 +32,8 @@ struct fig_graphs {
     uint64_t plan_bytes;     /* the largest bucket's bound */
     uint8_t content_id[32];
     uint32_t changed_kernels; /* bit op: its row in the maker's table was another */
+    int32_t ranks;            /* 1; above, these are the share of one of so many, and never saved */
+    fig_spec model;           /* whose share they are; their own spec where ranks is 1 */
 };
 
 /* Entries of page tables that one plan may change: two for each row of a step, and some. */

@@ -313,10 +313,9 @@ typedef struct fig_bucket { /* closed */
 } fig_bucket;
 typedef struct fig_traits { /* the machine that graphs are lowered for */
     uint32_t size;
-    char name[16];              /* "h200", "h100", "a100", "host" */
-    int32_t compute_capability; /* 90; 0: host */
-    int32_t sm_count;
-    int32_t shared_bytes; /* of one block at most */
+    char name[16];                  /* "h200", "h100", "a100", "host" */
+    int32_t compute_capability;     /* 90; 0: host */
+    int32_t sm_count, shared_bytes; /* the last: of one block at most */
 } fig_traits;
 FIG_API fig_status fig_traits_named(fig_traits *traits, const char *name);
 FIG_API const char *fig_traits_name(int32_t index); /* NULL past the last */
@@ -441,6 +440,7 @@ typedef struct fig_engine_options {
     fig_memory_callback allocate, release; /* for all memory of the engine's, with the GPU's context
                             current; other than 0 from allocate: FIG_NOMEM. NULL: the device's */
     void *memory_user;
+    struct fig_ranks *ranks; /* of figraph_ranks.h, open longer than the engine; NULL: none */
     const struct fig_test_options *test; /* for tests alone, of figraph_unstable.h; NULL: none */
 } fig_engine_options;
 

@@ -92,8 +92,9 @@ typedef struct fig_run {
 } fig_run;
 
 /* Launches a run. On cuda nothing else is done, so that it is legal under capture: nothing is
- * allocated, loaded, waited for or asked of a device, and no lock is taken. The caller's current
- * context is left as it was. On the host the calling thread does the work.
+ * allocated, loaded, waited for or asked of a device. The caller's current context is left as it
+ * was. A run that says the same as one of the latest, byte for byte and without names, costs the
+ * host little more than its launches. On the host the calling thread does the work.
  *
  * Row r is sequence r: row r of a page table, page r of a dense cache. A dense cache is as long as
  * its bytes say: where strides are 0, bytes / (rows * heads * head_dim * element) tokens of each

@@ -41,7 +41,7 @@ struct fig_warps_form {
     static constexpr int32_t CHUNKS = DIMS * VALUE_BYTES / FIG_RING_CHUNK;
     static constexpr int32_t ROW_BYTES = DIMS * VALUE_BYTES;
     static constexpr int32_t BLOCK_BYTES = fig_form_block_bytes(VALUE_BYTES, DIMS);
-    static constexpr int32_t FILLERS = BULK ? 1 : FIG_FORM_COPY_FILLERS;
+    static constexpr int32_t FILLERS = BULK ? FIG_FORM_BULK_FILLERS : FIG_FORM_COPY_FILLERS;
     static constexpr int32_t STEPS = fig_form_steps(VALUE_BYTES, DIMS);
     static constexpr int32_t SHARE_TOKENS = FIG_RING_TOKENS * STEPS;
     static constexpr int32_t STRIP = SHARE_TOKENS * SHARE_COUNT;
@@ -85,7 +85,7 @@ static __device__ __forceinline__ int32_t fig_warps_shares(const fig_attention_p
 template <class form>
 static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_attention_params &p) {
     fig_warps_role role;
-    const int32_t warp = (int32_t)threadIdx.x / FIG_BLOCK_WARP;
+    const int32_t warp = fig_block_warp();
     role.ratio = fig_form_divide(p.q_heads, p.kv_heads);
     const int32_t vectors = role.ratio * p.split.row_tokens;
     role.vectors = vectors * p.heads_per_worker;

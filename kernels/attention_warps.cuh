@@ -225,7 +225,7 @@ static __device__ __forceinline__ fig_warps_left fig_warps_merge(
     const fig_partials_range range = fig_partials_part(place.count, note.token, note.length);
     const int32_t vectors = range.end - range.first;
     int32_t spread = role.shares; /* warps that begin with a vector each */
-    if (role.shares == FIG_PARTIALS_PARTS && !p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
+    if (role.shares == FIG_FORM_SHARE_LIMIT && !p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
         spread = vectors <= 1 ? 1 : vectors == 2 ? 2 : role.shares;
     const int32_t is_alone = spread == role.shares, of_vector = is_alone ? 1 : role.shares / spread;
     const int32_t mine = is_alone ? role.share : role.share % spread;
@@ -373,15 +373,15 @@ template <class form>
 static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
     extern __shared__ uint8_t fig_warps_shared[];
     const int32_t readers = (int32_t)blockDim.x / FIG_BLOCK_WARP - form::FILLERS;
-    const int32_t filler = (int32_t)threadIdx.x / FIG_BLOCK_WARP - readers;
+    const int32_t filler = fig_block_warp() - readers;
     const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
     if (is_early) fig_block_trigger();
     if (filler >= 0) {
-        const fig_feed_plan plan = fig_feed_read_plan(p);
-        fig_feed_worker<form>(p, fig_warps_ring<form>(p, fig_warps_shared, readers), plan, filler);
+        fig_feed_worker<form>(p, fig_warps_ring<form>(p, fig_warps_shared, readers), filler);
         return;
     }
-    fig_split_start start = fig_feed_start(p);
+    if (!is_early) fig_block_wait();
+    const fig_split_start start = fig_feed_start(p);
     const fig_warps_role role = fig_warps_role_of<form>(p);
     const fig_ring ring = fig_warps_ring<form>(p, fig_warps_shared, readers);
     uint8_t *joins = (uint8_t *)ring.state + FIG_FORM_STATE_BYTES;
@@ -389,10 +389,6 @@ static __device__ __forceinline__ void fig_warps_attend(const fig_attention_para
     way.ring = ring;
     way.join = fig_warps_join_of<form>(p, role, joins);
     way.has_waited = !is_early;
-    if (!is_early) {
-        fig_block_wait();
-        start = fig_feed_start(p);
-    }
     fig_ring_meet(FIG_RING_MADE_TO_READ, fig_feed_ring_threads<form>());
     fig_warps_worker<form>(p, role, start, way);
 }

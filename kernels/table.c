@@ -124,8 +124,8 @@ static const fig_field plan_fields[] = {
 /* ---- gated */
 
 static const fig_operand gated_operands[] = {
-    [FIG_GATED_IN] = {"in", FIG_ACCESS_READ, 0},
-    [FIG_GATED_OUT] = {"out", FIG_ACCESS_WRITE, 0},
+    [FIG_GATED_IN] = {"in", FIG_ACCESS_READ, 0, FIG_SHARE_COLUMNS, 1},
+    [FIG_GATED_OUT] = {"out", FIG_ACCESS_WRITE, 0, FIG_SHARE_COLUMNS, 1},
 };
 
 #define PARAMS fig_gated_params
@@ -177,16 +177,16 @@ static const fig_field rms_norm_fields[] = {
 /* ---- rope */
 
 static const fig_operand rope_operands[] = {
-    [FIG_ROPE_Q] = {"q", FIG_ACCESS_READ, 0},
-    [FIG_ROPE_K] = {"k", FIG_ACCESS_READ, 0},
+    [FIG_ROPE_Q] = {"q", FIG_ACCESS_READ, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_ROPE_K] = {"k", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 1},
     [FIG_ROPE_POSITIONS] = {"positions", FIG_ACCESS_READ, 1},
     [FIG_ROPE_INDPTR] = {"indptr", FIG_ACCESS_READ, 1},
     [FIG_ROPE_OFFSETS] = {"offsets", FIG_ACCESS_READ, 1},
     [FIG_ROPE_COS_SIN] = {"cos_sin", FIG_ACCESS_READ, 1},
     [FIG_ROPE_Q_NORM] = {"q_norm", FIG_ACCESS_READ, 1},
     [FIG_ROPE_K_NORM] = {"k_norm", FIG_ACCESS_READ, 1},
-    [FIG_ROPE_Q_OUT] = {"q_out", FIG_ACCESS_WRITE, 0},
-    [FIG_ROPE_K_OUT] = {"k_out", FIG_ACCESS_WRITE, 0},
+    [FIG_ROPE_Q_OUT] = {"q_out", FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_ROPE_K_OUT] = {"k_out", FIG_ACCESS_WRITE, 0, FIG_SHARE_KV_HEADS, 1},
 };
 
 #define PARAMS fig_rope_params
@@ -234,13 +234,13 @@ static const fig_field rope_fields[] = {
 /* ---- append_kv */
 
 static const fig_operand append_kv_operands[] = {
-    [FIG_APPEND_K] = {"k", FIG_ACCESS_READ, 0},
-    [FIG_APPEND_V] = {"v", FIG_ACCESS_READ, 0},
+    [FIG_APPEND_K] = {"k", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 1},
+    [FIG_APPEND_V] = {"v", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 1},
     [FIG_APPEND_TABLE] = {"page_table", FIG_ACCESS_READ, 1},
-    [FIG_APPEND_K_SCALE] = {"k_scale", FIG_ACCESS_READ, 1},
-    [FIG_APPEND_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1},
-    [FIG_APPEND_K_CACHE] = {"k_cache", FIG_ACCESS_WRITE, 0},
-    [FIG_APPEND_V_CACHE] = {"v_cache", FIG_ACCESS_WRITE, 0},
+    [FIG_APPEND_K_SCALE] = {"k_scale", FIG_ACCESS_READ, 1, FIG_SHARE_KV_HEADS, 0},
+    [FIG_APPEND_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1, FIG_SHARE_KV_HEADS, 0},
+    [FIG_APPEND_K_CACHE] = {"k_cache", FIG_ACCESS_WRITE, 0, FIG_SHARE_KV_HEADS, 2},
+    [FIG_APPEND_V_CACHE] = {"v_cache", FIG_ACCESS_WRITE, 0, FIG_SHARE_KV_HEADS, 2},
 };
 
 #define PARAMS fig_append_kv_params
@@ -277,16 +277,16 @@ static const fig_field append_kv_fields[] = {
 /* ---- attention */
 
 static const fig_operand attention_operands[] = {
-    [FIG_ATTENTION_Q] = {"q", FIG_ACCESS_READ, 0},
-    [FIG_ATTENTION_K_CACHE] = {"k_cache", FIG_ACCESS_READ, 0},
-    [FIG_ATTENTION_V_CACHE] = {"v_cache", FIG_ACCESS_READ, 0},
+    [FIG_ATTENTION_Q] = {"q", FIG_ACCESS_READ, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_ATTENTION_K_CACHE] = {"k_cache", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 2},
+    [FIG_ATTENTION_V_CACHE] = {"v_cache", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 2},
     [FIG_ATTENTION_TABLE] = {"page_table", FIG_ACCESS_READ, 1},
-    [FIG_ATTENTION_K_SCALE] = {"k_scale", FIG_ACCESS_READ, 1},
-    [FIG_ATTENTION_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1},
-    [FIG_ATTENTION_SINKS] = {"sinks", FIG_ACCESS_READ, 1},
-    [FIG_ATTENTION_ALIBI] = {"alibi", FIG_ACCESS_READ, 1},
-    [FIG_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0},
-    [FIG_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1},
+    [FIG_ATTENTION_K_SCALE] = {"k_scale", FIG_ACCESS_READ, 1, FIG_SHARE_KV_HEADS, 0},
+    [FIG_ATTENTION_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1, FIG_SHARE_KV_HEADS, 0},
+    [FIG_ATTENTION_SINKS] = {"sinks", FIG_ACCESS_READ, 1, FIG_SHARE_Q_HEADS, 0},
+    [FIG_ATTENTION_ALIBI] = {"alibi", FIG_ACCESS_READ, 1, FIG_SHARE_Q_HEADS, 0},
+    [FIG_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
 };
 
 /* The attributes' window is the split's. */
@@ -362,18 +362,20 @@ static const fig_field attention_fields[] = {
 /* ---- decode_attention: what comes before its launch of attention */
 
 static const fig_operand decode_attention_operands[] = {
-    [FIG_ATTENTION_Q] = {"q", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0},
-    [FIG_ATTENTION_K_CACHE] = {"k_cache", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0},
-    [FIG_ATTENTION_V_CACHE] = {"v_cache", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0},
+    [FIG_ATTENTION_Q] = {"q", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_ATTENTION_K_CACHE] = {"k_cache", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0, FIG_SHARE_KV_HEADS,
+                               2},
+    [FIG_ATTENTION_V_CACHE] = {"v_cache", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0, FIG_SHARE_KV_HEADS,
+                               2},
     [FIG_ATTENTION_TABLE] = {"page_table", FIG_ACCESS_READ, 1},
-    [FIG_ATTENTION_K_SCALE] = {"k_scale", FIG_ACCESS_READ, 1},
-    [FIG_ATTENTION_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1},
-    [FIG_ATTENTION_SINKS] = {"sinks", FIG_ACCESS_READ, 1},
-    [FIG_ATTENTION_ALIBI] = {"alibi", FIG_ACCESS_READ, 1},
-    [FIG_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0},
-    [FIG_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1},
-    [FIG_DECODE_ATTENTION_K] = {"k", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0},
-    [FIG_DECODE_ATTENTION_V] = {"v", FIG_ACCESS_READ, 0},
+    [FIG_ATTENTION_K_SCALE] = {"k_scale", FIG_ACCESS_READ, 1, FIG_SHARE_KV_HEADS, 0},
+    [FIG_ATTENTION_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1, FIG_SHARE_KV_HEADS, 0},
+    [FIG_ATTENTION_SINKS] = {"sinks", FIG_ACCESS_READ, 1, FIG_SHARE_Q_HEADS, 0},
+    [FIG_ATTENTION_ALIBI] = {"alibi", FIG_ACCESS_READ, 1, FIG_SHARE_Q_HEADS, 0},
+    [FIG_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
+    [FIG_DECODE_ATTENTION_K] = {"k", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0, FIG_SHARE_KV_HEADS, 1},
+    [FIG_DECODE_ATTENTION_V] = {"v", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 1},
     [FIG_DECODE_ATTENTION_POSITIONS] = {"positions", FIG_ACCESS_READ, 1},
     [FIG_DECODE_ATTENTION_COS_SIN] = {"cos_sin", FIG_ACCESS_READ, 1},
     [FIG_DECODE_ATTENTION_Q_NORM] = {"q_norm", FIG_ACCESS_READ, 1},
@@ -438,12 +440,12 @@ static const fig_field decode_attention_fields[] = {
 /* ---- merge_states */
 
 static const fig_operand merge_states_operands[] = {
-    [FIG_MERGE_OUT_A] = {"out_a", FIG_ACCESS_READ, 0},
-    [FIG_MERGE_LSE_A] = {"lse_a", FIG_ACCESS_READ, 0},
-    [FIG_MERGE_OUT_B] = {"out_b", FIG_ACCESS_READ, 0},
-    [FIG_MERGE_LSE_B] = {"lse_b", FIG_ACCESS_READ, 0},
-    [FIG_MERGE_OUT] = {"out", FIG_ACCESS_WRITE, 0},
-    [FIG_MERGE_LSE] = {"lse", FIG_ACCESS_WRITE, 1},
+    [FIG_MERGE_OUT_A] = {"out_a", FIG_ACCESS_READ, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_MERGE_LSE_A] = {"lse_a", FIG_ACCESS_READ, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_MERGE_OUT_B] = {"out_b", FIG_ACCESS_READ, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_MERGE_LSE_B] = {"lse_b", FIG_ACCESS_READ, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_MERGE_OUT] = {"out", FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_MERGE_LSE] = {"lse", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
 };
 
 #define PARAMS fig_merge_states_params

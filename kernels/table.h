@@ -9,6 +9,7 @@
 #define FIG_KERNELS_TABLE_H
 
 #include "kernels/params.h"
+#include "planner/share.h"
 
 /* A file stores these. */
 typedef enum fig_op {
@@ -35,6 +36,7 @@ typedef struct fig_operand {
     const char *name;
     uint8_t access; /* FIG_ACCESS_* */
     uint8_t optional;
+    uint8_t share, dim; /* fig_share_rule: how ranks divide it, along which of its dims */
 } fig_operand;
 
 /* Where a field's value comes from; `operand` and `item` are read as the comment says. What the

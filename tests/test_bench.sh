@@ -164,6 +164,13 @@ ends 0
 prints 'hnd'
 rm -f "$scratch/out" && : > "$scratch/out"
 python 'assert int(t[0]["bytes"]) == 16 * 2 * 2 * 64 and t[0]["kv_dtype"] == "e5m2"'
+python 'assert t[0]["kv_scales"] == "tensor"'
+# A scale for each head, and every one another.
+run bench attention --device host --kv 2x40 --heads 8/8 --kv-dtype e4m3 --kv-scales head \
+    --csv "$scratch/t.csv"
+ends 0
+rm -f "$scratch/out" && : > "$scratch/out"
+python 'assert t[0]["kv_scales"] == "head" and 0 < float(t[0]["worst_ulp"]) <= 2'
 run bench attention --device host --dtype f32 --uniform --ragged --random 2 --csv "$scratch/t.csv"
 ends 0
 rm -f "$scratch/out" && : > "$scratch/out"
@@ -244,6 +251,10 @@ run bench attention --dtype bf17 --device host
 refused '--dtype' 'bf17'
 run bench attention --layout dhn --device host
 refused '--layout' 'dhn'
+run bench attention --kv 1x8 --kv-dtype e4m3 --kv-scales page --device host
+refused '--kv-scales' 'page' 'none of tensor, head'
+run bench attention --kv 1x8 --kv-scales head --device host
+refused 'kv_scales is 1' 'E4M3'
 run bench attention --page 0 --device host
 refused '--page' '0'
 run bench attention --random 257 --device host

@@ -138,6 +138,45 @@ static void a_run_is_its_launches_between_a_push_and_a_pop(void **state) {
     end(w);
 }
 
+static void the_same_run_again_makes_nothing_anew(void **state) {
+    (void)state;
+    work *w = begin();
+    uint16_t first[ROWS * HEADS * DIM], other[ROWS * HEADS * DIM];
+    open_runner(w);
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    memcpy(first, w->out, sizeof first);
+    memset(w->out, 0, sizeof w->out);
+    const int64_t calls = w->driver->calls;
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    assert_int_equal(w->driver->calls - calls, 2 + 3);
+    assert_memory_equal(w->out, first, sizeof first);
+    w->bindings[4].address = other; /* elsewhere it is another run */
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    assert_memory_equal(other, first, sizeof first);
+    w->run.rows = 1; /* and so it is with other numbers */
+    memset(other, 0, sizeof other);
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    assert_memory_equal(other, first, HEADS * DIM * sizeof *other);
+    assert_int_equal(other[HEADS * DIM], 0);
+    end(w);
+}
+
+/* A launch that failed is made again, whole, by the next run. */
+static void a_run_that_failed_is_not_known(void **state) {
+    (void)state;
+    work *w = begin();
+    open_runner(w);
+    w->driver->fail_name = "cuLaunchKernelEx";
+    w->driver->fail_with = FIG_CU_OUT_OF_MEMORY;
+    assert_int_not_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    w->driver->fail_name = NULL;
+    const int64_t launches = w->driver->stream_launches;
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    assert_int_equal(w->driver->stream_launches - launches, 3);
+    assert_true(w->out[0] != 0);
+    end(w);
+}
+
 /* What another library would do, on a stream of its own, in the strictest mode. */
 static void the_first_run_of_all_may_be_captured_and_replayed(void **state) {
     (void)state;
@@ -237,6 +276,7 @@ static void a_run_allocates_nothing(void **state) {
     work *w = begin();
     open_runner(w);
     assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    w->run.rows--; /* another run, which nobody knows yet */
     fig_fault_arm(0);
     const fig_status status = fig_runner_run(w->runner, &w->run);
     assert_int_equal(fig_fault_disarm(), 0);
@@ -295,6 +335,8 @@ static void plain_edges_are_plain_launches(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_is_its_launches_between_a_push_and_a_pop),
+        cmocka_unit_test(the_same_run_again_makes_nothing_anew),
+        cmocka_unit_test(a_run_that_failed_is_not_known),
         cmocka_unit_test(the_first_run_of_all_may_be_captured_and_replayed),
         cmocka_unit_test(a_runner_is_opened_while_the_caller_captures),
         cmocka_unit_test(kernels_are_loaded_once_for_all_runners),

@@ -12,11 +12,15 @@ trap 'rm -rf "$scratch"' EXIT
 cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
 #include <figraph_ffi.h>
+#include <figraph_parallel.h>
+#include <figraph_ranks.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <figraph.h>
 #include <figraph_ffi.h>
+#include <figraph_parallel.h>
+#include <figraph_ranks.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
@@ -37,6 +41,7 @@ done
 # C++ fills options, which is run, since it is there that sizes are set.
 cat > "$scratch/public.cc" << 'END'
 #include <figraph.h>
+#include <figraph_ranks.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <cstdlib>

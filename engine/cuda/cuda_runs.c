@@ -1,10 +1,10 @@
 /* cuda_runs.c: one GPU as a device of runs: kernels put on a stream of the caller's.
  *
- * begin and end push the GPU's context and pop it; a launch makes its tensor maps, which the driver
- * computes on the host, and is one call more. Where our own launch comes right before, it may begin
- * before that one has ended, as the law of programmatic edges has it; the first of a run comes
- * after all that the caller's stream holds. Invariant: once open, only this thread's copies are
- * written. */
+ * begin and end push the GPU's context and pop it; what prepares a launch makes its tensor maps,
+ * which the driver computes on the host; the launch is one call. Where our own launch comes right
+ * before, it may begin before that one has ended, as the law of programmatic edges has it; the
+ * first of a run comes after all that the caller's stream holds. Invariant: once open, only this
+ * thread's copies are written. */
 #include "engine/runs/run_device.h"
 
 #include <stdlib.h>
@@ -112,28 +112,30 @@ static fig_status cuda_end(const fig_run_device *device, fig_status status) {
     return status;
 }
 
-static fig_status make_maps(const fig_run_device *device, const fig_run_launch *launch) {
+static fig_status cuda_prepare(const fig_run_device *device, const fig_family_choice *choice,
+                               fig_run_launch *launch) {
+    const loaded_kernel *kernel = find(device, launch->op, choice);
     fig_cuda_gpu gpu;
-    if (fig_families_of(launch->op, launch->choice->family)->map == NULL) return FIG_OK;
+    assert(kernel != NULL && "open loaded all that a run may need");
+    launch->kernel = kernel->function;
+    if (fig_families_of(launch->op, choice->family)->map == NULL) return FIG_OK;
     gpu = device->gpu;
-    return fig_cuda_maps_fill(&gpu, launch->op, launch->choice->family, launch->params);
+    return fig_cuda_maps_fill(&gpu, launch->op, choice->family, launch->params);
 }
 
-static fig_status cuda_launch(const fig_run_device *device, const fig_run_launch *launch) {
-    const fig_launch_shape *shape = &launch->choice->shape;
-    const loaded_kernel *kernel = find(device, launch->op, launch->choice);
+static fig_status cuda_launch(const fig_run_device *device, const fig_run_launch *launch,
+                              void *stream) {
+    const fig_launch_shape *shape = &launch->shape;
     fig_cu_launch_attribute early = {.id = FIG_CU_LAUNCH_PROGRAMMATIC, .value = {.allowed = 1}};
     fig_cu_launch config = {
-        .shared_bytes = shape->shared_bytes, .stream = launch->stream, .attributes = &early};
+        .shared_bytes = shape->shared_bytes, .stream = stream, .attributes = &early};
     void *params[] = {launch->params};
-    assert(kernel != NULL && "open loaded all that a run may need");
-    FIG_TRY(make_maps(device, launch));
     memcpy(config.grid, shape->grid, sizeof config.grid);
     memcpy(config.block, shape->block, sizeof config.block);
     config.attribute_count =
         launch->follows && device->gpu.path == FIG_IMAGE_HOPPER && !device->gpu.plain_edges;
     const fig_cu_result result =
-        device->gpu.cu->LaunchKernelEx(&config, kernel->function, params, NULL);
+        device->gpu.cu->LaunchKernelEx(&config, launch->kernel, params, NULL);
     return result == FIG_CU_SUCCESS ? FIG_OK : refuse(device, result, "cuLaunchKernelEx");
 }
 
@@ -145,6 +147,7 @@ const fig_run_device_api fig_run_device_cuda = {
     .read_kernel_traits = cuda_read_kernel_traits,
     .load = cuda_load,
     .begin = cuda_begin,
+    .prepare = cuda_prepare,
     .launch = cuda_launch,
     .end = cuda_end,
 };

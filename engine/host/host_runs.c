@@ -35,9 +35,17 @@ static fig_status host_begin(const fig_run_device *device, void *stream) {
     return fig_fail(FIG_INVALID, "run: stream is %p, it must be NULL on the host", stream);
 }
 
-static fig_status host_launch(const fig_run_device *device, const fig_run_launch *launch) {
-    const uint32_t *grid = launch->choice->shape.grid;
-    (void)device;
+static fig_status host_prepare(const fig_run_device *device, const fig_family_choice *choice,
+                               fig_run_launch *launch) {
+    (void)device, (void)choice;
+    launch->kernel = NULL;
+    return FIG_OK;
+}
+
+static fig_status host_launch(const fig_run_device *device, const fig_run_launch *launch,
+                              void *stream) {
+    const uint32_t *grid = launch->shape.grid;
+    (void)device, (void)stream;
     for (uint32_t z = 0; z < grid[2]; z++)
         for (uint32_t y = 0; y < grid[1]; y++)
             for (uint32_t x = 0; x < grid[0]; x++)
@@ -58,6 +66,7 @@ const fig_run_device_api fig_run_device_host = {
     .read_kernel_traits = host_read_traits,
     .load = host_load,
     .begin = host_begin,
+    .prepare = host_prepare,
     .launch = host_launch,
     .end = host_end,
 };

@@ -28,6 +28,7 @@ typedef struct run_work {
     int64_t kv_limit; /* most tokens of a row: of what the plan is made for, and of the room */
     int64_t dense_tokens;
     int launched; /* so far */
+    int is_kept;  /* 1: the runner's memo takes the launches */
 } run_work;
 
 /* ---- Params ---------------------------------------------------------------------------------- */
@@ -149,13 +150,12 @@ static fig_status put(run_work *work, fig_op op, uint8_t *params) {
     const fig_runner *runner = work->runner;
     fig_family_choice choice;
     fig_families_choose(op, params, &runner->kernel_traits, &choice);
-    const fig_run_launch launch = {.op = op,
-                                   .choice = &choice,
-                                   .params = params,
-                                   .stream = work->run->stream,
-                                   .follows = work->launched > 0};
+    fig_run_launch launch = {
+        .op = op, .follows = work->launched > 0, .shape = choice.shape, .params = params};
     work->launched++;
-    return runner->api->launch(runner->device, &launch);
+    FIG_TRY(runner->api->prepare(runner->device, &choice, &launch));
+    if (work->is_kept) fig_run_memo_add(runner->memo, &launch);
+    return runner->api->launch(runner->device, &launch, work->run->stream);
 }
 
 static uint32_t planner_of(const fig_runner *runner) {
@@ -361,37 +361,64 @@ static fig_status launch(run_work *work, fig_status (*launches)(run_work *work))
     return runner->api->end(runner->device, launches(work));
 }
 
-fig_status fig_runner_run(const fig_runner *runner, const fig_run *run) {
-    fig_run ours;
-    run_work work;
-    FIG_TRY(fig_status_take_options(&ours, sizeof ours, run, "fig_run"));
-    FIG_TRY(begin(&work, runner, &ours));
-    if (ours.rows == 0) return FIG_OK;
-    FIG_TRY(check(&work));
-    return launch(&work, launch_all);
+static fig_status run_nodes(run_work *work) {
+    if (work->run->rows == 0) return FIG_OK;
+    FIG_TRY(check(work));
+    return launch(work, launch_all);
 }
 
 static fig_status launch_plan_alone(run_work *work) {
     return launch_planner(work, 0);
 }
 
-fig_status fig_runner_plan(const fig_runner *runner, const fig_run *run) {
-    fig_run ours;
-    run_work work;
-    fig_run_size size;
-    FIG_TRY(fig_status_take_options(&ours, sizeof ours, run, "fig_run"));
-    FIG_TRY(begin(&work, runner, &ours));
-    if (work.plan == NULL && !work.plans)
+static fig_status run_plan(run_work *work) {
+    const fig_runner *runner = work->runner;
+    if (work->plan == NULL && !work->plans)
         return fig_fail(FIG_ORDER, "plan: no node of the run reads a plan");
-    if (work.plan == NULL || (uintptr_t)work.plan % PIECE_BYTES != 0)
+    if (work->plan == NULL || (uintptr_t)work->plan % PIECE_BYTES != 0)
         return fig_fail(FIG_INVALID, "plan: plan is %p, it must be memory at a multiple of %d",
-                        ours.plan, PIECE_BYTES);
-    if (ours.rows == 0) return FIG_OK;
-    work.plans = 1;
-    size = size_of(&work);
-    FIG_TRY(fig_run_shape_make(runner->graphs, &runner->traits, &size, &work.shape));
-    work.kv_limit = size.kv_limit;
-    if (reads_lengths(&work))
-        FIG_TRY(fig_run_tensors_check(&work.bound, &runner->program->nodes[0]));
-    return launch(&work, launch_plan_alone);
+                        work->run->plan, PIECE_BYTES);
+    if (work->run->rows == 0) return FIG_OK;
+    work->plans = 1;
+    const fig_run_size size = size_of(work);
+    FIG_TRY(fig_run_shape_make(runner->graphs, &runner->traits, &size, &work->shape));
+    work->kv_limit = size.kv_limit;
+    if (reads_lengths(work))
+        FIG_TRY(fig_run_tensors_check(&work->bound, &runner->program->nodes[0]));
+    return launch(work, launch_plan_alone);
+}
+
+static fig_status run_anew(const fig_runner *runner, fig_run_kind kind, const fig_run *run,
+                           int is_kept) {
+    run_work work;
+    FIG_TRY(begin(&work, runner, run));
+    work.is_kept = is_kept;
+    return kind == FIG_RUN_PLAN ? run_plan(&work) : run_nodes(&work);
+}
+
+static fig_status run_again(const fig_runner *runner, const fig_run_entry *known, void *stream) {
+    fig_status status = runner->api->begin(runner->device, stream);
+    if (status != FIG_OK) return status;
+    for (int32_t i = 0; i < known->launch_count && status == FIG_OK; i++)
+        status = runner->api->launch(runner->device, &known->launches[i], stream);
+    return runner->api->end(runner->device, status);
+}
+
+static fig_status run_of_kind(const fig_runner *runner, fig_run_kind kind, const fig_run *run) {
+    fig_run ours;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, run, "fig_run"));
+    const fig_run_entry *entry = fig_run_memo_take(runner->memo, kind, &ours);
+    const int is_known = entry != NULL && entry->is_known;
+    const fig_status status = is_known ? run_again(runner, entry, ours.stream)
+                                       : run_anew(runner, kind, &ours, entry != NULL);
+    if (entry != NULL) fig_run_memo_give(runner->memo, kind, status == FIG_OK);
+    return status;
+}
+
+fig_status fig_runner_run(const fig_runner *runner, const fig_run *run) {
+    return run_of_kind(runner, FIG_RUN_NODES, run);
+}
+
+fig_status fig_runner_plan(const fig_runner *runner, const fig_run *run) {
+    return run_of_kind(runner, FIG_RUN_PLAN, run);
 }

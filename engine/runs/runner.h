@@ -1,11 +1,11 @@
 /* runner.h: what a runner is made of.
  *
  * Owns nothing but the struct: runner.c opens and closes it, run.c reads it. Invariant: nothing of
- * it changes between open and close, so that any number of threads may read it. */
+ * it but the memo changes between open and close, so that any number of threads may read it. */
 #ifndef FIG_ENGINE_RUNNER_H
 #define FIG_ENGINE_RUNNER_H
 
-#include "engine/runs/run_device.h"
+#include "engine/runs/run_memo.h"
 #include "engine/runs/run_tensors.h"
 
 struct fig_runner {
@@ -15,7 +15,8 @@ struct fig_runner {
     fig_run_device *device;
     fig_traits traits, kernel_traits; /* the device's; as its kernels may rely on them */
     fig_run_tensors tensors;
-    uint32_t *haste; /* [launch_count] FIG_ATTENTION_*, where the plan was made by another run */
+    fig_run_memo *memo; /* NULL: none is kept */
+    uint32_t *haste;    /* [launch_count] FIG_ATTENTION_*, where the plan was made by another run */
 };
 
 /* The params of a launch as far as nothing is bound; [FIG_PARAMS_LIMIT], of which those behind the

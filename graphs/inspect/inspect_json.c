@@ -66,6 +66,16 @@ static void print_spec(fig_print *print, const fig_spec *spec) {
     fig_print_close(print, '}');
 }
 
+/* What all ranks have together; where there is one, what the spec says. */
+static void print_share(fig_print *print, const fig_graphs *graphs) {
+    fig_print_open(print, "share", '{');
+    fig_print_integer(print, "ranks", graphs->ranks);
+    fig_print_integer(print, "q_heads", graphs->model.q_heads);
+    fig_print_integer(print, "kv_heads", graphs->model.kv_heads);
+    fig_print_integer(print, "ffn_width", graphs->model.ffn_width);
+    fig_print_close(print, '}');
+}
+
 static void print_traits(fig_print *print, const fig_traits *traits) {
     fig_print_open(print, "traits", '{');
     fig_print_string(print, "name", traits->name);
@@ -256,6 +266,7 @@ void fig_inspect_json_summary(fig_print *print, const fig_inspect_summary *summa
     print_version(print);
     fig_print_hex(print, "content_id", graphs->content_id, sizeof graphs->content_id);
     print_spec(print, &summary->view->spec);
+    print_share(print, graphs);
     print_traits(print, &graphs->target.traits);
     print_tuning(print, graphs);
     print_changes(print, summary);

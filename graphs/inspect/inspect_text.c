@@ -115,6 +115,18 @@ static void print_spec(fig_print *print, const fig_spec *spec) {
     print_cache(print, spec);
 }
 
+/* Of one rank's share: what all ranks have together. */
+static void print_share(fig_print *print, const fig_graphs *graphs) {
+    char text[FIG_PRINT_NUMBER];
+    if (graphs->ranks == 1) return;
+    begin_row(print, "share");
+    fig_print_words(print, LABEL, "of one of %" PRId32 " ranks; the model has", graphs->ranks);
+    fig_print_words(print, LABEL, " %" PRId32 " q heads, %" PRId32 " kv heads,",
+                    graphs->model.q_heads, graphs->model.kv_heads);
+    fig_print_words(print, LABEL, " width %s",
+                    fig_print_count(text, (uint64_t)graphs->model.ffn_width));
+}
+
 /* The host has no SMs: it is given as many blocks at once as if it had. */
 static void print_machine(fig_print *print, const fig_traits *traits) {
     char text[FIG_PRINT_NUMBER];
@@ -149,6 +161,7 @@ static void print_made_for(fig_print *print, const fig_inspect_summary *summary)
     const fig_graphs *graphs = summary->graphs;
     const fig_traits *traits = &graphs->target.traits;
     char workspace[FIG_PRINT_NUMBER], plan[FIG_PRINT_NUMBER];
+    print_share(print, graphs);
     print_machine(print, traits);
     if (graphs->target.deterministic) {
         begin_row(print, "split");

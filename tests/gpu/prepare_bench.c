@@ -1,12 +1,16 @@
 /* prepare_bench.c: what it costs to get from graphs to a first step, and to have all buckets ready.
  *
- *     build/release/tests/gpu/prepare_bench [LAYERS [memory]]   80; llama-3.1-70b, on FIG_DEVICE
+ *     build/release/tests/gpu/prepare_bench [LAYERS]            80; llama-3.1-70b, on FIG_DEVICE
+ *     build/release/tests/gpu/prepare_bench LAYERS shared       one way to prepare, alone
+ *     build/release/tests/gpu/prepare_bench LAYERS unshared
  *
- * Prints CSV: of graphs with one bucket and of those with all, how long fig_engine_open to the
- * end of the first step takes; then how long all execs take to make, what they hold of the device,
- * and how long it takes to lower, fill in, make and upload an exec for each bucket instead. What
- * they hold is told by a process of its own, which has made nothing before, since a driver keeps
- * what it once took. Judges the number of execs alone: times are the machine's. */
+ * Prints CSV: of graphs with one bucket and of those with all, how long fig_engine_open to the end
+ * of the first step takes; how long all execs take to make and what they hold of the device; and
+ * the same of UNSHARED_COUNT execs, one for each bucket as where every bucket offers two variants
+ * and none shares. Each of the two ways has a process of its own that has run one step, since a
+ * driver is faster where it has memory of an exec that was destroyed, and keeps what it once took.
+ * Both ways lower, fill in, make, upload and keep their execs. Judges execs and memory alone: times
+ * are the machine's. */
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -24,7 +28,7 @@
         }                                                                                          \
     } while (0)
 
-enum { LAYERS = 80, EXEC_LIMIT = 40 };
+enum { LAYERS = 80, UNSHARED_COUNT = 198, EXEC_LIMIT = 40, MEMORY_LIMIT_MB = 45 };
 
 static fig_graphs *capture(int32_t layers, int one_bucket) {
     static const fig_bucket small = {1, 128};
@@ -59,13 +63,6 @@ static void bind_all(fig_engine *engine, const fig_graphs *graphs) {
     }
 }
 
-static uint64_t free_bytes(void) {
-    size_t bytes = 0, total = 0;
-    const fig_cuda_api *cu = fig_cuda_api_table();
-    if (cu->version != 0) cu->MemGetInfo(&bytes, &total);
-    return bytes;
-}
-
 /* Milliseconds from open to the end of the first step; what the driver itself needs to start was
  * paid before. The engine stays open. */
 static double open_and_step(fig_engine **engine, const fig_graphs *graphs, fig_device device) {
@@ -79,50 +76,97 @@ static double open_and_step(fig_engine **engine, const fig_graphs *graphs, fig_d
     return (double)(fig_clock_ns() - begin_ns) / 1e6;
 }
 
-/* As if it had never been asked for. */
-static void forget_exec(fig_execs *execs, fig_exec *exec) {
-    execs->bindings->api->exec_destroy(execs->bindings->dev, exec->exec);
-    free(exec->choices);
-    fig_lower_finish(&exec->lowered);
-    exec->exec = NULL;
-    exec->choices = NULL;
-    exec->is_true = 0;
-    exec->version = 0;
-}
+/* What preparing costs, in milliseconds and in MB of the device. */
+typedef struct cost {
+    double ms, mb;
+} cost;
 
-/* Milliseconds for an exec of each bucket's own, made one after another. */
-static double make_unshared(fig_engine *engine) {
-    const int64_t begin_ns = fig_clock_ns();
-    for (uint32_t i = 0; i < engine->graphs->bucket_count; i++) {
-        const uint32_t exec = fig_engine_exec_of(engine, i);
-        forget_exec(&engine->execs, &engine->execs.of[exec]);
-        TRY(fig_execs_prepare(&engine->execs, exec));
+/* Of the device, with its context current; the host's memory is not counted. */
+static uint64_t free_bytes(fig_device device) {
+    size_t bytes = 0, total = 0;
+    fig_cu_device gpu;
+    fig_cu_context context;
+    const fig_cuda_api *cu = fig_cuda_api_table();
+    if (device != FIG_DEVICE_CUDA) return 0;
+    unsigned int failed = cu->DeviceGet(&gpu, 0);
+    if (failed == FIG_CU_SUCCESS) failed = cu->DevicePrimaryCtxRetain(&context, gpu);
+    if (failed == FIG_CU_SUCCESS) failed = cu->CtxPushCurrent(context);
+    if (failed == FIG_CU_SUCCESS) failed = cu->MemGetInfo(&bytes, &total);
+    if (failed == FIG_CU_SUCCESS) failed = cu->CtxPopCurrent(&context);
+    if (failed == FIG_CU_SUCCESS) failed = cu->DevicePrimaryCtxRelease(gpu);
+    if (failed != FIG_CU_SUCCESS) {
+        fprintf(stderr, "prepare_bench: the driver does not say how much is free: %u\n", failed);
+        exit(1);
     }
-    return (double)(fig_clock_ns() - begin_ns) / 1e6;
+    return bytes;
 }
 
-/* Of the device, in MB, by all execs but the first. */
-static double held_mb(const fig_graphs *ladder, fig_device device) {
+static void make_all(fig_engine *engine) {
+    TRY(fig_engine_prepare(engine, 0));
+}
+
+/* The first is the step's. The exec before is kept as one of another bucket would be: the process
+ * ends with it. */
+static void make_unshared(fig_engine *engine) {
+    const uint32_t bucket_count = engine->graphs->bucket_count;
+    for (uint32_t i = 1; i < UNSHARED_COUNT; i++) {
+        const uint32_t index = fig_engine_exec_of(engine, i % bucket_count);
+        fig_exec *exec = &engine->execs.of[index];
+        fig_lower_finish(&exec->lowered);
+        free(exec->choices);
+        exec->choices = NULL;
+        exec->exec = NULL;
+        exec->is_true = 0;
+        exec->version = 0;
+        TRY(fig_execs_prepare(&engine->execs, index));
+    }
+}
+
+static cost prepare(const fig_graphs *ladder, fig_device device, void (*make)(fig_engine *)) {
     fig_engine *engine;
     open_and_step(&engine, ladder, device);
-    const uint64_t before = free_bytes();
-    TRY(fig_engine_prepare(engine, 0));
-    const double held = (double)(before - free_bytes()) / 1e6;
-    fig_engine_close(engine);
-    return held;
+    const uint64_t before = free_bytes(device);
+    const int64_t begin_ns = fig_clock_ns();
+    make(engine);
+    const int64_t end_ns = fig_clock_ns();
+    return (cost){(double)(end_ns - begin_ns) / 1e6, (double)(before - free_bytes(device)) / 1e6};
 }
 
-/* The same, asked of another process. */
-static double ask_held_mb(const char *program, int32_t layers) {
+/* The same, by another process. */
+static cost ask(const char *program, int32_t layers, const char *way) {
     char command[4096];
-    double held = 0;
-    snprintf(command, sizeof command, "'%s' %d memory", program, layers);
+    cost of;
+    snprintf(command, sizeof command, "'%s' %d %s", program, layers, way);
     FILE *other = popen(command, "r");
-    if (other == NULL || fscanf(other, "%lf", &held) != 1 || pclose(other) != 0) {
+    if (other == NULL || fscanf(other, "%lf,%lf", &of.ms, &of.mb) != 2 || pclose(other) != 0) {
         fprintf(stderr, "prepare_bench: %s: no answer\n", command);
         exit(1);
     }
-    return held;
+    return of;
+}
+
+static int compare(const char *program, int32_t layers, fig_device device) {
+    fig_engine_stats stats = {.size = sizeof stats};
+    fig_engine *first, *one, *all;
+    fig_graphs *single = capture(layers, 1), *ladder = capture(layers, 0);
+    const cost shared = ask(program, layers, "shared"), unshared = ask(program, layers, "unshared");
+    open_and_step(&first, single, device);
+    const double one_ms = open_and_step(&one, single, device);
+    const double all_ms = open_and_step(&all, ladder, device);
+    make_all(all);
+    fig_engine_read_stats(all, &stats);
+    puts("layers,buckets,execs,first_step_one_ms,first_step_all_ms,ratio,prepare_ms,unshared,"
+         "unshared_ms,share,device_mb,estimated_mb,unshared_mb");
+    printf("%d,%u,%d,%.1f,%.1f,%.2f,%.1f,%d,%.1f,%.2f,%.1f,%.1f,%.1f\n", layers,
+           ladder->bucket_count, stats.exec_count, one_ms, all_ms, all_ms / one_ms, shared.ms,
+           UNSHARED_COUNT, unshared.ms, shared.ms / unshared.ms, shared.mb,
+           (double)stats.exec_bytes / 1e6, unshared.mb);
+    fig_engine_close(all);
+    fig_engine_close(one);
+    fig_engine_close(first);
+    fig_graphs_destroy(ladder);
+    fig_graphs_destroy(single);
+    return stats.exec_count > EXEC_LIMIT || shared.mb > MEMORY_LIMIT_MB;
 }
 
 int main(int count, char **words) {
@@ -130,33 +174,9 @@ int main(int count, char **words) {
     const fig_device device =
         name != NULL && strcmp(name, "cuda") == 0 ? FIG_DEVICE_CUDA : FIG_DEVICE_HOST;
     const int32_t layers = count > 1 ? atoi(words[1]) : LAYERS;
-    fig_engine_stats stats = {.size = sizeof stats};
-    fig_engine *first, *one, *all;
-    fig_graphs *single = capture(layers, 1), *ladder = capture(layers, 0);
-    if (count > 2) {
-        printf("%.1f\n", held_mb(ladder, device));
-        fig_graphs_destroy(ladder);
-        fig_graphs_destroy(single);
-        return 0;
-    }
-    const double device_mb = ask_held_mb(words[0], layers);
-    open_and_step(&first, single, device);
-    const double one_ms = open_and_step(&one, single, device);
-    const double all_ms = open_and_step(&all, ladder, device);
-    const int64_t begin_ns = fig_clock_ns();
-    TRY(fig_engine_prepare(all, 0));
-    const double prepare_ms = (double)(fig_clock_ns() - begin_ns) / 1e6;
-    fig_engine_read_stats(all, &stats);
-    const double unshared_ms = make_unshared(all);
-    puts("layers,buckets,execs,first_step_one_ms,first_step_all_ms,ratio,prepare_ms,"
-         "unshared_ms,share,device_mb,estimated_mb");
-    printf("%d,%u,%d,%.1f,%.1f,%.2f,%.1f,%.1f,%.2f,%.1f,%.1f\n", layers, ladder->bucket_count,
-           stats.exec_count, one_ms, all_ms, all_ms / one_ms, prepare_ms, unshared_ms,
-           prepare_ms / unshared_ms, device_mb, (double)stats.exec_bytes / 1e6);
-    fig_engine_close(all);
-    fig_engine_close(one);
-    fig_engine_close(first);
-    fig_graphs_destroy(ladder);
-    fig_graphs_destroy(single);
-    return stats.exec_count > EXEC_LIMIT;
+    if (count <= 2) return compare(words[0], layers, device);
+    const int shares = strcmp(words[2], "shared") == 0;
+    const cost of = prepare(capture(layers, 0), device, shares ? make_all : make_unshared);
+    printf("%.1f,%.1f\n", of.ms, of.mb);
+    return 0;
 }

@@ -108,7 +108,9 @@ shapes "$@" << 'END'
 --page 1 --kv 8x4096
 --page 5 --kv 8x4096
 --window 4096 --kv 8x8192
---kv-dtype e5m2 --kv 8x8192
+--kv-dtype e4m3 --kv 8x8192,64x2048,32x4096
+--kv-dtype e5m2 --kv 8x8192,64x2048,32x4096
+--kv-dtype e4m3 --kv-scales head --kv 8x8192,64x2048,32x4096
 --heads 16/4 --head-dim 64 --dtype f16 --kv 1x512
 END
 bench step step "$@"

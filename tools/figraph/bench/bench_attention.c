@@ -33,6 +33,7 @@ static const fig_bench_column columns[] = {{"device", 0, -1},
                                            {"layout", 6, -1},
                                            {"dtype", 0, -1},
                                            {"kv_dtype", 8, -1},
+                                           {"kv_scales", 0, -1},
                                            {"window", 0, 0},
                                            {"rows", 0, 0},
                                            {"tokens", 0, 0},
@@ -93,11 +94,24 @@ static int read_number(const fig_arguments *arguments, const char *name, int64_t
     return code;
 }
 
+static int read_layout(const fig_arguments *arguments, fig_kv_layout *layout) {
+    const char *text = fig_arguments_text(arguments, "--layout");
+    *layout = text != NULL && strcmp(text, "hnd") == 0 ? FIG_HND : FIG_NHD;
+    if (text == NULL || *layout == FIG_HND || strcmp(text, "nhd") == 0) return FIG_EXIT_FINE;
+    return fig_report_refuse("bench attention: --layout: \"%s\" is none of nhd, hnd", text);
+}
+
+static int read_scales(const fig_arguments *arguments, int32_t *kv_scales) {
+    const char *text = fig_arguments_text(arguments, "--kv-scales");
+    *kv_scales = text != NULL && strcmp(text, "head") == 0;
+    if (text == NULL || *kv_scales || strcmp(text, "tensor") == 0) return FIG_EXIT_FINE;
+    return fig_report_refuse("bench attention: --kv-scales: \"%s\" is none of tensor, head", text);
+}
+
 /* All but the heads, of which there may be several. */
 static int read_shape(const fig_arguments *arguments, fig_bench_shape *shape) {
     const char *dtype = fig_arguments_text(arguments, "--dtype");
     const char *kv_dtype = fig_arguments_text(arguments, "--kv-dtype");
-    const char *layout = fig_arguments_text(arguments, "--layout");
     int code = read_number(arguments, "--head-dim", 256, 128, &shape->head_dim);
     if (code == FIG_EXIT_FINE) code = read_number(arguments, "--page", 65536, 16, &shape->page);
     if (code == FIG_EXIT_FINE)
@@ -109,11 +123,8 @@ static int read_shape(const fig_arguments *arguments, fig_bench_shape *shape) {
     shape->kv_dtype = shape->dtype;
     if (code == FIG_EXIT_FINE && kv_dtype != NULL)
         code = read_dtype("--kv-dtype", kv_dtype, &shape->kv_dtype);
-    shape->layout = layout != NULL && strcmp(layout, "hnd") == 0 ? FIG_HND : FIG_NHD;
-    if (code != FIG_EXIT_FINE || layout == NULL || shape->layout == FIG_HND ||
-        strcmp(layout, "nhd") == 0)
-        return code;
-    return fig_report_refuse("bench attention: --layout: \"%s\" is none of nhd, hnd", layout);
+    if (code == FIG_EXIT_FINE) code = read_scales(arguments, &shape->kv_scales);
+    return code == FIG_EXIT_FINE ? read_layout(arguments, &shape->layout) : code;
 }
 
 /* One size for the host, which is there to be tried. */
@@ -205,6 +216,8 @@ static void describe(bench *b, const fig_bench_chain *chain) {
     fig_bench_table_word(table, "layout", "%s", shape->layout == FIG_HND ? "hnd" : "nhd");
     fig_bench_table_word(table, "dtype", "%s", fig_report_dtype(shape->dtype));
     fig_bench_table_word(table, "kv_dtype", "%s", fig_report_dtype(shape->kv_dtype));
+    if (fig_synthetic_bytes(shape->kv_dtype) == 1)
+        fig_bench_table_word(table, "kv_scales", shape->kv_scales ? "head" : "tensor");
     fig_bench_table_number(table, "window", shape->window);
     fig_bench_table_number(table, "rows", cell->lengths.count);
     fig_bench_table_number(table, "tokens", (double)fig_lengths_total(&cell->lengths));
@@ -388,6 +401,7 @@ const fig_command fig_bench_attention = {
             {"--page", "N", "tokens of a cache page; without it 16"},
             {"--dtype", "NAME", "f32, f16 or bf16; without it bf16"},
             {"--kv-dtype", "NAME", "of the cache, e4m3 and e5m2 too; without it --dtype"},
+            {"--kv-scales", "NAME", "of e4m3 or e5m2, one for each tensor or head"},
             {"--layout", "NAME", "of a cache page: nhd or hnd"},
             {"--window", "N", "tokens that a query sees; without it all"},
             {"--kv", "CELLS", "cells, see below; without it and the sets, a few"},

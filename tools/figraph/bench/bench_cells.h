@@ -14,6 +14,7 @@ enum { FIG_BENCH_CELL_LIMIT = 2048 };
 typedef struct fig_bench_shape {
     int32_t q_heads, kv_heads, head_dim, page, window; /* window 0: none */
     fig_dtype dtype, kv_dtype;
+    int32_t kv_scales; /* as fig_spec has them */
     fig_kv_layout layout;
 } fig_bench_shape;
 

@@ -29,7 +29,7 @@ static const double READ_ELEMENTS = 5e5;     /* where each vector is read back f
 static const double TOLERANCE_ULP = 2;       /* of 16-bit types */
 static const double SINGLE_TOLERANCE = 2e-5; /* of the magnitude, for f32 */
 static const double SMALL = 1.0 / 1024;      /* beside which an error is one of rounding before */
-static const float SCALE = 1.0f / 128;       /* of fp8: makes values as large as the others */
+static const float SCALE = 1.0f / 128;       /* of fp8: makes values about as large as the others */
 
 /* ---- How large ----------------------------------------------------------------------------- */
 
@@ -81,6 +81,7 @@ static fig_spec spec_of(const fig_bench_cell *cell) {
                       .head_dim = shape->head_dim,
                       .page_size = shape->page,
                       .kv_layout = shape->layout,
+                      .kv_scales = shape->kv_scales,
                       .batch_limit = fig_bench_rig_round(cell->lengths.count),
                       .kv_limit = kv_limit};
 }
@@ -104,10 +105,20 @@ static cache_name name_of(int32_t copy) {
     return name;
 }
 
-static fig_tensor record_scale(fig_bench_rig *rig, const char *name) {
-    return fig_program_tensor(rig->program,
-                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
-                                          .dtype = FIG_F32, .rank = 1, .dims = {1}));
+/* Scales of K, and of V. */
+static int32_t scale_count(const fig_bench_chain *chain) {
+    return chain->spec.kv_scales ? chain->spec.kv_heads : 1;
+}
+
+/* Each head's is another's, so that none passes for one. */
+static float scale_of(const fig_bench_chain *chain, int32_t kv_head) {
+    return chain->spec.kv_scales ? SCALE * (float)(8 + kv_head % 8) / 8 : SCALE;
+}
+
+static fig_tensor record_scale(const fig_bench_chain *chain, const char *name) {
+    return fig_program_tensor(
+        chain->rig.program, FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                                        .dtype = FIG_F32, .rank = 1, .dims = {scale_count(chain)}));
 }
 
 static int is_quarter(const fig_bench_chain *chain) {
@@ -165,8 +176,8 @@ static void record_layers(fig_bench_chain *chain, const fig_tensor x[2]) {
     fig_cache caches[COPIES_LIMIT] = {{.k = {0}}};
     fig_cache common = {.page_table = fig_bench_rig_table(rig, &chain->spec)};
     if (is_quarter(chain)) {
-        common.k_scale = record_scale(rig, "k_scale");
-        common.v_scale = record_scale(rig, "v_scale");
+        common.k_scale = record_scale(chain, "k_scale");
+        common.v_scale = record_scale(chain, "v_scale");
     }
     for (int32_t copy = 0; copy < chain->copies; copy++) {
         const cache_name name = name_of(copy);
@@ -244,10 +255,15 @@ static fig_status set_pages(fig_bench_chain *chain) {
 static fig_status write_scales(fig_bench_chain *chain) {
     static const char *const names[] = {"k_scale", "v_scale"};
     fig_status status = FIG_OK;
-    for (int i = 0; i < 2 && status == FIG_OK && is_quarter(chain); i++)
-        status = fig_engine_write(chain->rig.engine,
-                                  FIG_OPTIONS(fig_span, .name = names[i], .bytes = sizeof SCALE),
-                                  &SCALE);
+    for (int i = 0; i < 2 && is_quarter(chain); i++)
+        for (int32_t head = 0; status == FIG_OK && head < scale_count(chain); head++) {
+            const float scale = scale_of(chain, head);
+            status = fig_engine_write(chain->rig.engine,
+                                      FIG_OPTIONS(fig_span, .name = names[i],
+                                                  .offset = (size_t)head * sizeof scale,
+                                                  .bytes = sizeof scale),
+                                      &scale);
+        }
     return status;
 }
 
@@ -440,7 +456,7 @@ static int check_sample(const fig_bench_chain *chain, const sample *s, double *w
     const fig_spec *spec = &chain->spec;
     const int32_t length = chain->cell->lengths.values[s->row];
     const int32_t kv_head = s->head / (spec->q_heads / spec->kv_heads);
-    const double scale = is_quarter(chain) ? (double)SCALE : 1;
+    const double scale = is_quarter(chain) ? (double)scale_of(chain, kv_head) : 1;
     float turned[TRUTH_HEAD_DIM_LIMIT];
     truth_attention_result due;
     int code = gather(chain, s->row, kv_head, 0, s->k);

@@ -16,6 +16,7 @@ typedef struct captured {
     const char *path, *why; /* why it is for this machine */
     int64_t bytes;
     fig_graphs_info info;
+    const fig_source *share; /* of one rank, by which the file will be used */
 } captured;
 
 static void emit_capture(const captured *file) {
@@ -24,6 +25,7 @@ static void emit_capture(const captured *file) {
     fig_emit_text(&emit, "file", file->path);
     fig_emit_integer(&emit, "bytes", file->bytes);
     fig_emit_integer(&emit, "layers", file->info.spec->layers);
+    fig_vocabulary_share(&emit, &file->share->model, file->share->ranks);
     fig_vocabulary_graphs(&emit, &file->info);
     fig_emit_close(&emit);
 }
@@ -37,6 +39,7 @@ static void print_capture(const captured *file) {
     printf("  step      %s, %s over %s\n", fig_report_count(a, info->spec->layers, "layer"),
            fig_report_count(b, info->node_count, "node"),
            fig_report_count(c, info->tensor_count, "tensor"));
+    fig_source_print_share(&file->share->model, &file->share->spec, file->share->ranks);
     printf("  machine   %s, %s\n", info->traits->name, file->why);
     printf("  buckets   %d: up to %s, a sequence up to %s\n", info->bucket_count,
            fig_report_count(a, info->spec->batch_limit, "row"),
@@ -63,7 +66,7 @@ static int run(const fig_arguments *arguments) {
     captured file = {.path = fig_arguments_text(arguments, "-o"),
                      .info = {.size = sizeof file.info}};
     fig_integer range = {.name = "--layers", .least = 1, .most = INT32_MAX};
-    fig_source source;
+    fig_source source, share;
     fig_source_machine machine;
     fig_graphs *graphs;
     int64_t layers;
@@ -73,9 +76,12 @@ static int run(const fig_arguments *arguments) {
     if (code == FIG_EXIT_FINE) code = fig_source_read_machine(arguments, &machine);
     if (code != FIG_EXIT_FINE) return code;
     code = fig_source_keep_layers(arguments, &source, (int32_t)layers);
+    share = source;
+    if (code == FIG_EXIT_FINE) code = fig_source_take_share(arguments, &share);
     if (code == FIG_EXIT_FINE) code = fig_source_lower(&source, &machine.traits, &graphs);
     if (code != FIG_EXIT_FINE) return code;
     file.why = machine.why;
+    file.share = &share;
     code = save(graphs, &file, fig_arguments_text(arguments, "--json") != NULL);
     fig_graphs_destroy(graphs);
     return code;
@@ -92,6 +98,7 @@ const fig_command fig_cmd_capture = {
         {
             FIG_SOURCE_NAMES(FIG_OPTION_ONE_OF),
             FIG_SOURCE_CHANGES,
+            {"--ranks", "N", "tell a rank's share; the file is the model's and serves any number"},
             {"--layers", "N", "layers of the step; without it the model's"},
             FIG_SOURCE_DEVICE,
             FIG_SOURCE_TRAITS,

@@ -58,6 +58,7 @@ static int read_lengths(const fig_arguments *arguments, fig_lengths *lengths) {
 
 static int read_arguments(const fig_arguments *arguments, planned_step *plan) {
     int code = fig_source_read(arguments, &plan->source);
+    if (code == FIG_EXIT_FINE) code = fig_source_take_share(arguments, &plan->source);
     if (code == FIG_EXIT_FINE) code = read_lengths(arguments, &plan->lengths);
     if (code == FIG_EXIT_FINE) code = fig_source_read_machine(arguments, &plan->machine);
     return code;
@@ -169,6 +170,7 @@ static void print_step(const planned_step *plan) {
     fig_report_name(plan->source.name);
     printf("\n\n");
     printf("  machine   %s, %s\n", plan->machine.traits.name, plan->machine.why);
+    fig_source_print_share(&plan->source.model, &plan->source.spec, plan->source.ranks);
     printf("  step      %s of %s: %s\n", fig_report_count(a, plan->lengths.count, "row"), lengths,
            fig_report_count(b, fig_lengths_total(&plan->lengths), "token"));
     printf(
@@ -267,6 +269,7 @@ static void emit_plan(const planned_step *plan) {
     fig_emit_object(&emit, NULL);
     fig_emit_text(&emit, "model", plan->source.name);
     fig_vocabulary_traits(&emit, &plan->machine.traits);
+    fig_vocabulary_share(&emit, &plan->source.model, plan->source.ranks);
     fig_emit_integer(&emit, "rows", plan->lengths.count);
     fig_emit_integer(&emit, "kv_tokens", fig_lengths_total(&plan->lengths));
     fig_vocabulary_open_bucket(&emit, "bucket", report->bucket, &plan->bucket);
@@ -312,6 +315,7 @@ const fig_command fig_cmd_plan = {
         {
             FIG_SOURCE_NAMES(FIG_OPTION_ONE_OF),
             FIG_SOURCE_CHANGES,
+            FIG_SOURCE_RANKS,
             {"--batch", "N", "rows of the step; without it as many as lengths"},
             {"--kv", "LENS", "kv length of each row", FIG_OPTION_REQUIRED},
             FIG_SOURCE_DEVICE,

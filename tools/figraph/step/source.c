@@ -130,6 +130,48 @@ int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, i
     return FIG_EXIT_FINE;
 }
 
+int fig_source_read_ranks(const fig_arguments *arguments, int32_t *ranks) {
+    fig_integer range = {
+        .name = "--ranks", .least = 1, .most = FIG_PARALLEL_RANK_LIMIT, .fallback = 1};
+    int64_t number;
+    int code = fig_arguments_integer(arguments, &range, &number);
+    *ranks = (int32_t)number;
+    return code;
+}
+
+int fig_source_take_share(const fig_arguments *arguments, fig_source *source) {
+    char about[64];
+    int code = fig_source_read_ranks(arguments, &source->ranks);
+    source->model = source->spec;
+    if (code != FIG_EXIT_FINE || source->ranks == 1) return code;
+    snprintf(about, sizeof about, "%s: --ranks", arguments->command->name);
+    if (fig_spec_rank(&source->spec, &source->model, source->ranks) == FIG_OK) return FIG_EXIT_FINE;
+    return fig_report_status(about);
+}
+
+void fig_source_print_share(const fig_spec *model, const fig_spec *share, int32_t ranks) {
+    char part[FIG_REPORT_COUNT], whole[FIG_REPORT_COUNT];
+    if (ranks == 1) return;
+    printf("  ranks     %d, each with %d of %s, %d of %s", ranks, share->q_heads,
+           fig_report_count(part, model->q_heads, "q head"), share->kv_heads,
+           fig_report_count(whole, model->kv_heads, "kv head"));
+    if (model->ffn_width > 0)
+        printf(", %s of %s", fig_report_number(part, share->ffn_width),
+               fig_report_count(whole, model->ffn_width, "ffn column"));
+    putchar('\n');
+}
+
+int fig_source_divide(const fig_arguments *arguments, int32_t ranks, fig_graphs **graphs) {
+    fig_graphs *model = *graphs;
+    char about[64];
+    if (ranks == 1) return FIG_EXIT_FINE;
+    snprintf(about, sizeof about, "%s: --ranks", arguments->command->name);
+    const fig_status status = fig_graphs_rank(graphs, model, ranks);
+    int code = status == FIG_OK ? FIG_EXIT_FINE : fig_report_status(about);
+    fig_graphs_destroy(model);
+    return code;
+}
+
 int fig_source_read_device(const fig_arguments *arguments, fig_device *device) {
     const char *name = fig_arguments_text(arguments, "--device");
     const char *option = "--device";

@@ -5,7 +5,7 @@
 #ifndef FIG_TOOLS_SOURCE_H
 #define FIG_TOOLS_SOURCE_H
 
-#include <figraph.h>
+#include <figraph_parallel.h>
 
 #include "tools/figraph/terminal/arguments.h"
 
@@ -39,11 +39,16 @@
             "which is host's where there is no GPU"                                                \
     }
 
+#define FIG_SOURCE_RANKS                                                                           \
+    { "--ranks", "N", "the share of one of so many ranks, and what all hold together" }
+
 #define FIG_SOURCE_DEVICE                                                                          \
     { "--device", "NAME", "auto, host or cuda; without it FIG_DEVICE, else auto" }
 
 typedef struct fig_source {
-    fig_spec spec;    /* checked */
+    fig_spec spec;  /* checked */
+    fig_spec model; /* the same, unless that is the share of one of several ranks */
+    int32_t ranks;
     const char *name; /* the preset or the path, as given */
     int deterministic;
 } fig_source;
@@ -55,6 +60,15 @@ int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, i
 /* Layers that have the window, where it hides anything. */
 int32_t fig_source_window_layers(const fig_spec *spec);
 int fig_source_has_window(const fig_spec *spec, int32_t layer);
+/* Makes the spec one rank's share, as --ranks says. Returns FIG_EXIT_*. */
+int fig_source_take_share(const fig_arguments *arguments, fig_source *source);
+/* What one of several ranks has of the whole; nothing where ranks is 1. */
+void fig_source_print_share(const fig_spec *model, const fig_spec *share, int32_t ranks);
+/* --ranks; 1 where it is not given. Returns FIG_EXIT_*. */
+int fig_source_read_ranks(const fig_arguments *arguments, int32_t *ranks);
+/* Puts the share of one of `ranks` in the place of *graphs; a refusal leaves neither. Returns
+ * FIG_EXIT_*. */
+int fig_source_divide(const fig_arguments *arguments, int32_t ranks, fig_graphs **graphs);
 int fig_source_read_device(const fig_arguments *arguments, fig_device *device);
 const char *fig_source_device_name(fig_device device);
 

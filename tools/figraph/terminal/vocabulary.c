@@ -13,6 +13,15 @@ void fig_vocabulary_traits(fig_emit *emit, const fig_traits *traits) {
     fig_emit_close(emit);
 }
 
+void fig_vocabulary_share(fig_emit *emit, const fig_spec *model, int32_t ranks) {
+    fig_emit_object(emit, "share");
+    fig_emit_integer(emit, "ranks", ranks);
+    fig_emit_integer(emit, "q_heads", model->q_heads);
+    fig_emit_integer(emit, "kv_heads", model->kv_heads);
+    fig_emit_integer(emit, "ffn_width", model->ffn_width);
+    fig_emit_close(emit);
+}
+
 void fig_vocabulary_open_bucket(fig_emit *emit, const char *key, int32_t number,
                                 const fig_bucket_info *info) {
     fig_emit_object(emit, key);

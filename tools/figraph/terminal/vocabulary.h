@@ -8,6 +8,8 @@
 
 /* "traits": {"name": ...}, as figraph inspect has it. */
 void fig_vocabulary_traits(fig_emit *emit, const fig_traits *traits);
+/* How many ranks share the model, and what all of them have together. */
+void fig_vocabulary_share(fig_emit *emit, const fig_spec *model, int32_t ranks);
 /* Opens an object, in an array where `key` is NULL, with what names the bucket: its number from 1,
  * its limits and its variant. The caller may go on, and closes it. */
 void fig_vocabulary_open_bucket(fig_emit *emit, const char *key, int32_t number,

@@ -1,0 +1,219 @@
+/* group.c: the mailbox between a group's owner and its thread.
+ *
+ * Invariant: that of group.h. The thread touches what a request points to under the mutex and only
+ * while its owner waits, so a call that gives up takes its memory with it. */
+#include "engine/ranks/group.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/ranks/post.h"
+#include "planner/status.h"
+
+enum { GRACE_US = 2000000 }; /* rank 0 tells that the time is up: it knows who is missing */
+
+static const char *const call_names[FIG_GROUP_CALLS] = {
+    [FIG_GROUP_OPEN] = "fig_ranks_open",       [FIG_GROUP_GATHER] = "fig_ranks_all_gather",
+    [FIG_GROUP_BARRIER] = "fig_ranks_barrier", [FIG_GROUP_AGREE] = "fig_ranks_agree",
+    [FIG_GROUP_CARRIER] = "fig_engine_open",
+};
+
+const char *fig_group_call_name(uint32_t call) {
+    return call < FIG_GROUP_CALLS ? call_names[call] : "an unknown call";
+}
+
+static void wake_thread(fig_ranks *ranks) {
+    (void)eventfd_write(ranks->wake, 1); /* it fails only where the thread is awake already */
+}
+
+/* ---- Lost ---------------------------------------------------------------------------------- */
+
+int fig_group_is_lost(const fig_ranks *ranks) {
+    return __atomic_load_n(&ranks->lost, __ATOMIC_ACQUIRE) != 0; /* fig_group_lose */
+}
+
+fig_status fig_group_tell_lost(const fig_ranks *ranks) {
+    return fig_status_relay(ranks->lost_status, ranks->reason);
+}
+
+void fig_group_lose(fig_ranks *ranks, fig_status status, const char *format, ...) {
+    va_list arguments;
+    pthread_mutex_lock(&ranks->mutex);
+    if (!fig_group_is_lost(ranks)) {
+        ranks->lost_status = status;
+        va_start(arguments, format);
+        vsnprintf(ranks->reason, sizeof ranks->reason, format, arguments);
+        va_end(arguments);
+        __atomic_store_n(&ranks->lost, 1, __ATOMIC_RELEASE); /* fig_group_is_lost */
+        for (int i = 0; i < FIG_GROUP_WATCH_LIMIT; i++)
+            if (ranks->watched[i] != NULL) __atomic_store_n(ranks->watched[i], 1, __ATOMIC_RELEASE);
+        pthread_cond_broadcast(&ranks->done);
+    }
+    pthread_mutex_unlock(&ranks->mutex);
+    wake_thread(ranks);
+}
+
+fig_status fig_group_watch(fig_ranks *ranks, volatile uint32_t *word) {
+    int at = 0;
+    pthread_mutex_lock(&ranks->mutex);
+    while (at < FIG_GROUP_WATCH_LIMIT && ranks->watched[at] != NULL)
+        at++;
+    if (at < FIG_GROUP_WATCH_LIMIT) ranks->watched[at] = word;
+    if (fig_group_is_lost(ranks)) __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&ranks->mutex);
+    if (at < FIG_GROUP_WATCH_LIMIT) return FIG_OK;
+    return fig_fail(FIG_TOO_LARGE, "ranks: %d words are watched, limit %d", at + 1,
+                    FIG_GROUP_WATCH_LIMIT);
+}
+
+void fig_group_unwatch(fig_ranks *ranks, volatile uint32_t *word) {
+    pthread_mutex_lock(&ranks->mutex);
+    for (int i = 0; i < FIG_GROUP_WATCH_LIMIT; i++)
+        if (ranks->watched[i] == word) ranks->watched[i] = NULL;
+    pthread_mutex_unlock(&ranks->mutex);
+}
+
+/* ---- Meet ---------------------------------------------------------------------------------- */
+
+static struct timespec time_in(int64_t us) {
+    struct timespec out;
+    clock_gettime(CLOCK_MONOTONIC, &out);
+    out.tv_sec += (time_t)(us / 1000000);
+    out.tv_nsec += (long)(us % 1000000 * 1000);
+    out.tv_sec += out.tv_nsec / 1000000000;
+    out.tv_nsec %= 1000000000;
+    return out;
+}
+
+/* A rank that was about to join a call learns what those know that were in it; once. */
+static fig_status tell_lost(fig_ranks *ranks) {
+    const int is_told = ranks->is_told;
+    ranks->is_told = 1;
+    return is_told ? fig_status_relay(FIG_LOST, ranks->reason) : fig_group_tell_lost(ranks);
+}
+
+/* 0: the request is done; 1: the group is lost; 2: neither, and the time is up. */
+static int wait_until_done(fig_ranks *ranks) {
+    const struct timespec deadline = time_in(ranks->info.timeout_us + GRACE_US);
+    int error = 0, out = 2;
+    pthread_mutex_lock(&ranks->mutex);
+    while (ranks->request.state != FIG_GROUP_DONE && !fig_group_is_lost(ranks) && error == 0)
+        error = pthread_cond_timedwait(&ranks->done, &ranks->mutex, &deadline);
+    if (ranks->request.state == FIG_GROUP_DONE)
+        out = 0;
+    else if (fig_group_is_lost(ranks))
+        out = 1;
+    ranks->request = (fig_group_request){.state = FIG_GROUP_IDLE};
+    pthread_mutex_unlock(&ranks->mutex);
+    return out;
+}
+
+fig_status fig_group_meet(fig_ranks *ranks, fig_group_call call, const void *mine, size_t bytes,
+                          void *all) {
+    if (fig_fork_check_is_child(&ranks->fork))
+        return fig_fail(FIG_LOST, "ranks: this process was forked from the one that opened them, "
+                                  "which alone may use them");
+    if (fig_group_is_lost(ranks)) return tell_lost(ranks);
+    pthread_mutex_lock(&ranks->mutex);
+    const int is_free = ranks->request.state == FIG_GROUP_IDLE;
+    if (is_free)
+        ranks->request = (fig_group_request){call, (uint32_t)bytes, mine, all, FIG_GROUP_POSTED};
+    pthread_mutex_unlock(&ranks->mutex);
+    if (!is_free)
+        return fig_fail(FIG_ORDER,
+                        "ranks: two threads are in collective calls of rank %" PRId32
+                        " at once, they are one thread's",
+                        ranks->info.rank);
+    wake_thread(ranks);
+    const int end = wait_until_done(ranks);
+    if (end == 0) return FIG_OK;
+    if (end == 2)
+        fig_group_lose(ranks, FIG_TIMEOUT,
+                       "ranks: rank 0 did not answer rank %" PRId32 " in %s within %.9g s",
+                       ranks->info.rank, fig_group_call_name(call),
+                       (double)(ranks->info.timeout_us + GRACE_US) / 1e6);
+    return tell_lost(ranks);
+}
+
+/* ---- Open and close ------------------------------------------------------------------------ */
+
+/* Signals are for the caller's threads, whose handlers may expect to run there. */
+static int start_thread(fig_ranks *ranks) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&ranks->thread, NULL, fig_post_main, ranks);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+/* Returns an error number. */
+static int open_parts(fig_ranks *ranks) {
+    pthread_condattr_t monotonic;
+    int error = pthread_mutex_init(&ranks->mutex, NULL);
+    if (error != 0) return error;
+    ranks->parts = 1;
+    error = pthread_condattr_init(&monotonic);
+    if (error != 0) return error;
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    error = pthread_cond_init(&ranks->done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (error != 0) return error;
+    ranks->parts = 2;
+    error = start_thread(ranks);
+    if (error == 0) ranks->parts = 3;
+    return error;
+}
+
+fig_status fig_group_open(fig_ranks **out, const fig_ranks_info *info, int *links) {
+    fig_ranks *ranks = calloc(1, sizeof *ranks);
+    fig_status status = FIG_OK;
+    *out = NULL;
+    if (ranks == NULL) {
+        fig_post_drop_links(links, info->count);
+        return fig_fail(FIG_NOMEM, "ranks: %zu bytes", sizeof *ranks);
+    }
+    ranks->info = *info;
+    ranks->wake = -1;
+    status = fig_post_open(&ranks->post, info, links);
+    if (status == FIG_OK) status = fig_fork_check_open(&ranks->fork);
+    if (status == FIG_OK) {
+        ranks->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        const int error = ranks->wake < 0 ? errno : open_parts(ranks);
+        if (error != 0)
+            status = fig_fail(FIG_NOMEM, "ranks: a thread of their own: %s", strerror(error));
+    }
+    if (status == FIG_OK) {
+        *out = ranks;
+        return FIG_OK;
+    }
+    fig_group_close(ranks);
+    return status;
+}
+
+/* Takes a half-made one. */
+void fig_group_close(fig_ranks *ranks) {
+    if (ranks == NULL) return;
+    if (ranks->fork.word != NULL && fig_fork_check_is_child(&ranks->fork)) return;
+    if (ranks->parts >= 3) {
+        pthread_mutex_lock(&ranks->mutex);
+        ranks->is_closing = 1;
+        pthread_mutex_unlock(&ranks->mutex);
+        wake_thread(ranks);
+        pthread_join(ranks->thread, NULL);
+    }
+    if (ranks->parts >= 2) pthread_cond_destroy(&ranks->done);
+    if (ranks->parts >= 1) pthread_mutex_destroy(&ranks->mutex);
+    fig_post_close(ranks->post);
+    if (ranks->wake >= 0) close(ranks->wake);
+    fig_fork_check_close(&ranks->fork);
+    free(ranks);
+}

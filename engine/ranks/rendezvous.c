@@ -1,0 +1,335 @@
+/* rendezvous.c: greeting, claim and verdict, on each connection in that order.
+ *
+ *     rank 0 ── greeting: a number that it drew ───────────────────────→ rank r
+ *            ←── claim: version, count, rank, a number, and the proof ──
+ *            ── verdict: come in, or a sentence; and the proof ────────→
+ *
+ * The verdict comes when all have come, or when one cannot. Rank 0 serves all connections at once,
+ * so that one who connects and says nothing holds nobody up. Invariant: that of rendezvous.h. */
+#include "engine/ranks/rendezvous.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine/clock.h"
+#include "engine/ranks/roll.h"
+#include "engine/ranks/secret.h"
+#include "engine/ranks/wire.h"
+#include "planner/status.h"
+
+enum {
+    CALLER_LIMIT = 64, /* connections at once that have claimed nothing as yet */
+    SAY_MS = 2000,     /* for a few bytes that the other side is there to take */
+    GRACE_MS = 2000,   /* that rank 0's verdict may come after its own time is up */
+    LINGER_MS = 1000,  /* that rank 0 stays, once one does not fit, to tell those who come yet */
+    RETRY_LEAST_MS = 10,
+    RETRY_MOST_MS = 200
+};
+static const char magic[8] = {'F', 'I', 'G', 'R', 'A', 'N', 'K', 'S'};
+
+/* These three are the same in every version, so that versions can tell each other apart. */
+typedef struct greeting {
+    char magic[8];
+    uint8_t number[FIG_SECRET_BYTES];
+} greeting;
+typedef struct claim {
+    char magic[8];
+    int32_t version, count, rank, reserved;
+    uint8_t number[FIG_SECRET_BYTES];
+    uint8_t proof[FIG_SECRET_BYTES]; /* of all above it */
+} claim;
+typedef struct verdict {
+    fig_status status;
+    int32_t reserved;
+    char sentence[216];
+    uint8_t proof[FIG_SECRET_BYTES]; /* of all above it and the claim's number */
+} verdict;
+static_assert(sizeof(greeting) == 40 && sizeof(claim) == 88 && sizeof(verdict) == 256,
+              "no padding");
+
+static int64_t in_ms(int64_t ms) {
+    return fig_clock_ns() + ms * 1000000;
+}
+
+static fig_secret_claim claimed(const char *secret, const greeting *hello, const claim *said) {
+    return (fig_secret_claim){secret, "rank", hello, said, sizeof *hello, offsetof(claim, proof)};
+}
+
+static fig_secret_claim judged(const char *secret, const claim *said, const verdict *answer) {
+    return (fig_secret_claim){secret, "rank 0",     said,
+                              answer, sizeof *said, offsetof(verdict, proof)};
+}
+
+/* ---- Rank 0 -------------------------------------------------------------------------------- */
+
+/* Who has connected and claimed nothing as yet. */
+typedef struct caller {
+    int socket;
+    greeting hello;
+    claim said;
+    size_t got; /* bytes of it */
+} caller;
+
+typedef struct meeting {
+    const fig_environment *environment;
+    int listener;
+    int *links;                    /* [count] */
+    claim claims[FIG_RANKS_LIMIT]; /* of those that came */
+    caller callers[CALLER_LIMIT];  /* the oldest first */
+    int32_t caller_count, came, strangers;
+    int64_t deadline_ns;
+    verdict answer; /* for all; its sentence is of the first who did not fit */
+} meeting;
+
+/* Nobody waits for a stranger: what does not go at once does not go. */
+static void tell(const meeting *m, int *socket, const claim *said, fig_status status,
+                 const char *sentence) {
+    verdict answer = {.status = status};
+    snprintf(answer.sentence, sizeof answer.sentence, "%s", sentence);
+    const fig_secret_claim judgement = judged(m->environment->secret, said, &answer);
+    fig_secret_prove(&judgement, answer.proof);
+    (void)fig_wire_send(*socket, &answer, sizeof answer, in_ms(0));
+    if (status != FIG_OK) fig_wire_close(socket);
+}
+
+/* The order of the callers stays. */
+static void drop(meeting *m, int32_t index) {
+    fig_wire_close(&m->callers[index].socket);
+    m->caller_count--;
+    memmove(&m->callers[index], &m->callers[index + 1],
+            (size_t)(m->caller_count - index) * sizeof m->callers[0]);
+}
+
+static fig_status greet(meeting *m) {
+    for (;;) {
+        const int socket = fig_wire_accept(m->listener);
+        if (socket < 0) return FIG_OK;
+        if (m->caller_count == CALLER_LIMIT) drop(m, 0); /* a rank would try again */
+        caller *each = &m->callers[m->caller_count++];
+        *each = (caller){.socket = socket};
+        memcpy(each->hello.magic, magic, sizeof magic);
+        FIG_TRY(fig_secret_draw(each->hello.number));
+        (void)fig_wire_send(socket, &each->hello, sizeof each->hello, in_ms(0));
+    }
+}
+
+/* A rank that knows the secret is believed, so what it says wrong ends the rendezvous for all. */
+static fig_status check_claim(const meeting *m, const claim *said) {
+    const int32_t count = m->environment->count;
+    if (said->version != FIG_VERSION)
+        return fig_fail(FIG_INVALID,
+                        "ranks: rank %" PRId32 " has version %" PRId32
+                        " of the library, rank 0 has %d",
+                        said->rank, said->version, FIG_VERSION);
+    if (said->count != count)
+        return fig_fail(FIG_INVALID,
+                        "ranks: rank %" PRId32 " is one of %" PRId32 ", rank 0 is one of %" PRId32,
+                        said->rank, said->count, count);
+    if (said->rank < 0 || said->rank >= count)
+        return fig_fail(FIG_INVALID, "ranks: there is a rank %" PRId32 " of %" PRId32, said->rank,
+                        count);
+    if (said->rank == 0 || (m->links[said->rank] >= 0 && !fig_wire_is_closed(m->links[said->rank])))
+        return fig_fail(FIG_INVALID, "ranks: two processes say that they are rank %" PRId32,
+                        said->rank);
+    return FIG_OK;
+}
+
+static fig_status take_in(meeting *m, caller *from) {
+    const fig_status status = check_claim(m, &from->said);
+    if (status != FIG_OK) {
+        tell(m, &from->socket, &from->said, status, fig_message());
+        return status;
+    }
+    const int32_t rank = from->said.rank;
+    if (m->links[rank] < 0) m->came++;
+    fig_wire_close(&m->links[rank]);
+    m->links[rank] = from->socket;
+    m->claims[rank] = from->said;
+    from->socket = -1;
+    return FIG_OK;
+}
+
+/* Hears what caller number `index` says; *is_gone: it is no caller any more. */
+static fig_status hear(meeting *m, int32_t index, int *is_gone) {
+    caller *from = &m->callers[index];
+    const int64_t got =
+        fig_wire_take(from->socket, (uint8_t *)&from->said + from->got, sizeof(claim) - from->got);
+    fig_status status = FIG_OK;
+    *is_gone = 0;
+    if (got >= 0) from->got += (size_t)got;
+    if (got >= 0 && from->got < sizeof(claim)) return FIG_OK;
+    const fig_secret_claim proof = claimed(m->environment->secret, &from->hello, &from->said);
+    if (got < 0) {
+        m->strangers += from->got > 0;
+    } else if (memcmp(from->said.magic, magic, sizeof magic) == 0 &&
+               fig_secret_is_proof(&proof, from->said.proof)) {
+        status = take_in(m, from);
+    } else {
+        m->strangers++;
+        tell(m, &from->socket, &from->said, FIG_INVALID, "the secret is another");
+    }
+    *is_gone = 1;
+    drop(m, index);
+    return status;
+}
+
+static void forget_dead(meeting *m) {
+    for (int32_t rank = 1; rank < m->environment->count; rank++) {
+        if (m->links[rank] < 0 || !fig_wire_is_closed(m->links[rank])) continue;
+        fig_wire_close(&m->links[rank]);
+        m->came--;
+    }
+}
+
+/* Until somebody connects, speaks or goes, or the time is up. */
+static void wait_for_any(const meeting *m, int64_t deadline_ns) {
+    struct pollfd all[1 + CALLER_LIMIT + FIG_RANKS_LIMIT];
+    nfds_t count = 0;
+    all[count++] = (struct pollfd){.fd = m->listener, .events = POLLIN};
+    for (int32_t i = 0; i < m->caller_count; i++)
+        all[count++] = (struct pollfd){.fd = m->callers[i].socket, .events = POLLIN};
+    for (int32_t rank = 1; rank < m->environment->count; rank++)
+        all[count++] = (struct pollfd){.fd = m->links[rank], .events = POLLIN};
+    (void)poll(all, count, fig_wire_ms_until(deadline_ns));
+}
+
+static fig_status name_missing(const meeting *m) {
+    uint8_t is_missing[FIG_RANKS_LIMIT] = {0};
+    char names[FIG_ROLL_BYTES], strangers[64] = "";
+    const fig_environment *own = m->environment;
+    for (int32_t rank = 1; rank < own->count; rank++)
+        is_missing[rank] = m->links[rank] < 0;
+    fig_roll_write(names, is_missing, own->count);
+    if (m->strangers > 0)
+        snprintf(strangers, sizeof strangers, "; %" PRId32 " that did not know the secret came",
+                 m->strangers);
+    return fig_fail(FIG_TIMEOUT, "ranks: %s did not come within %.9g s%s", names,
+                    (double)own->timeout_us / 1e6, strangers);
+}
+
+/* The first who does not fit decides for all. */
+static void refuse(meeting *m, fig_status status) {
+    const int64_t last = in_ms(LINGER_MS);
+    if (status == FIG_OK || m->answer.status != FIG_OK) return;
+    m->answer.status = status;
+    snprintf(m->answer.sentence, sizeof m->answer.sentence, "%s", fig_message());
+    if (last < m->deadline_ns) m->deadline_ns = last;
+}
+
+static fig_status gather_all(meeting *m) {
+    m->deadline_ns = fig_clock_ns() + m->environment->timeout_us * 1000;
+    while (m->came + 1 < m->environment->count && fig_wire_ms_until(m->deadline_ns) > 0) {
+        wait_for_any(m, m->deadline_ns);
+        forget_dead(m);
+        FIG_TRY(greet(m));
+        for (int32_t i = 0; i < m->caller_count;) {
+            int is_gone;
+            refuse(m, hear(m, i, &is_gone));
+            i += !is_gone;
+        }
+    }
+    if (m->answer.status != FIG_OK) return fig_status_relay(m->answer.status, m->answer.sentence);
+    return m->came + 1 == m->environment->count ? FIG_OK : name_missing(m);
+}
+
+static fig_status receive_all(const fig_environment *environment, int *links) {
+    const fig_wire_place place = {environment->address, environment->port, environment->one_host};
+    meeting m = {.environment = environment, .links = links};
+    FIG_TRY(fig_wire_listen(&m.listener, &place));
+    const fig_status status = gather_all(&m);
+    refuse(&m, status);
+    for (int32_t rank = 1; rank < environment->count; rank++)
+        if (links[rank] >= 0) tell(&m, &links[rank], &m.claims[rank], status, m.answer.sentence);
+    while (m.caller_count > 0)
+        drop(&m, 0);
+    fig_wire_close(&m.listener);
+    return status;
+}
+
+/* ---- The others ---------------------------------------------------------------------------- */
+
+static void sleep_ms(int64_t ms) {
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+/* FIG_BUSY: the connection ended before a word; it is to be tried again. */
+static fig_status read_greeting(const fig_environment *environment, int link, greeting *hello,
+                                int64_t deadline_ns) {
+    const fig_status status = fig_wire_receive(link, hello, sizeof *hello, deadline_ns);
+    if (status == FIG_LOST) return fig_fail(FIG_BUSY, "ranks: rank 0 ended the connection");
+    if (status == FIG_OK && memcmp(hello->magic, magic, sizeof magic) == 0) return FIG_OK;
+    return fig_fail(FIG_INVALID, "ranks: what listens at %s port %" PRId32 " is not rank 0",
+                    environment->address, environment->port);
+}
+
+static fig_status make_claim(const fig_environment *environment, const greeting *hello,
+                             claim *said) {
+    *said = (claim){.version = FIG_VERSION, .count = environment->count, .rank = environment->rank};
+    memcpy(said->magic, magic, sizeof magic);
+    FIG_TRY(fig_secret_draw(said->number));
+    const fig_secret_claim proof = claimed(environment->secret, hello, said);
+    fig_secret_prove(&proof, said->proof);
+    return FIG_OK;
+}
+
+/* Rank 0 began to wait before this rank connected, so it judges within the same time from now. */
+static fig_status read_verdict(const fig_environment *environment, int link, const claim *said) {
+    verdict answer;
+    const int64_t deadline = in_ms(environment->timeout_us / 1000 + GRACE_MS);
+    const fig_status status = fig_wire_receive(link, &answer, sizeof answer, deadline);
+    if (status == FIG_LOST) return fig_fail(FIG_BUSY, "ranks: rank 0 ended the connection");
+    if (status != FIG_OK)
+        return fig_fail(FIG_TIMEOUT, "ranks: rank 0 is there and did not let this rank in");
+    const fig_secret_claim proof = judged(environment->secret, said, &answer);
+    if (!fig_secret_is_proof(&proof, answer.proof))
+        return fig_fail(FIG_INVALID,
+                        "ranks: rank 0 at %s port %" PRId32
+                        " knows another secret than rank %" PRId32
+                        "; FIG_SECRET is the same for all ranks of a job",
+                        environment->address, environment->port, environment->rank);
+    answer.sentence[sizeof answer.sentence - 1] = '\0';
+    return answer.status == FIG_OK ? FIG_OK : fig_status_relay(answer.status, answer.sentence);
+}
+
+static fig_status try_once(const fig_environment *environment, int *link, int64_t deadline_ns) {
+    const fig_wire_place place = {environment->address, environment->port, environment->one_host};
+    greeting hello;
+    claim said;
+    FIG_TRY(fig_wire_connect(link, &place, deadline_ns));
+    FIG_TRY(read_greeting(environment, *link, &hello, deadline_ns));
+    FIG_TRY(make_claim(environment, &hello, &said));
+    const fig_status status = fig_wire_send(*link, &said, sizeof said, in_ms(SAY_MS));
+    if (status != FIG_OK) return fig_fail(FIG_BUSY, "ranks: rank 0 ended the connection");
+    return read_verdict(environment, *link, &said);
+}
+
+static fig_status join(const fig_environment *environment, int *link) {
+    const int64_t deadline = fig_clock_ns() + environment->timeout_us * 1000;
+    for (int64_t pause = RETRY_LEAST_MS;;) {
+        const fig_status status = try_once(environment, link, deadline);
+        if (status == FIG_OK) return FIG_OK;
+        fig_wire_close(link);
+        if (status != FIG_BUSY) return status;
+        if (fig_wire_ms_until(deadline) == 0) break;
+        sleep_ms(pause);
+        pause = pause * 2 < RETRY_MOST_MS ? pause * 2 : RETRY_MOST_MS;
+    }
+    return fig_fail(FIG_TIMEOUT,
+                    "ranks: rank 0 did not come within %.9g s; rank %" PRId32
+                    " looked for it at %s port %" PRId32,
+                    (double)environment->timeout_us / 1e6, environment->rank, environment->address,
+                    environment->port);
+}
+
+fig_status fig_rendezvous_meet(const fig_environment *environment, int *links) {
+    for (int32_t i = 0; i < environment->count; i++)
+        links[i] = -1;
+    if (environment->count == 1) return FIG_OK;
+    if (environment->rank > 0) return join(environment, links);
+    return receive_all(environment, links);
+}

@@ -1,0 +1,121 @@
+/* divide.c: the graphs of one of several ranks.
+ *
+ * A model's program says of each operand, by the kernel table, what its extents count; so a rank's
+ * program is the model's with some extents smaller, and is lowered like any other. Nothing is left
+ * to whoever recorded it: a file of the model serves any number of ranks. Invariant: a tensor is
+ * divided along one dim by one rule, or whole for all that touch it but callbacks, which say
+ * nothing. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graphs/graphs.h"
+#include "planner/share.h"
+#include "planner/status.h"
+
+/* What the first operand that says anything of a tensor says. */
+typedef struct division {
+    uint8_t rule, dim;
+    int is_said;
+    uint32_t node;
+} division;
+
+static fig_status refuse_division(const fig_program_view *view, uint32_t tensor,
+                                  const division *said, uint32_t node) {
+    return fig_fail(FIG_INVALID,
+                    "tensor %s: node %u (%s) and node %u (%s) differ in how ranks would divide it",
+                    fig_program_view_tensor_name(view, tensor), said->node,
+                    fig_table_op_name(view->nodes[said->node].op), node,
+                    fig_table_op_name(view->nodes[node].op));
+}
+
+static fig_status add_node(const fig_program_view *view, uint32_t n, division *divisions) {
+    const fig_node *node = &view->nodes[n];
+    if (node->op == FIG_OP_CALL) return FIG_OK;
+    for (uint32_t i = 0; i < node->operand_count; i++) {
+        const fig_operand *operand = &fig_kernel_table[node->op].operands[i];
+        const uint32_t tensor = view->operands[node->operand + i];
+        if (tensor == 0) continue;
+        division *said = &divisions[tensor - 1];
+        if (!said->is_said) *said = (division){operand->share, operand->dim, 1, n};
+        if (said->rule != operand->share || said->dim != operand->dim)
+            return refuse_division(view, tensor, said, n);
+    }
+    return FIG_OK;
+}
+
+static fig_status divide_tensor(const fig_program_view *view, uint32_t tensor, const division *said,
+                                int32_t ranks, fig_tensor_record *record) {
+    int64_t part;
+    if (!fig_share_divide((fig_share_rule)said->rule, record->dims[said->dim], ranks, &part))
+        return fig_fail(FIG_INVALID,
+                        "tensor %s: dims[%d] is %" PRId64 ", which %" PRId32 " ranks do not divide",
+                        fig_program_view_tensor_name(view, tensor), said->dim,
+                        record->dims[said->dim], ranks);
+    record->dims[said->dim] = part;
+    return FIG_OK;
+}
+
+static fig_status divide_tensors(const fig_program_view *view, int32_t ranks, division *divisions,
+                                 fig_tensor_record *records) {
+    for (uint32_t n = 0; n < view->node_count; n++)
+        FIG_TRY(add_node(view, n, divisions));
+    for (uint32_t id = 1; id <= view->tensor_count; id++) {
+        records[id - 1] = view->tensors[id - 1];
+        FIG_TRY(divide_tensor(view, id, &divisions[id - 1], ranks, &records[id - 1]));
+    }
+    return FIG_OK;
+}
+
+/* The program of one of `ranks`. */
+static fig_status divide_program(const fig_program_view *view, int32_t ranks, fig_program **out) {
+    const size_t count = (size_t)view->tensor_count + 1;
+    fig_program_view share = *view;
+    division *divisions = calloc(count, sizeof *divisions); /* [tensor_count] */
+    fig_tensor_record *records = calloc(count, sizeof *records);
+    fig_status status = FIG_OK;
+    *out = NULL;
+    if (divisions == NULL || records == NULL)
+        status = fig_fail(FIG_NOMEM, "ranks: %u tensors", view->tensor_count);
+    if (status == FIG_OK) status = fig_spec_rank(&share.spec, &view->spec, ranks);
+    if (status == FIG_OK) status = divide_tensors(view, ranks, divisions, records);
+    share.tensors = records;
+    if (status == FIG_OK) status = fig_program_restore(out, &share);
+    free(divisions);
+    free(records);
+    /* What a file could not hold is here what the caller asked for. */
+    return status == FIG_FORMAT ? fig_status_relay(FIG_INVALID, fig_message()) : status;
+}
+
+/* The model's buckets, each once whatever its variants: those are the share's own to choose. */
+static fig_status lower_share(fig_graphs **share, const fig_graphs *model,
+                              const fig_program *program) {
+    fig_lower_options options = {.size = sizeof options,
+                                 .traits = &model->target.traits,
+                                 .deterministic = model->target.deterministic};
+    fig_bucket *buckets = calloc(model->bucket_count, sizeof *buckets);
+    if (buckets == NULL) return fig_fail(FIG_NOMEM, "ranks: %u buckets", model->bucket_count);
+    for (uint32_t i = 0; i < model->bucket_count; i++)
+        buckets[i] = model->buckets[i].caps;
+    options.buckets = buckets;
+    options.bucket_count = (int32_t)model->bucket_count;
+    const fig_status status = fig_graphs_lower(share, program, &options);
+    free(buckets);
+    return status;
+}
+
+fig_status fig_graphs_rank(fig_graphs **share, const fig_graphs *model, int32_t ranks) {
+    fig_program *program;
+    *share = NULL;
+    if (model == NULL) return fig_fail(FIG_INVALID, "ranks: the model's graphs are NULL");
+    if (model->ranks > 1)
+        return fig_fail(FIG_INVALID, "ranks: the graphs are a share of %" PRId32 " ranks already",
+                        model->ranks);
+    FIG_TRY(divide_program(fig_program_view_of(model->program), ranks, &program));
+    const fig_status status = lower_share(share, model, program);
+    fig_program_destroy(program);
+    FIG_TRY(status);
+    (*share)->ranks = ranks;
+    (*share)->model = fig_program_view_of(model->program)->spec;
+    return FIG_OK;
+}

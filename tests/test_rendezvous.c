@@ -1,0 +1,341 @@
+/* test_rendezvous.c: ranks that find one another, and those who should not. */
+#include "engine/ranks/rendezvous.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/clock.h"
+#include "engine/ranks/secret.h"
+#include "engine/ranks/wire.h"
+#include "tests/support/crew.h"
+
+enum { COUNT = 4, STRANGERS = 100, GREETING_BYTES = 40, CLAIM_BYTES = 88, VERDICT_BYTES = 256 };
+
+static void assert_all(const fig_crew_member *crew, fig_status status, const char *words) {
+    for (int32_t i = 0; i < COUNT; i++) {
+        if (crew[i].is_away) continue;
+        if (crew[i].status != status || strstr(crew[i].message, words) == NULL)
+            print_error("rank %d: %s, %s\n", (int)i, fig_status_name(crew[i].status),
+                        crew[i].message);
+        assert_int_equal(crew[i].status, status);
+        assert_non_null(strstr(crew[i].message, words));
+    }
+}
+
+static void pause_ms(int64_t ms) {
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static fig_environment environment_of(const fig_crew_member *m) {
+    fig_environment out = {.count = m->count,
+                           .rank = m->rank,
+                           .port = m->port,
+                           .one_host = 1,
+                           .timeout_us = m->timeout_us,
+                           .address = "127.0.0.1"};
+    snprintf(out.secret, sizeof out.secret, "%s", m->secret);
+    return out;
+}
+
+/* Meets, and says its rank over each connection to see where it leads. */
+static fig_status meet(fig_crew_member *m) {
+    const fig_environment environment = environment_of(m);
+    int links[FIG_RANKS_LIMIT];
+    fig_status status = fig_rendezvous_meet(&environment, links);
+    for (int32_t i = 0; i < m->count && status == FIG_OK; i++) {
+        int32_t other = m->rank;
+        if (m->rank == 0 ? i == 0 : i > 0) {
+            if (links[i] != -1) status = FIG_CALLBACK;
+            continue;
+        }
+        const int64_t deadline = fig_clock_ns() + m->timeout_us * 1000;
+        status = fig_wire_send(links[i], &m->rank, sizeof m->rank, deadline);
+        if (status == FIG_OK) status = fig_wire_receive(links[i], &other, sizeof other, deadline);
+        if (status == FIG_OK && other != i) status = FIG_CALLBACK;
+    }
+    for (int32_t i = 0; i < m->count; i++) {
+        if (status != FIG_OK && status != FIG_CALLBACK && links[i] != -1) status = FIG_CALLBACK;
+        fig_wire_close(&links[i]);
+    }
+    return status;
+}
+
+static fig_status meet_late(fig_crew_member *m) {
+    pause_ms(m->rank == 0 ? 150 : 10 * m->rank);
+    return meet(m);
+}
+
+static void each_rank_is_connected_to_rank_0(void **state) {
+    (void)state;
+    fig_crew_member crew[COUNT];
+    fig_crew_init(crew, COUNT);
+    fig_crew_run(crew, COUNT, meet);
+    assert_all(crew, FIG_OK, "");
+    fig_crew_run(crew, COUNT, meet_late); /* at the same port, at once */
+    assert_all(crew, FIG_OK, "");
+}
+
+/* ---- Who does not come ---------------------------------------------------------------------- */
+
+static void a_rank_that_never_arrives_is_named_to_all(void **state) {
+    (void)state;
+    fig_crew_member crew[COUNT];
+    fig_crew_init(crew, COUNT);
+    crew[2].is_away = 1;
+    crew[0].timeout_us = 300000;
+    fig_crew_run(crew, COUNT, meet);
+    assert_all(crew, FIG_TIMEOUT, "rank 2 did not come within 0.3 s");
+}
+
+static void rank_0_that_never_arrives_is_named(void **state) {
+    (void)state;
+    fig_crew_member crew[COUNT];
+    fig_crew_init(crew, COUNT);
+    for (int32_t i = 0; i < COUNT; i++)
+        crew[i].timeout_us = 300000;
+    crew[0].is_away = 1;
+    fig_crew_run(crew, COUNT, meet);
+    assert_all(crew, FIG_TIMEOUT, "rank 0 did not come within 0.3 s");
+}
+
+/* ---- Who does not fit ----------------------------------------------------------------------- */
+
+static void ranks_of_groups_of_other_sizes_are_told(void **state) {
+    (void)state;
+    fig_crew_member crew[COUNT];
+    fig_crew_init(crew, COUNT);
+    crew[3].count = 5;
+    fig_crew_run(crew, COUNT, meet);
+    assert_all(crew, FIG_INVALID, "rank 3 is one of 5, rank 0 is one of 4");
+}
+
+static void two_processes_of_one_rank_are_told(void **state) {
+    (void)state;
+    fig_crew_member crew[COUNT];
+    fig_crew_init(crew, COUNT);
+    crew[3].rank = 1;
+    fig_crew_run(crew, COUNT, meet);
+    assert_all(crew, FIG_INVALID, "two processes say that they are rank 1");
+}
+
+static void a_second_rank_0_finds_its_port_in_use(void **state) {
+    (void)state;
+    fig_crew_member crew[COUNT];
+    int listener;
+    fig_crew_init(crew, COUNT);
+    const fig_wire_place taken = {"127.0.0.1", crew[0].port, 1};
+    assert_int_equal(fig_wire_listen(&listener, &taken), FIG_OK);
+    assert_int_equal(meet(&crew[0]), FIG_INVALID);
+    assert_non_null(strstr(fig_message(), "is in use"));
+    fig_wire_close(&listener);
+}
+
+/* Rank 0's seat is another program's: it says what it will, or nothing, to whoever comes. */
+static fig_status play_a_server(fig_crew_member *m) {
+    const fig_wire_place place = {"127.0.0.1", m->port, 1};
+    const int64_t deadline = fig_clock_ns() + 2000000000;
+    char words[GREETING_BYTES] = "HTTP/1.1 400 Bad Request";
+    int listener, guest = -1;
+    if (m->rank != 0) return meet(m);
+    const fig_status status = fig_wire_listen(&listener, &place);
+    while (status == FIG_OK && guest < 0 && fig_clock_ns() < deadline) {
+        guest = fig_wire_accept(listener);
+        pause_ms(1);
+    }
+    if (m->user != NULL) (void)fig_wire_send(guest, words, sizeof words, deadline);
+    while (guest >= 0 && !fig_wire_is_closed(guest) && fig_clock_ns() < deadline)
+        pause_ms(1);
+    fig_wire_close(&guest);
+    fig_wire_close(&listener);
+    return status;
+}
+
+static void what_listens_and_is_not_rank_0_is_told(void **state) {
+    (void)state;
+    fig_crew_member crew[2];
+    for (int speaks = 0; speaks < 2; speaks++) {
+        fig_crew_init(crew, 2);
+        crew[0].user = speaks ? crew : NULL;
+        crew[1].timeout_us = 300000;
+        fig_crew_run(crew, 2, play_a_server);
+        assert_int_equal(crew[0].status, FIG_OK);
+        assert_int_equal(crew[1].status, FIG_INVALID);
+        assert_non_null(strstr(crew[1].message, "is not rank 0"));
+    }
+}
+
+/* ---- Strangers ------------------------------------------------------------------------------ */
+
+static int connect_to(int32_t port) {
+    const fig_wire_place place = {"127.0.0.1", port, 1};
+    const int64_t deadline = fig_clock_ns() + 5000000000;
+    int out = -1;
+    while (fig_wire_connect(&out, &place, deadline) != FIG_OK && fig_clock_ns() < deadline)
+        pause_ms(5);
+    assert_true(out >= 0);
+    return out;
+}
+
+/* As a rank would claim, field by field. */
+typedef struct hand_claim {
+    char magic[8];
+    int32_t version, count, rank, reserved;
+    uint8_t number[FIG_SECRET_BYTES], proof[FIG_SECRET_BYTES];
+} hand_claim;
+
+static hand_claim claim_by_hand(int socket, const hand_claim *like, const char *secret) {
+    uint8_t greeting[GREETING_BYTES];
+    hand_claim out = *like;
+    const int64_t deadline = fig_clock_ns() + 5000000000;
+    assert_int_equal(sizeof out, CLAIM_BYTES);
+    assert_int_equal(fig_wire_receive(socket, greeting, sizeof greeting, deadline), FIG_OK);
+    memcpy(out.magic, greeting, sizeof out.magic);
+    const fig_secret_claim proof = {secret, "rank",          greeting,
+                                    &out,   sizeof greeting, CLAIM_BYTES - FIG_SECRET_BYTES};
+    fig_secret_prove(&proof, out.proof);
+    return out;
+}
+
+typedef struct visit {
+    const char *secret;
+    hand_claim like;
+    int sockets[STRANGERS];
+    int32_t count, is_garbage;
+} visit;
+
+/* They come before any rank does. */
+static fig_status stay_silent(fig_crew_member *m) {
+    visit *of = m->user;
+    if (m->rank > 0) pause_ms(100);
+    if (m->rank != 3) return meet(m);
+    for (int32_t i = 0; i < of->count; i++)
+        of->sockets[i] = connect_to(m->port);
+    return meet(m);
+}
+
+static void strangers_that_say_nothing_hold_nobody_up(void **state) {
+    (void)state;
+    static visit strangers;
+    fig_crew_member crew[COUNT];
+    fig_crew_init(crew, COUNT);
+    strangers.count = STRANGERS; /* more than are served at once */
+    for (int32_t i = 0; i < COUNT; i++)
+        crew[i].user = &strangers;
+    fig_crew_run(crew, COUNT, stay_silent);
+    assert_all(crew, FIG_OK, "");
+    for (int32_t i = 0; i < STRANGERS; i++)
+        fig_wire_close(&strangers.sockets[i]);
+}
+
+/* Rank 3's thread plays a stranger before it comes itself. */
+static fig_status visit_first(fig_crew_member *m) {
+    visit *of = m->user;
+    if (m->rank != 3) return meet(m);
+    uint8_t verdict[VERDICT_BYTES];
+    int socket = connect_to(m->port);
+    hand_claim claim = claim_by_hand(socket, &of->like, of->secret);
+    if (of->is_garbage) memset(&claim, 'x', sizeof claim);
+    const int64_t deadline = fig_clock_ns() + 5000000000;
+    fig_status status = fig_wire_send(socket, &claim, sizeof claim, deadline);
+    if (status == FIG_OK) status = fig_wire_receive(socket, verdict, sizeof verdict, deadline);
+    if (status == FIG_OK && *(fig_status *)(void *)verdict == FIG_OK) status = FIG_CALLBACK;
+    fig_wire_close(&socket);
+    return status == FIG_OK ? meet(m) : status;
+}
+
+static void strangers_without_the_secret_are_turned_away(void **state) {
+    (void)state;
+    visit stranger = {.secret = "guess",
+                      .like = {.version = FIG_VERSION, .count = COUNT, .rank = 2}};
+    fig_crew_member crew[COUNT];
+    for (int32_t is_garbage = 0; is_garbage < 2; is_garbage++) {
+        stranger.is_garbage = is_garbage;
+        fig_crew_init(crew, COUNT);
+        crew[3].user = &stranger;
+        fig_crew_run(crew, COUNT, visit_first);
+        assert_all(crew, FIG_OK, "");
+    }
+    /* Nor can one end the rendezvous by a wrong count, as a rank could. */
+    stranger = (visit){.secret = "guess", .like = {.version = FIG_VERSION, .count = 9, .rank = 1}};
+    fig_crew_init(crew, COUNT);
+    crew[3].user = &stranger;
+    fig_crew_run(crew, COUNT, visit_first);
+    assert_all(crew, FIG_OK, "");
+}
+
+static void a_rank_with_another_secret_is_told(void **state) {
+    (void)state;
+    fig_crew_member crew[COUNT];
+    fig_crew_init(crew, COUNT);
+    crew[0].timeout_us = 500000;
+    crew[1].secret = "another";
+    fig_crew_run(crew, COUNT, meet);
+    assert_int_equal(crew[1].status, FIG_INVALID);
+    assert_non_null(strstr(crew[1].message, "knows another secret than rank 1"));
+    crew[1].is_away = 1;
+    assert_all(crew, FIG_TIMEOUT,
+               "rank 1 did not come within 0.5 s; 1 that did not know the secret came");
+}
+
+/* ---- By hand --------------------------------------------------------------------------------- */
+
+static void another_version_of_the_library_is_told(void **state) {
+    (void)state;
+    visit newer = {.secret = "crew",
+                   .like = {.version = FIG_VERSION + 1, .count = COUNT, .rank = 3}};
+    fig_crew_member crew[COUNT];
+    fig_crew_init(crew, COUNT);
+    crew[3].user = &newer;
+    crew[3].timeout_us = 200000; /* rank 0 is gone when it comes itself */
+    fig_crew_run(crew, COUNT, visit_first);
+    crew[3].is_away = 1;
+    assert_all(crew, FIG_INVALID, "rank 3 has version 101 of the library, rank 0 has 100");
+}
+
+/* Rank 3 is there, dies before the others come, and is started again. */
+static fig_status come_twice(fig_crew_member *m) {
+    const visit *of = m->user;
+    if (m->rank == 1) pause_ms(200);
+    if (m->rank != 3) return meet(m);
+    int socket = connect_to(m->port);
+    const hand_claim claim = claim_by_hand(socket, &of->like, of->secret);
+    fig_status status = fig_wire_send(socket, &claim, sizeof claim, fig_clock_ns() + 5000000000);
+    pause_ms(50);
+    fig_wire_close(&socket);
+    return status == FIG_OK ? meet(m) : status;
+}
+
+static void a_rank_that_dies_meanwhile_may_come_again(void **state) {
+    (void)state;
+    visit first = {.secret = "crew", .like = {.version = FIG_VERSION, .count = COUNT, .rank = 3}};
+    fig_crew_member crew[COUNT];
+    fig_crew_init(crew, COUNT);
+    crew[3].user = &first;
+    fig_crew_run(crew, COUNT, come_twice);
+    assert_all(crew, FIG_OK, "");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_rank_is_connected_to_rank_0),
+        cmocka_unit_test(a_rank_that_never_arrives_is_named_to_all),
+        cmocka_unit_test(rank_0_that_never_arrives_is_named),
+        cmocka_unit_test(ranks_of_groups_of_other_sizes_are_told),
+        cmocka_unit_test(two_processes_of_one_rank_are_told),
+        cmocka_unit_test(a_second_rank_0_finds_its_port_in_use),
+        cmocka_unit_test(what_listens_and_is_not_rank_0_is_told),
+        cmocka_unit_test(strangers_that_say_nothing_hold_nobody_up),
+        cmocka_unit_test(strangers_without_the_secret_are_turned_away),
+        cmocka_unit_test(a_rank_with_another_secret_is_told),
+        cmocka_unit_test(another_version_of_the_library_is_told),
+        cmocka_unit_test(a_rank_that_dies_meanwhile_may_come_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
