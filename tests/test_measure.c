@@ -28,11 +28,6 @@ static fig_engine_options options_of(fig_device device) {
     return options;
 }
 
-static void nap(long ns) {
-    const struct timespec pause = {0, ns};
-    nanosleep(&pause, NULL);
-}
-
 /* ---- On two devices ------------------------------------------------------------------------ */
 
 /* A decode step in an engine on the host, or on the fake driver. */
@@ -284,7 +279,7 @@ typedef struct watch {
 static int is_waited_for(const fig_engine *engine, int64_t at) {
     fig_engine_stats stats = {.size = sizeof stats};
     if (at < 0 || at % 3 == 2) return 1;
-    nap(200000);
+    fig_hang_pause(200);
     fig_engine_read_stats(engine, &stats);
     return stats.staged == 1 + at / 3 * 4 + 2 + at % 3;
 }
@@ -508,7 +503,7 @@ static void lengths_on_the_device_are_refused(void **state) {
 
 /* ---- Marks --------------------------------------------------------------------------------- */
 
-static void mark_and_nap(const fig_device_api *api) {
+static void mark_and_pause(const fig_device_api *api) {
     fig_dev *dev;
     fig_dev_stream *stream;
     double ns;
@@ -516,11 +511,11 @@ static void mark_and_nap(const fig_device_api *api) {
     assert_int_equal(api->open(&dev, &options), FIG_OK);
     assert_int_equal(api->stream_open(dev, &stream), FIG_OK);
     assert_int_equal(api->stream_mark(dev, stream, 0), FIG_OK);
-    nap(3000000);
+    fig_hang_pause(3000);
     assert_int_equal(api->stream_mark(dev, stream, 1), FIG_OK);
     assert_int_equal(api->stream_between(dev, stream, &ns), FIG_OK);
     assert_true(ns >= 3e6 && ns < 1e9 * FIG_HANG_S);
-    nap(3000000);
+    fig_hang_pause(3000);
     assert_int_equal(api->stream_mark(dev, stream, 0), FIG_OK); /* it moves */
     assert_int_equal(api->stream_between(dev, stream, &ns), FIG_OK);
     assert_true(ns <= -3e6 + 1);
@@ -530,9 +525,9 @@ static void mark_and_nap(const fig_device_api *api) {
 
 static void marks_tell_the_time_between_them(void **state) {
     (void)state;
-    mark_and_nap(&fig_device_host);
+    mark_and_pause(&fig_device_host);
     const fig_fake_cuda *fake = fig_fake_cuda_install();
-    mark_and_nap(&fig_device_cuda);
+    mark_and_pause(&fig_device_cuda);
     remove_fake(fake);
 }
 
