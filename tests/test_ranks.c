@@ -216,8 +216,9 @@ static fig_status abort_on_rank_3(fig_crew_member *m) {
         fig_ranks_abort(m->ranks, "out of pages");
         fig_ranks_abort(m->ranks, "the second reason is not told");
     }
-    while (__atomic_load_n(&word, __ATOMIC_ACQUIRE) == 0)
+    for (int ms = 0; ms < 10000 && __atomic_load_n(&word, __ATOMIC_ACQUIRE) == 0; ms++)
         pause_us(1000);
+    if (__atomic_load_n(&word, __ATOMIC_ACQUIRE) == 0) return FIG_CALLBACK;
     fig_group_unwatch(m->ranks, &word);
     if (fig_ranks_barrier(m->ranks) != FIG_LOST) return FIG_CALLBACK;
     return fig_ranks_check(m->ranks);

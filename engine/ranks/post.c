@@ -84,15 +84,24 @@ static void send_frame(const fig_post *post, const peer *to, frame head, const v
 
 /* ---- A call -------------------------------------------------------------------------------- */
 
+/* Gives the owner what all gave, where that is what it waits for. */
 static void deliver(fig_post *post, fig_ranks *ranks, const uint8_t *all, size_t bytes) {
+    fig_group_request *request = &ranks->request;
     post->came_count = 0;
     memset(post->came, 0, sizeof post->came);
     pthread_mutex_lock(&ranks->mutex);
-    if (ranks->request.state == FIG_GROUP_TAKEN && bytes > 0)
-        memcpy(ranks->request.all, all, bytes);
-    if (ranks->request.state == FIG_GROUP_TAKEN) ranks->request.state = FIG_GROUP_DONE;
-    pthread_cond_broadcast(&ranks->done);
+    const size_t want = (size_t)request->bytes * (size_t)post->info.count;
+    const int is_right = request->state == FIG_GROUP_TAKEN && bytes == want;
+    if (is_right) {
+        if (bytes > 0) memcpy(request->all, all, bytes);
+        request->state = FIG_GROUP_DONE;
+        pthread_cond_broadcast(&ranks->done);
+    }
     pthread_mutex_unlock(&ranks->mutex);
+    if (!is_right)
+        fig_group_lose(ranks, FIG_LOST,
+                       "ranks: rank 0 answers rank %" PRId32 " what it did not ask",
+                       post->info.rank);
 }
 
 static void finish_call(fig_post *post, fig_ranks *ranks) {

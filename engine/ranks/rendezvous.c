@@ -26,8 +26,7 @@ enum {
     SAY_MS = 2000,     /* for a few bytes that the other side is there to take */
     GRACE_MS = 2000,   /* that rank 0's verdict may come after its own time is up */
     LINGER_MS = 1000,  /* that rank 0 stays, once one does not fit, to tell those who come yet */
-    RETRY_LEAST_MS = 10,
-    RETRY_MOST_MS = 200
+    RETRY_MS = 10
 };
 static const char magic[8] = {'F', 'I', 'G', 'R', 'A', 'N', 'K', 'S'};
 
@@ -310,14 +309,13 @@ static fig_status try_once(const fig_environment *environment, int *link, int64_
 
 static fig_status join(const fig_environment *environment, int *link) {
     const int64_t deadline = fig_clock_ns() + environment->timeout_us * 1000;
-    for (int64_t pause = RETRY_LEAST_MS;;) {
+    for (;;) {
         const fig_status status = try_once(environment, link, deadline);
         if (status == FIG_OK) return FIG_OK;
         fig_wire_close(link);
         if (status != FIG_BUSY) return status;
         if (fig_wire_ms_until(deadline) == 0) break;
-        sleep_ms(pause);
-        pause = pause * 2 < RETRY_MOST_MS ? pause * 2 : RETRY_MOST_MS;
+        sleep_ms(RETRY_MS);
     }
     return fig_fail(FIG_TIMEOUT,
                     "ranks: rank 0 did not come within %.9g s; rank %" PRId32
