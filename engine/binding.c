@@ -42,6 +42,7 @@ static void mark_tensors(fig_binding_table *table) {
             bound->needed = 1;
             if (fig_program_view_access(program, node, i) & FIG_ACCESS_WRITE) bound->written = 1;
             if (node->op == FIG_OP_CALL) bound->called = 1;
+            if (fig_program_view_meets(node)) bound->sent = 1;
         }
         if (node->op != FIG_OP_CALL) mark_caches(table, node);
     }
@@ -72,7 +73,14 @@ static fig_status measure_place(const fig_binding_table *table, uint32_t tensor,
                                   .binding = binding,
                                   .rows = table->program->spec.batch_limit,
                                   .pages_least = table->tensors[tensor - 1].pages_least};
-    return fig_places_measure(&wish, place);
+    FIG_TRY(fig_places_measure(&wish, place));
+    const int64_t width = wish.record->dims[1];
+    if (!table->tensors[tensor - 1].sent || wish.record->rank == 1 || place->strides[0] == width)
+        return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "tensor %s: strides[0] is %" PRId64 ", it must be %" PRId64
+                    ": rows that a collective sends lie close together",
+                    wish.name, place->strides[0], width);
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@ typedef struct fig_bound {
     int64_t pages_least;             /* of a cache: that its nodes need; 0 of any other tensor */
     uint8_t needed, written, called; /* by any node; by any node's write; by a call */
     uint8_t tables;                  /* 1: it is the page table of some node */
+    uint8_t sent;                    /* 1: by a collective, so its rows lie close together */
     uint8_t marked;                  /* 1: a graph of the caller's may hold it */
 } fig_bound;
 

@@ -59,6 +59,13 @@ typedef struct fig_dev_after {
     uint32_t count;
 } fig_dev_after;
 
+/* What a step's collectives need to know of the engine that they are of. */
+typedef struct fig_dev_meeting {
+    struct fig_ranks *ranks;      /* NULL: it is alone */
+    uint64_t byte_limit;          /* of the largest message that a rank gives */
+    const uint32_t *exec_buckets; /* [exec] the bucket, from 0, that a sentence names */
+} fig_dev_meeting;
+
 typedef struct fig_device_api {
     const char *name; /* "host", "cuda" */
     fig_device kind;
@@ -76,6 +83,11 @@ typedef struct fig_device_api {
     void (*read_kernel_traits)(const fig_dev *dev, fig_traits *traits);
     /* As fig_engine_bind_thread. Any thread may call. */
     fig_status (*bind_thread)(const fig_dev *dev);
+
+    /* Makes what collectives' params point to, which lives until close; once, before a graph has a
+     * collective. Collective itself where there are ranks. A collective that fails is a fault of
+     * the stream's work; after it the group is lost. */
+    fig_status (*meet)(fig_dev *dev, const fig_dev_meeting *meeting, void **peers);
 
     /* Blocks come zeroed and 256-byte aligned, lent by the caller where options say so. Releasing
      * memory that launched work uses is the caller's fault: wait first. */

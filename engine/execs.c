@@ -73,6 +73,7 @@ static uint64_t value_of(const fig_execs *execs, const fig_reloc *reloc) {
     case FIG_RELOC_RING_WORDS: return address_of(places->words, reloc->addend);
     case FIG_RELOC_RING_SLOTS: return places->slot_count;
     case FIG_RELOC_RING_BYTES: return places->slot_bytes;
+    case FIG_RELOC_PEERS: return address_of(places->peers, reloc->addend);
     }
     assert(0 && "a kind of relocation");
     return 0;

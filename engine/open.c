@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "engine/choice.h"
+#include "engine/meeting.h"
 #include "include/figraph_unstable.h"
 #include "planner/size.h"
 #include "planner/status.h"
@@ -28,8 +29,6 @@ static fig_status check_options(fig_engine_options *options) {
     if (options->check_plans != 0 && options->check_plans != 1)
         return fig_fail(FIG_INVALID, "engine: check_plans is %" PRId32 ", it is 0 or 1",
                         options->check_plans);
-    if (options->ranks != NULL)
-        return fig_fail(FIG_UNSUPPORTED, "engine: ranks is given, and no collective is there yet");
     if (options->numa_node < -1 || options->numa_node > FIG_NUMA_NODE_LIMIT)
         return fig_fail(FIG_INVALID, "engine: numa_node is %" PRId32 ", limits -1 to %d",
                         options->numa_node, FIG_NUMA_NODE_LIMIT);
@@ -65,10 +64,10 @@ static fig_status open_memory(fig_engine *engine, uint32_t slot_count) {
     return FIG_OK;
 }
 
-static fig_status open_execs(fig_engine *engine) {
+static fig_status open_execs(fig_engine *engine, struct fig_ranks *ranks) {
     uint8_t *device = engine->pinned.device;
     size_t words_bytes = (size_t)(engine->ring.slots - (uint8_t *)engine->pinned.host);
-    const fig_exec_places places = {
+    fig_exec_places places = {
         .workspace = engine->workspace.device,
         .plan = engine->plan.device,
         .ring = device + words_bytes,
@@ -77,6 +76,7 @@ static fig_status open_execs(fig_engine *engine) {
         .slot_count = engine->ring.slot_count,
         .slot_bytes = engine->ring.slot_bytes,
     };
+    FIG_TRY(fig_meeting_open(engine, ranks, &places.peers));
     FIG_TRY(fig_binding_init(&engine->bindings, engine->graphs, engine->api, engine->dev,
                              engine->workspace.device));
     FIG_TRY(fig_execs_init(&engine->execs, &engine->bindings, engine->stream, &places));
@@ -103,7 +103,7 @@ static fig_status open_stamps(fig_engine *engine) {
     return fig_fail(FIG_NOMEM, "engine: %zu sequences and %zu rows", count, rows);
 }
 
-/* In order: device, stream, memory, references, stamps, bindings, execs, page tables. */
+/* In order: device, stream, memory, references, stamps, ranks, bindings, execs, page tables. */
 static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
     FIG_TRY(fig_fork_check_open(&engine->fork));
     FIG_TRY(choose_device(engine, options));
@@ -111,7 +111,7 @@ static fig_status open_parts(fig_engine *engine, const fig_engine_options *optio
     FIG_TRY(open_memory(engine, (uint32_t)options->slots));
     FIG_TRY(open_references(engine));
     FIG_TRY(open_stamps(engine));
-    return open_execs(engine);
+    return open_execs(engine, options->ranks);
 }
 
 static void close_memory(fig_engine *engine) {

@@ -28,7 +28,8 @@ static void put_number(filling *f, const fig_field *field, int64_t number) {
 }
 
 static void put_reloc(filling *f, const fig_field *field, fig_reloc reloc) {
-    assert(field->bytes == (reloc.kind < FIG_RELOC_RING_SLOTS ? 8 : 4));
+    const int is_word = reloc.kind == FIG_RELOC_RING_SLOTS || reloc.kind == FIG_RELOC_RING_BYTES;
+    assert(field->bytes == (is_word ? 4 : 8));
     reloc.offset = f->launch->params + field->offset;
     f->relocs[f->reloc_count++] = reloc;
 }
@@ -168,6 +169,8 @@ static void put_common(filling *f, const fig_field *field) {
     case FIG_FIELD_RING_WORDS: put_symbol(f, field, FIG_RELOC_RING_WORDS); return;
     case FIG_FIELD_RING_SLOTS: put_symbol(f, field, FIG_RELOC_RING_SLOTS); return;
     case FIG_FIELD_RING_BYTES: put_symbol(f, field, FIG_RELOC_RING_BYTES); return;
+    case FIG_FIELD_PEERS: put_symbol(f, field, FIG_RELOC_PEERS); return;
+    case FIG_FIELD_NODE: put_number(f, field, f->launch->node); return;
     }
     assert(0 && "a kind of field");
 }

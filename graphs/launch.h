@@ -18,7 +18,8 @@ typedef enum fig_reloc_kind {
     FIG_RELOC_RING_STATE,  /* address */
     FIG_RELOC_RING_WORDS,  /* address */
     FIG_RELOC_RING_SLOTS,  /* u32 */
-    FIG_RELOC_RING_BYTES   /* u32 */
+    FIG_RELOC_RING_BYTES,  /* u32 */
+    FIG_RELOC_PEERS        /* address */
 } fig_reloc_kind;
 
 typedef struct fig_reloc {

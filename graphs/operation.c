@@ -12,6 +12,7 @@
 
 #include "graphs/operand.h"
 #include "graphs/strings.h"
+#include "include/figraph_parallel.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
@@ -26,6 +27,7 @@ int fig_operation_may_share(uint32_t op, uint32_t a, uint32_t b) {
     case FIG_OP_ROPE:
         return (a == FIG_ROPE_Q && b == FIG_ROPE_Q_OUT) || (a == FIG_ROPE_K && b == FIG_ROPE_K_OUT);
     case FIG_OP_RMS_NORM: return a == FIG_RMS_NORM_IN && b == FIG_RMS_NORM_OUT;
+    case FIG_OP_ALL_REDUCE: return a == FIG_ALL_REDUCE_IN && b == FIG_ALL_REDUCE_OUT;
     }
     return 0;
 }
@@ -211,6 +213,13 @@ static fig_status check_gated(const fig_operand_node *o) {
                               attributes.activation, FIG_SILU, FIG_GELU_TANH);
 }
 
+static fig_status check_norm(const fig_operand_node *o, const fig_rms_norm_attributes *norm) {
+    FIG_TRY(check_positive(o, "epsilon", norm->epsilon));
+    if (isfinite(norm->weight_offset)) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "weight_offset is %g, it must be finite",
+                              (double)norm->weight_offset);
+}
+
 static fig_status check_rms_norm(const fig_operand_node *o) {
     static const fig_operand_form rows = {2, {FIG_DIM_BATCH, ANY}, ANY};
     fig_rms_norm_attributes attributes;
@@ -225,10 +234,60 @@ static fig_status check_rms_norm(const fig_operand_node *o) {
     FIG_TRY(check_like(o, FIG_RMS_NORM_RESIDUAL, &same, in->dtype));
     FIG_TRY(check_like(o, FIG_RMS_NORM_OUT, &same, in->dtype));
     READ_ATTRIBUTES(o, 0, &attributes);
-    FIG_TRY(check_positive(o, "epsilon", attributes.epsilon));
-    if (isfinite(attributes.weight_offset)) return FIG_OK;
-    return fig_operand_refuse(o, FIG_INVALID, "weight_offset is %g, it must be finite",
-                              (double)attributes.weight_offset);
+    return check_norm(o, &attributes);
+}
+
+/* Rows of a message: whole vectors, so that a GPU moves nothing smaller. */
+static fig_status check_message(const fig_operand_node *o, uint32_t operand) {
+    static const fig_operand_form rows = {2, {FIG_DIM_BATCH, ANY}, ANY};
+    FIG_TRY(fig_operand_check_form(o, operand, &rows));
+    FIG_TRY(fig_operand_check_activation(o, operand));
+    const fig_tensor_record *tensor = fig_operand_tensor(o, operand);
+    const char *name = fig_operand_name(o, operand);
+    const int64_t unit = 16 / fig_program_view_dtype_bytes(tensor->dtype);
+    if (tensor->dims[1] > FIG_WIDTH_LIMIT)
+        return fig_operand_refuse(o, FIG_INVALID, "%s has width %" PRId64 ", limit %d", name,
+                                  tensor->dims[1], FIG_WIDTH_LIMIT);
+    if (tensor->dims[1] % unit == 0) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID,
+                              "%s has width %" PRId64 ", it must be a multiple of %" PRId64, name,
+                              tensor->dims[1], unit);
+}
+
+static fig_status check_all_reduce(const fig_operand_node *o) {
+    fig_rms_norm_attributes attributes;
+    FIG_TRY(check_message(o, FIG_ALL_REDUCE_IN));
+    const fig_tensor_record *in = fig_operand_tensor(o, FIG_ALL_REDUCE_IN);
+    const fig_operand_form same = {2, {FIG_DIM_BATCH, in->dims[1]}, in->dims[0]};
+    const int has_norm = fig_operand_tensor(o, FIG_ALL_REDUCE_WEIGHT) != NULL;
+    FIG_TRY(check_like(o, FIG_ALL_REDUCE_OUT, &same, in->dtype));
+    FIG_TRY(check_like(o, FIG_ALL_REDUCE_RESIDUAL, &same, in->dtype));
+    FIG_TRY(check_weight(o, FIG_ALL_REDUCE_WEIGHT, in->dims[1], in->dtype));
+    if (has_norm != (fig_operand_tensor(o, FIG_ALL_REDUCE_RESIDUAL) != NULL))
+        return fig_operand_refuse(o, FIG_INVALID, "%s is there, but not %s",
+                                  has_norm ? "weight" : "residual",
+                                  has_norm ? "residual" : "weight");
+    READ_ATTRIBUTES(o, 0, &attributes);
+    if (has_norm) return check_norm(o, &attributes);
+    if (attributes.epsilon == 0.0f && attributes.weight_offset == 0.0f) return FIG_OK;
+    return fig_operand_refuse(o, FIG_FORMAT, "epsilon is %g and weight_offset %g without a norm",
+                              (double)attributes.epsilon, (double)attributes.weight_offset);
+}
+
+/* How often `in` goes into `out` is how many ranks there are. */
+static fig_status check_all_gather(const fig_operand_node *o) {
+    FIG_TRY(check_message(o, FIG_ALL_GATHER_IN));
+    FIG_TRY(check_message(o, FIG_ALL_GATHER_OUT));
+    const fig_tensor_record *in = fig_operand_tensor(o, FIG_ALL_GATHER_IN);
+    const fig_tensor_record *out = fig_operand_tensor(o, FIG_ALL_GATHER_OUT);
+    const fig_operand_form rows = {2, {FIG_DIM_BATCH, out->dims[1]}, in->dims[0]};
+    FIG_TRY(check_like(o, FIG_ALL_GATHER_OUT, &rows, in->dtype));
+    const int64_t ranks = out->dims[1] / in->dims[1];
+    if (out->dims[1] % in->dims[1] == 0 && ranks <= FIG_PARALLEL_RANK_LIMIT) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID,
+                              "out has width %" PRId64 ", it must be a multiple of in's, %" PRId64
+                              ", limit %d times",
+                              out->dims[1], in->dims[1], FIG_PARALLEL_RANK_LIMIT);
 }
 
 /* What turns heads. */
@@ -524,6 +583,8 @@ fig_status fig_operation_check(const fig_program_view *view, uint32_t node) {
     case FIG_OP_ATTENTION: return check_attention(&o);
     case FIG_OP_MERGE_STATES: return check_merge_states(&o);
     case FIG_OP_DECODE_ATTENTION: return check_decode_attention(&o);
+    case FIG_OP_ALL_REDUCE: return check_all_reduce(&o);
+    case FIG_OP_ALL_GATHER: return check_all_gather(&o);
     }
     return fig_operand_refuse(&o, FIG_UNSUPPORTED, "nothing checks it");
 }

@@ -359,12 +359,16 @@ fig_status fig_program_ready(const fig_program *program) {
 static fig_status derive_edges(fig_program *program) {
     const fig_program_view *view = &program->view;
     uint32_t count = 0;
-    fig_edge_access *accesses = calloc((size_t)view->operand_count + 1, sizeof *accesses);
+    const uint32_t token = view->tensor_count + 1; /* a tensor of its own, that is no memory */
+    const size_t limit = (size_t)view->operand_count + view->node_count;
+    fig_edge_access *accesses = calloc(limit + 1, sizeof *accesses);
     if (accesses == NULL)
-        return fig_fail(FIG_NOMEM, "program: %u accesses of %zu bytes", view->operand_count,
-                        sizeof *accesses);
+        return fig_fail(FIG_NOMEM, "program: %zu accesses of %zu bytes", limit, sizeof *accesses);
     for (uint32_t n = 0; n < view->node_count; n++) {
         const fig_node *node = &view->nodes[n];
+        /* Every rank meets the others in one order, whatever lane a collective is in. */
+        if (fig_program_view_meets(node))
+            accesses[count++] = (fig_edge_access){n, token, FIG_ACCESS_READ | FIG_ACCESS_WRITE};
         for (uint32_t i = 0; i < node->operand_count; i++) {
             uint32_t tensor = view->operands[node->operand + i];
             if (tensor == 0) continue;

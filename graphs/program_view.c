@@ -46,6 +46,10 @@ int fig_program_view_reads_lengths(const fig_program_view *view) {
     return view->node_count > 0 && view->nodes[0].op == FIG_OP_PLAN;
 }
 
+int fig_program_view_meets(const fig_node *node) {
+    return node->op != FIG_OP_CALL && fig_kernel_table[node->op].meets;
+}
+
 int fig_program_view_find_segment(const fig_program_view *view, const char *name,
                                   fig_segment *segment) {
     for (uint32_t i = 0; i < view->segment_count; i++) {
@@ -64,6 +68,18 @@ uint64_t fig_program_view_tensor_bytes(const fig_program_view *view, uint32_t te
     assert(!too_large);
     (void)too_large;
     return bytes;
+}
+
+uint64_t fig_program_view_message_bytes(const fig_program_view *view) {
+    static_assert((int)FIG_ALL_REDUCE_IN == 0 && (int)FIG_ALL_GATHER_IN == 0, "the first operand");
+    uint64_t most = 0;
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        if (!fig_program_view_meets(&view->nodes[n])) continue;
+        const uint32_t in = view->operands[view->nodes[n].operand];
+        const uint64_t bytes = fig_program_view_tensor_bytes(view, in);
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
 uint32_t fig_program_view_access(const fig_program_view *view, const fig_node *node, uint32_t i) {

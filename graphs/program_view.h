@@ -85,6 +85,11 @@ uint32_t fig_program_view_dtype_bytes(uint32_t dtype); /* 0: no fig_dtype */
 int64_t fig_program_view_extent(const fig_tensor_record *record, int64_t rows);
 /* 1: it makes its plans on the device, from lengths that the host does not know. */
 int fig_program_view_reads_lengths(const fig_program_view *view);
+/* 1: it is a collective. */
+int fig_program_view_meets(const fig_node *node);
+/* Of the largest message that a collective of it sends, at the spec's batch limit; 0: there is
+ * none. */
+uint64_t fig_program_view_message_bytes(const fig_program_view *view);
 /* Without gaps, in any order of dims; at the spec's batch limit, and of one page where pages are
  * symbolic. */
 uint64_t fig_program_view_tensor_bytes(const fig_program_view *view, uint32_t tensor);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "graphs/program.h"
+#include "include/figraph_parallel.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
@@ -60,9 +61,13 @@ void fig_gelu_tanh_and_mul(fig_program *program, const fig_gated_op *op) {
     record_gated(program, op, FIG_GELU_TANH);
 }
 
+static fig_rms_norm_attributes norm_of(const fig_rms_norm_op *op) {
+    return (fig_rms_norm_attributes){op->epsilon != 0.0f ? op->epsilon : NORM_EPSILON,
+                                     op->weight_offset};
+}
+
 static void record_norm(fig_program *program, const fig_rms_norm_op *op) {
-    const fig_rms_norm_attributes attributes = {op->epsilon != 0.0f ? op->epsilon : NORM_EPSILON,
-                                                op->weight_offset};
+    const fig_rms_norm_attributes attributes = norm_of(op);
     const uint32_t operands[] = {
         [FIG_RMS_NORM_IN] = op->in.id,
         [FIG_RMS_NORM_WEIGHT] = op->weight.id,
@@ -246,6 +251,47 @@ void fig_merge_states(fig_program *program, const fig_merge_states_op *op) {
         [FIG_MERGE_OUT] = ours.out.id,     [FIG_MERGE_LSE] = ours.lse.id,
     };
     fig_program_node(program, FIG_OP_MERGE_STATES, operands, COUNT(operands), NULL, 0);
+}
+
+/* ---- Collectives */
+
+static void record_all_reduce(fig_program *program, const fig_rms_norm_op *op,
+                              const fig_rms_norm_attributes *attributes) {
+    const uint32_t operands[] = {
+        [FIG_ALL_REDUCE_IN] = op->in.id,
+        [FIG_ALL_REDUCE_WEIGHT] = op->weight.id,
+        [FIG_ALL_REDUCE_RESIDUAL] = op->residual.id,
+        [FIG_ALL_REDUCE_OUT] = op->out.id,
+    };
+    fig_program_node(program, FIG_OP_ALL_REDUCE, operands, COUNT(operands), attributes,
+                     sizeof *attributes);
+}
+
+void fig_all_reduce(fig_program *program, const fig_all_reduce_op *op) {
+    fig_all_reduce_op ours;
+    if (!TAKE(program, &ours, op, fig_all_reduce_op)) return;
+    const fig_rms_norm_op alone = {.in = ours.in, .out = ours.out};
+    record_all_reduce(program, &alone, &(fig_rms_norm_attributes){0.0f, 0.0f});
+}
+
+void fig_all_reduce_add_rms_norm(fig_program *program, const fig_rms_norm_op *op) {
+    fig_rms_norm_op ours;
+    if (!TAKE(program, &ours, op, fig_rms_norm_op)) return;
+    if (ours.residual.id == 0 || ours.weight.id == 0) {
+        fig_program_refuse(program, fig_fail(FIG_INVALID, "all_reduce_add_rms_norm: %s is absent",
+                                             ours.residual.id == 0 ? "residual" : "weight"));
+        return;
+    }
+    const fig_rms_norm_attributes attributes = norm_of(&ours);
+    record_all_reduce(program, &ours, &attributes);
+}
+
+void fig_all_gather(fig_program *program, const fig_all_gather_op *op) {
+    fig_all_gather_op ours;
+    if (!TAKE(program, &ours, op, fig_all_gather_op)) return;
+    const uint32_t operands[] = {
+        [FIG_ALL_GATHER_IN] = ours.in.id, [FIG_ALL_GATHER_OUT] = ours.out.id};
+    fig_program_node(program, FIG_OP_ALL_GATHER, operands, COUNT(operands), NULL, 0);
 }
 
 /* ---- Calls */

@@ -31,6 +31,31 @@ FIG_API fig_status fig_spec_rank(fig_spec *share, const fig_spec *model, int32_t
  * it. FIG_INVALID: something does not divide, or an operation needs whole what another divides. */
 FIG_API fig_status fig_graphs_rank(fig_graphs **share, const fig_graphs *model, int32_t ranks);
 
+/* ---- Collectives, recorded like any other operation ------------------------------------------ */
+/* Every rank runs the collectives of its program in the order recorded, whatever else runs beside
+ * them. Rows lie close together in memory, and a row is whole pieces of 16 bytes. A program that
+ * runs alone is a group of one. */
+
+/* out = the sum of what all ranks have in `in`: in their order, in f32, rounded once, so that every
+ * rank has the same bits. in and out are [rows][width]; out may be in. */
+typedef struct fig_all_reduce_op {
+    uint32_t size;
+    fig_tensor in, out;
+} fig_all_reduce_op;
+FIG_API void fig_all_reduce(fig_program *program, const fig_all_reduce_op *op);
+
+/* fig_all_reduce of in, and fig_add_rms_norm of what comes out, as one node: it costs less and
+ * leaves the same bits in residual and out. */
+FIG_API void fig_all_reduce_add_rms_norm(fig_program *program, const fig_rms_norm_op *op);
+
+/* out[row] = what each rank has in in[row], one behind another in their order: in is [rows][width],
+ * out [rows][ranks * width], and in a model's program, which is every rank's, [rows][width] too. */
+typedef struct fig_all_gather_op {
+    uint32_t size;
+    fig_tensor in, out;
+} fig_all_gather_op;
+FIG_API void fig_all_gather(fig_program *program, const fig_all_gather_op *op);
+
 #ifdef __cplusplus
 }
 #endif

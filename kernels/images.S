@@ -44,5 +44,7 @@ fig_images_\file\()_\path:
     image look_ahead
     image ceiling
     image decode_attention
+    image all_reduce
+    image all_gather
 
     .section .note.GNU-stack, "", %progbits

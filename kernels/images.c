@@ -38,6 +38,8 @@ DECLARE(merge_states);
 DECLARE(look_ahead);
 DECLARE(ceiling);
 DECLARE(decode_attention);
+DECLARE(all_reduce);
+DECLARE(all_gather);
 
 typedef const fig_image_data *images_of_paths[FIG_IMAGE_PATH_COUNT]; /* NULL: serves there never */
 
@@ -54,6 +56,8 @@ static const images_of_paths table[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT] = {
     [FIG_OP_LOOK_AHEAD] = {ROW(look_ahead)},
     [FIG_OP_CEILING] = {ROW(ceiling)},
     [FIG_OP_DECODE_ATTENTION] = {ROW(decode_attention)},
+    [FIG_OP_ALL_REDUCE] = {ROW(all_reduce)},
+    [FIG_OP_ALL_GATHER] = {ROW(all_gather)},
 };
 
 int32_t fig_images_capability(fig_image_path path) {

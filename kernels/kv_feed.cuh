@@ -43,27 +43,26 @@ static __device__ __forceinline__ void fig_feed_mark(int32_t is_newest, fig_ring
     ring->newest = is_newest ? ring->newest | slot : ring->newest & ~slot;
 }
 
-/* The maps lie in the params, which are far away when a block begins. */
-static __device__ __forceinline__ void fig_feed_prefetch_map(const fig_attention_params &p,
-                                                             int32_t side) {
-    const fig_tensor_map *map = side == FIG_RING_K ? &p.k_map : &p.v_map;
-    if (threadIdx.x % FIG_BLOCK_WARP == 0)
-        asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 /* One side of the cache, as a warp that sends its boxes knows it. */
 typedef struct fig_feed_side {
     const void *map;
     int64_t pages;
     uint64_t policy;
-    int32_t number; /* FIG_RING_K or FIG_RING_V */
+    uint32_t offset; /* in a strip, of the lane's box */
+    int32_t number;  /* FIG_RING_K or FIG_RING_V */
 } fig_feed_side;
 
+template <class form>
 static __device__ __forceinline__ fig_feed_side fig_feed_side_of(const fig_attention_params &p,
+                                                                 const fig_ring &ring,
                                                                  int32_t number) {
-    fig_feed_side side = {&p.k_map, p.k_pages, fig_feed_once(), number};
+    const uint32_t lane = threadIdx.x % FIG_BLOCK_WARP, BLOCKS = form::STRIP / FIG_RING_TOKENS;
+    fig_feed_side side = {&p.k_map, p.k_pages, fig_feed_once(), 0, number};
     if (number == FIG_RING_V) side.map = &p.v_map;
     if (number == FIG_RING_V) side.pages = p.v_pages;
+    side.offset = lane * (ring.side_bytes / BLOCKS);
+    /* It lies in the params, which are far away when a block begins. */
+    if (lane == 0) asm volatile("prefetch.tensormap [%0];" ::"l"(side.map) : "memory");
     return side;
 }
 
@@ -88,9 +87,9 @@ static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_fee
 /* The lane's block of a strip. The compiler makes a loop over the lanes of it, which is better than
  * a row of boxes: code that runs first comes the sooner the shorter it is. */
 static __device__ __forceinline__ void fig_feed_send(const fig_feed_side &side,
-                                                     const fig_ring &ring, uint32_t offset,
+                                                     const fig_ring &ring,
                                                      const fig_feed_block &block, int32_t kv_head) {
-    fig_feed_box(fig_ring_side(ring, side.number) + offset, side.map, block.token, kv_head,
+    fig_feed_box(fig_ring_side(ring, side.number) + side.offset, side.map, block.token, kv_head,
                  block.page, fig_ring_full(ring, side.number), side.policy);
 }
 
@@ -103,45 +102,44 @@ fig_feed_prefetch(const fig_feed_side &side, const fig_feed_block &block, int32_
                  : "memory");
 }
 
-/* Sends a piece's boxes of one side. A lane knows its block of 32, and half way through these that
- * of the next: looked up before, it would keep the next strips waiting. */
+/* Sends a piece's boxes of one side. A lane knows its block of 32, which move down by a strip's as
+ * these are sent; half way through them it looks up that of the next, as behind them the next strip
+ * would have to wait. */
 template <class form>
 static __device__ __forceinline__ void
 fig_feed_send_piece(const fig_attention_params &p, const fig_feed_side &side,
                     const fig_feed_piece &of, fig_ring *ring, int32_t *has_waited) {
-    const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS;
+    const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS, WINDOW = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, mine = lane * FIG_RING_TOKENS;
-    const uint32_t offset = (uint32_t)lane * (ring->side_bytes / BLOCKS);
-    const int32_t window = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t first_new = of.length - p.split.row_tokens;
-    int32_t token = of.tokens.first & -FIG_RING_TOKENS, from = 0; /* the lane of the strip's first */
-    fig_feed_block here = fig_feed_block_at(side, of, token + mine), ahead = here;
+    int32_t token = of.tokens.first & -FIG_RING_TOKENS, sent = 0; /* sent: of the 32 */
+    fig_feed_block block = fig_feed_block_at(side, of, token + mine), ahead = block;
     do {
-        const fig_feed_block block = {__shfl_sync(0xffffffffu, here.page, from + lane),
-                                      __shfl_sync(0xffffffffu, here.token, from + lane)};
         const int32_t is_newest = token + form::STRIP > first_new;
         const int32_t is_late = !form::TURNS && !*has_waited && is_newest;
         const int32_t is_new = is_late && token + mine + FIG_RING_TOKENS > first_new;
         fig_ring_wait_empty(*ring, side.number);
         if (form::TURNS) fig_feed_order_writes(*ring);
-        if (lane < BLOCKS && !is_new) fig_feed_send(side, *ring, offset, block, of.kv_head);
+        if (lane < BLOCKS && !is_new) fig_feed_send(side, *ring, block, of.kv_head);
         __syncwarp();
         if (is_late) { /* What the step itself appends is sent behind the wait. */
             if (lane < BLOCKS && is_new) fig_feed_prefetch(side, block, of.kv_head);
             __syncwarp();
             fig_feed_wait(has_waited);
-            if (lane < BLOCKS && is_new) fig_feed_send(side, *ring, offset, block, of.kv_head);
+            if (lane < BLOCKS && is_new) fig_feed_send(side, *ring, block, of.kv_head);
             __syncwarp();
         }
         if (form::TURNS) fig_feed_mark(is_newest, ring);
         fig_ring_next(ring);
         token += form::STRIP;
-        from += BLOCKS;
-        if (from == FIG_BLOCK_WARP / 2)
-            ahead = fig_feed_block_at(side, of, token + window / 2 + mine);
-        if (from == FIG_BLOCK_WARP) {
-            from = 0;
-            here = ahead;
+        sent += BLOCKS;
+        block.page = __shfl_down_sync(0xffffffffu, block.page, BLOCKS);
+        block.token = __shfl_down_sync(0xffffffffu, block.token, BLOCKS);
+        if (sent == FIG_BLOCK_WARP / 2)
+            ahead = fig_feed_block_at(side, of, token + WINDOW / 2 + mine);
+        if (sent == FIG_BLOCK_WARP) {
+            sent = 0;
+            block = ahead;
         }
     } while (token < of.tokens.end);
 }
@@ -216,7 +214,7 @@ static __device__ __noinline__ void fig_feed_idle_rows(const fig_attention_param
     }
 }
 
-/* The worker's strips. */
+/* The worker's strips, as one of its fillers has them. */
 template <class form>
 static __device__ __forceinline__ void fig_feed_strips(const fig_attention_params &p,
                                                        const fig_feed_plan &plan, int32_t filler,
@@ -225,17 +223,10 @@ static __device__ __forceinline__ void fig_feed_strips(const fig_attention_param
     while (start.count > 0) {
         const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        if constexpr (form::IS_BULK != 0) {
-            if (__builtin_expect(filler == FIG_FEED_TELLER, 0)) {
-                fig_feed_tell_piece<form>(p, of, ring);
-            } else {
-                fig_feed_send_piece<form>(p, fig_feed_side_of(p, filler - 1), of, ring, has_waited);
-            }
-        }
+        if constexpr (form::IS_BULK != 0) fig_feed_tell_piece<form>(p, of, ring);
 #endif
         if constexpr (form::IS_BULK == 0) fig_copy_piece<form>(p, of, filler, ring, has_waited);
-        const fig_split_line line = fig_feed_line(p, plan);
-        fig_split_pass(&p.split, &line, &start);
+        fig_feed_pass(p, plan, of, &start);
     }
 }
 
@@ -274,13 +265,9 @@ template <class form> static __device__ __forceinline__ int32_t fig_feed_ring_th
 
 /* The teller makes the ring, and waits for nobody; the others wait for that. */
 template <class form>
-static __device__ __forceinline__ void fig_feed_make_ring(const fig_attention_params &p,
-                                                          const fig_ring &ring, int32_t filler) {
+static __device__ __forceinline__ void fig_feed_make_ring(const fig_ring &ring, int32_t filler) {
     const int32_t fillers = form::FILLERS * FIG_BLOCK_WARP;
-    if (__builtin_expect(filler != FIG_FEED_TELLER, 1)) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        if constexpr (form::IS_BULK != 0) fig_feed_prefetch_map(p, filler - 1);
-#endif
+    if (filler != FIG_FEED_TELLER) {
         fig_ring_meet(FIG_RING_MADE_TO_FILL, fillers);
         return;
     }
@@ -291,20 +278,39 @@ static __device__ __forceinline__ void fig_feed_make_ring(const fig_attention_pa
     fig_ring_pass(FIG_RING_MADE_TO_FILL, fillers);
 }
 
+/* A warp that sends boxes. The way from the plan to the first is what the block waits for. */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <class form>
+static __device__ __forceinline__ void fig_feed_sender(const fig_attention_params &p, fig_ring ring,
+                                                       const fig_feed_plan &plan, int32_t filler,
+                                                       int32_t has_waited) {
+    const fig_feed_side side = fig_feed_side_of<form>(p, ring, filler - 1);
+    fig_feed_make_ring<form>(ring, filler);
+    fig_split_start start = plan.start;
+    while (start.count > 0) {
+        const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
+        fig_feed_send_piece<form>(p, side, of, &ring, &has_waited);
+        fig_feed_pass(p, plan, of, &start);
+    }
+    fig_feed_wait(&has_waited);
+}
+#endif
+
 /* A warp behind those that read, by its number among them. */
 template <class form>
 static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring ring,
-                                       int32_t filler) {
-    int32_t has_waited = 0;
-    if ((p.flags & FIG_ATTENTION_EARLY) == 0) fig_feed_wait(&has_waited);
-    const fig_feed_plan plan = fig_feed_read_plan(p);
-    fig_feed_make_ring<form>(p, ring, filler);
+                                       const fig_feed_plan &plan, int32_t filler,
+                                       int32_t has_waited) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if constexpr (form::IS_BULK != 0)
+        if (filler != FIG_FEED_TELLER)
+            return fig_feed_sender<form>(p, ring, plan, filler, has_waited);
+#endif
+    fig_feed_make_ring<form>(ring, filler);
     fig_feed_strips<form>(p, plan, filler, &ring, &has_waited);
-    if (!form::IS_BULK || filler == FIG_FEED_TELLER) {
-        fig_feed_merges<form>(p, plan, filler, &ring);
-        const fig_ring_note end = {FIG_RING_END};
-        fig_feed_say<form>(end, filler, &ring);
-    }
+    fig_feed_merges<form>(p, plan, filler, &ring);
+    const fig_ring_note end = {FIG_RING_END};
+    fig_feed_say<form>(end, filler, &ring);
     fig_feed_wait(&has_waited);
     if (filler == FIG_FEED_TELLER) fig_feed_idle_rows(p);
     if (!form::IS_BULK) asm volatile("cp.async.wait_all;" ::: "memory");

@@ -23,6 +23,7 @@ typedef struct fig_feed_piece {
     int32_t length, kv_head;
     int32_t tiles;             /* its own */
     int32_t before, row_tiles; /* fig_split_piece_of_row */
+    float page_share;          /* 1 / tokens of a page: a division as fig_form_divide has it */
 } fig_feed_piece;
 
 /* What the plan says of a row. */
@@ -41,6 +42,7 @@ typedef struct fig_feed_sections {
 typedef struct fig_feed_plan {
     fig_split_start start;
     int32_t rows, advanced;
+    float page_share; /* as a piece has it */
     fig_feed_sections sections;
     fig_feed_row of_lane;
 } fig_feed_plan;
@@ -78,6 +80,7 @@ static __device__ __forceinline__ fig_feed_plan fig_feed_read_plan(const fig_att
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const fig_plan_head *head = (const fig_plan_head *)p.plan;
     fig_feed_plan plan;
+    plan.page_share = __fdividef(1.0f, (float)p.page_size);
     plan.start = fig_feed_start(p);
     plan.rows = head->rows;
     plan.advanced = head->advanced;
@@ -111,10 +114,12 @@ static __device__ __forceinline__ void fig_feed_ranges(const fig_attention_param
                                                        fig_strip_range *all) {
     const int32_t first = length - p.split.row_tokens, last = length - 1;
     const int32_t window = p.split.window;
-    any->first = window > 0 && first + 1 > window ? first + 1 - window : 0;
+    any->first = all->first = 0;
     any->end = length;
-    all->first = window > 0 && last + 1 > window ? last + 1 - window : 0;
     all->end = first + 1;
+    if (window == 0) return;
+    any->first = max(first + 1 - window, 0);
+    all->first = max(last + 1 - window, 0);
 }
 
 static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_attention_params &p,
@@ -126,9 +131,10 @@ static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_att
     of.start = start;
     of.length = row.length;
     of.sequence = fig_cache_sequence_of(p.page_table, p.table_stride, row.sequence, p.page_size);
+    of.page_share = plan.page_share;
     of.kv_head = start.group * p.heads_per_worker;
-    const int32_t origin = fig_feed_origin(p, of.length - plan.advanced);
-    tiles.first = origin + start.tile * p.split.tile_tokens;
+    tiles.first = start.tile * p.split.tile_tokens;
+    if (p.split.window > 0) tiles.first += fig_feed_origin(p, of.length - plan.advanced);
     of.before = row.prefix;
     of.row_tiles = row.next_prefix - row.prefix;
     of.tiles = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
@@ -154,7 +160,7 @@ typedef struct fig_feed_place {
 static __device__ __forceinline__ fig_feed_place fig_feed_place_of(const fig_feed_piece &of,
                                                                    int32_t token) {
     const int32_t within = max(token, of.tokens.first), size = of.sequence.page_size;
-    const int32_t number = fig_form_divide(within, size);
+    const int32_t number = __float2int_rd(((float)within + 0.5f) * of.page_share);
     fig_feed_place place;
     place.page = of.sequence.number;
     if (__builtin_expect(of.sequence.pages != NULL, 1)) place.page = of.sequence.pages[number];
@@ -193,6 +199,19 @@ static __device__ __forceinline__ fig_split_line fig_feed_line(const fig_attenti
     line.tiles = tiles * p.split.groups;
     line.active = fig_split_active(line.tiles, p.split.workers);
     return line;
+}
+
+/* Moves *start behind a piece. */
+static __device__ __forceinline__ void fig_feed_pass(const fig_attention_params &p,
+                                                     const fig_feed_plan &plan,
+                                                     const fig_feed_piece &of,
+                                                     fig_split_start *start) {
+    const fig_split_line line = fig_feed_line(p, plan);
+    if (start->count > of.tiles) {
+        fig_split_pass(&p.split, &line, start);
+    } else {
+        start->count = 0; /* It was the last, and what would be next need not be looked up. */
+    }
 }
 
 /* Which partial the piece goes to; -1: it is whole. All that its place depends on is whether the

@@ -10,6 +10,7 @@
 #include <stdalign.h>
 #include <stddef.h>
 
+#include "kernels/peers.h"
 #include "planner/plan.h"
 #include "include/figraph.h"
 
@@ -140,6 +141,39 @@ typedef struct fig_rms_norm_params {
     float epsilon, weight_offset;
 } fig_rms_norm_params;
 static_assert(sizeof(fig_rms_norm_params) == 88, "ABI");
+
+/* out = the sum of what all ranks have in `in`, added up in their order in f32 and rounded once.
+ * With a weight that sum is what rms_norm finds in its `in`, beside a residual. Rows lie close
+ * together, and a row is whole vectors of 16 bytes. */
+typedef struct fig_all_reduce_params {
+    const void *in;     /* [rows][width] */
+    const void *weight; /* [width]; NULL: no norm, and no residual */
+    void *out;          /* [rows][width] */
+    void *residual;     /* [rows][width] */
+    const uint8_t *plan;
+    const fig_fetch_state *state;
+    fig_peers *peers;
+    fig_rows rows;
+    int32_t width, dtype;
+    float epsilon, weight_offset;
+    uint32_t node;  /* of the program */
+    uint32_t haste; /* FIG_HASTE_* */
+} fig_all_reduce_params;
+static_assert(sizeof(fig_all_reduce_params) == 88, "ABI");
+
+/* out[row] = what each rank has in in[row], one behind another in their order. */
+typedef struct fig_all_gather_params {
+    const void *in; /* [rows][width] */
+    void *out;      /* [rows][ranks * width] */
+    const uint8_t *plan;
+    const fig_fetch_state *state;
+    fig_peers *peers;
+    fig_rows rows;
+    int32_t width, dtype;
+    uint32_t node;  /* of the program */
+    uint32_t haste; /* FIG_HASTE_* */
+} fig_all_gather_params;
+static_assert(sizeof(fig_all_gather_params) == 64, "ABI");
 
 /* [rows][heads][head_dim] */
 typedef struct fig_row_strides {

@@ -24,7 +24,9 @@ typedef enum fig_op {
     FIG_OP_LOOK_AHEAD = 8, /* no node's, nor lowered: an engine's own */
     FIG_OP_CEILING = 9,    /* likewise, a measuring's */
     FIG_OP_DECODE_ATTENTION = 10,
-    FIG_OP_KERNEL_COUNT = 11,
+    FIG_OP_ALL_REDUCE = 11,
+    FIG_OP_ALL_GATHER = 12,
+    FIG_OP_KERNEL_COUNT = 13,
     FIG_OP_CALL = 64 /* no kernel: kept as meaning */
 } fig_op;
 
@@ -71,7 +73,9 @@ typedef enum fig_field_kind {
                                in, and where that family has none it stays zero */
     FIG_FIELD_PAGE_TOKENS,  /* of the operand, a cache: dimension 1; of a run, where the cache is
                                dense, as many as its bytes hold */
-    FIG_FIELD_RUN           /* a run's to fill in; 0 in an engine's launch */
+    FIG_FIELD_RUN,          /* a run's to fill in; 0 in an engine's launch */
+    FIG_FIELD_PEERS,        /* address of the device's fig_peers */
+    FIG_FIELD_NODE          /* its number in the program */
 } fig_field_kind;
 
 typedef enum fig_plan_section {
@@ -163,6 +167,7 @@ typedef struct fig_kernel {
     uint16_t params_bytes, attribute_bytes;
     uint8_t family_count; /* 1 to FIG_FAMILY_LIMIT */
     uint8_t split;        /* 1: its node belongs to a split class */
+    uint8_t meets;        /* 1: a collective: every rank runs it, and all in one order */
     uint8_t then;         /* fig_op: its node has a launch of that operation too, behind its own; 0:
                              none. The node's operands and attributes begin with that one's */
     /* One block. Blocks of a launch may run in any order, one at a time. */
@@ -220,6 +225,9 @@ enum { FIG_PLAN_IN_LENGTHS, FIG_PLAN_IN_POSITIONS };
 enum { FIG_CEILING_IN, FIG_CEILING_OUT };
 /* The residual is both: absent in rms_norm, read and written in add_rms_norm. */
 enum { FIG_RMS_NORM_IN, FIG_RMS_NORM_WEIGHT, FIG_RMS_NORM_RESIDUAL, FIG_RMS_NORM_OUT };
+/* Weight and residual are there where a norm is, and then both. */
+enum { FIG_ALL_REDUCE_IN, FIG_ALL_REDUCE_WEIGHT, FIG_ALL_REDUCE_RESIDUAL, FIG_ALL_REDUCE_OUT };
+enum { FIG_ALL_GATHER_IN, FIG_ALL_GATHER_OUT };
 enum {
     FIG_MERGE_OUT_A,
     FIG_MERGE_LSE_A,

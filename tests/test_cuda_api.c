@@ -144,6 +144,9 @@ static void signatures_are_those_of_the_toolkit(void **state) {
     SIGNATURE(MemHostGetDevicePointer, 3020);
     SIGNATURE(MemHostRegister, 6050);
     SIGNATURE(MemHostUnregister, 4000);
+    SIGNATURE(DeviceCanAccessPeer, 4000);
+    SIGNATURE(CtxEnablePeerAccess, 4000);
+    SIGNATURE(IpcCloseMemHandle, 4010);
     SIGNATURE(MemsetD8Async, 3020);
     SIGNATURE(MemcpyAsync, 4000);
     SIGNATURE(StreamCreate, 2000);

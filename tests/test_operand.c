@@ -33,7 +33,36 @@ typedef struct refusal {
 #define ATTEND(operand, change, value)                                                             \
     { FIG_OP_ATTENTION, FIG_ATTENTION_##operand, FIG_EDIT_##change, value }
 
+#define REDUCE(operand, change, value)                                                             \
+    { FIG_OP_ALL_REDUCE, FIG_ALL_REDUCE_##operand, FIG_EDIT_##change, value }
+#define GATHER(operand, change, value)                                                             \
+    { FIG_OP_ALL_GATHER, FIG_ALL_GATHER_##operand, FIG_EDIT_##change, value }
+
 static const refusal refusals[] = {
+    {REDUCE(IN, ABSENT, 0), FIG_INVALID, "node 0 (all_reduce): in, operand 0, is absent"},
+    {REDUCE(IN, DTYPE, FIG_I32), FIG_INVALID, "in has dtype 8"},
+    {REDUCE(IN, RANK, 3), FIG_INVALID, "in has rank 3, it must be 2"},
+    {REDUCE(IN, DIM, 6), FIG_INVALID, "in: dims[0] must be FIG_DIM_BATCH"},
+    {REDUCE(IN, DIM + 1, 20), FIG_INVALID, "in has width 20, it must be a multiple of 8"},
+    {REDUCE(IN, DIM + 1, (1 << 20) + 8), FIG_INVALID, "in has width 1048584, limit 1048576"},
+    {REDUCE(IN, MULTIPLE, 2), FIG_INVALID, "out: multiple is 1, it must be 2"},
+    {REDUCE(OUT, DTYPE, FIG_F16), FIG_INVALID, "out has dtype 2, it must be 3"},
+    {REDUCE(OUT, DIM + 1, 32), FIG_INVALID, "out: dims[1] is 32, it must be 24"},
+    {REDUCE(WEIGHT, DIM, 16), FIG_INVALID, "weight: dims[0] is 16, it must be 24"},
+    {REDUCE(RESIDUAL, DTYPE, FIG_F32), FIG_INVALID, "residual has dtype 1, it must be 3"},
+    {REDUCE(RESIDUAL, SAME_AS, FIG_ALL_REDUCE_IN), FIG_INVALID, "in and residual are both in"},
+    {REDUCE(OUT, SAME_AS, FIG_ALL_REDUCE_RESIDUAL), FIG_INVALID, "residual and out are both"},
+    {VALUE(FIG_OP_ALL_REDUCE, rms_norm, epsilon, REAL, 0), FIG_INVALID, "epsilon is 0"},
+    {VALUE(FIG_OP_ALL_REDUCE, rms_norm, weight_offset, INTEGER, 0x7f800000), FIG_INVALID,
+     "weight_offset is inf"},
+    {GATHER(OUT, ABSENT, 0), FIG_INVALID, "node 0 (all_gather): out, operand 1, is absent"},
+    {GATHER(OUT, SAME_AS, FIG_ALL_GATHER_IN), FIG_INVALID, "in and out are both in"},
+    {GATHER(IN, DIM + 1, 10), FIG_INVALID, "in has width 10, it must be a multiple of 4"},
+    {GATHER(IN, DIM + 1, 16), FIG_INVALID, "out has width 36, it must be a multiple of in's, 16"},
+    {GATHER(OUT, DIM + 1, 257 * 12), FIG_INVALID, "limit 256 times"},
+    {GATHER(OUT, DTYPE, FIG_F16), FIG_INVALID, "out has dtype 2"},
+    {GATHER(OUT, MULTIPLE, 3), FIG_INVALID, "out: multiple is 3, it must be 1"},
+
     {GATED(IN, ABSENT, 0), FIG_INVALID, "node 0 (gated): in, operand 0, is absent"},
     {GATED(IN, FOREIGN, 3), FIG_INVALID, "in is tensor 3, the program has 2"},
     {GATED(OUT, FOREIGN, UINT32_MAX), FIG_INVALID, "out is tensor 4294967295"},

@@ -25,6 +25,22 @@ static void sound_nodes_are_taken(void **state) {
     (void)state;
     for (fig_op op = FIG_OP_FETCH + 1; op < FIG_OP_LOOK_AHEAD; op++)
         takes(&(fig_edit){op, 0, FIG_EDIT_NOTHING, 0}, 1);
+    takes(&(fig_edit){FIG_OP_ALL_REDUCE, 0, FIG_EDIT_NOTHING, 0}, 1);
+    takes(&(fig_edit){FIG_OP_ALL_GATHER, 0, FIG_EDIT_NOTHING, 0}, 1);
+}
+
+static void a_sum_over_ranks_has_a_norm_or_nothing_of_one(void **state) {
+    (void)state;
+    static const fig_edit alone[] = {
+        {FIG_OP_ALL_REDUCE, FIG_ALL_REDUCE_WEIGHT, FIG_EDIT_ABSENT, 0},
+        {FIG_OP_ALL_REDUCE, FIG_ALL_REDUCE_RESIDUAL, FIG_EDIT_ABSENT, 0},
+        {FIG_OP_ALL_REDUCE, offsetof(fig_rms_norm_attributes, epsilon), FIG_EDIT_INTEGER, 0},
+    };
+    takes(alone, 3);
+    FIG_SAMPLE_REFUSES(fig_edit_record(alone, 2), FIG_FORMAT, "epsilon is 1e-06");
+    FIG_SAMPLE_REFUSES(fig_edit_record(alone, 1), FIG_INVALID, "residual is there, but not weight");
+    FIG_SAMPLE_REFUSES(fig_edit_record(alone + 1, 1), FIG_INVALID,
+                       "weight is there, but not residual");
 }
 
 static void what_is_optional_or_free_may_vary(void **state) {
@@ -54,6 +70,9 @@ static void what_is_optional_or_free_may_vary(void **state) {
         {FIG_OP_MERGE_STATES, FIG_MERGE_LSE, FIG_EDIT_ABSENT, 0},
         {FIG_OP_MERGE_STATES, FIG_MERGE_OUT_B, FIG_EDIT_SAME_AS, FIG_MERGE_OUT_A},
         {FIG_OP_ATTENTION, FIG_ATTENTION_V_CACHE, FIG_EDIT_SAME_AS, FIG_ATTENTION_K_CACHE},
+        {FIG_OP_ALL_REDUCE, FIG_ALL_REDUCE_OUT, FIG_EDIT_SAME_AS, FIG_ALL_REDUCE_IN},
+        {FIG_OP_ALL_GATHER, FIG_ALL_GATHER_OUT, FIG_EDIT_DIM + 1, 12},
+        {FIG_OP_ALL_GATHER, FIG_ALL_GATHER_OUT, FIG_EDIT_DIM + 1, 256 * 12},
     };
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++)
         takes(&edits[i], 1);
@@ -82,8 +101,9 @@ static void tokens_of_a_row_are_as_many_in_every_operand(void **state) {
     static const struct {
         fig_op op;
         int64_t limit;
-    } limits[] = {{FIG_OP_GATED, 64},    {FIG_OP_RMS_NORM, 64}, {FIG_OP_ROPE, 64},
-                  {FIG_OP_APPEND_KV, 2}, {FIG_OP_ATTENTION, 2}, {FIG_OP_MERGE_STATES, 64}};
+    } limits[] = {{FIG_OP_GATED, 64},      {FIG_OP_RMS_NORM, 64},  {FIG_OP_ROPE, 64},
+                  {FIG_OP_APPEND_KV, 2},   {FIG_OP_ATTENTION, 2},  {FIG_OP_MERGE_STATES, 64},
+                  {FIG_OP_ALL_REDUCE, 64}, {FIG_OP_ALL_GATHER, 64}};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         const uint32_t operands = fig_edit_row_operands(limits[i].op);
         fig_edit edits[32];
@@ -307,6 +327,7 @@ static void caches_hold_the_heads_that_are_appended(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_nodes_are_taken),
+        cmocka_unit_test(a_sum_over_ranks_has_a_norm_or_nothing_of_one),
         cmocka_unit_test(what_is_optional_or_free_may_vary),
         cmocka_unit_test(a_dense_cache_has_pages_of_kv_limit),
         cmocka_unit_test(tokens_of_a_row_are_as_many_in_every_operand),

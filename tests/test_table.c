@@ -122,7 +122,9 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_ANGLES] = FIG_TYPE_ANGLES,
                                     [FIG_FIELD_TENSOR_MAP] = FIG_TYPE_TENSOR_MAP,
                                     [FIG_FIELD_PAGE_TOKENS] = FIG_TYPE_I32,
-                                    [FIG_FIELD_RUN] = 0xff};
+                                    [FIG_FIELD_RUN] = 0xff,
+                                    [FIG_FIELD_PEERS] = FIG_TYPE_ADDRESS,
+                                    [FIG_FIELD_NODE] = FIG_TYPE_U32};
     assert_true(field->kind < sizeof types && field->type < sizeof bytes / sizeof bytes[0]);
     uint8_t type = types[field->kind] == 0xff ? field->type : types[field->kind];
     if (type == FIG_TYPE_TENSOR_MAP) assert_int_equal(field->offset % alignof(fig_tensor_map), 0);
@@ -236,6 +238,8 @@ static const table_dimension dimensions[] = {
     {FIG_OP_DECODE_ATTENTION, "head_dim", FIG_ATTENTION_Q, 2, 1},
     {FIG_OP_DECODE_ATTENTION, "k_scales", FIG_ATTENTION_K_SCALE, 0, 1},
     {FIG_OP_DECODE_ATTENTION, "v_scales", FIG_ATTENTION_V_SCALE, 0, 1},
+    {FIG_OP_ALL_REDUCE, "width", FIG_ALL_REDUCE_IN, 1, 1},
+    {FIG_OP_ALL_GATHER, "width", FIG_ALL_GATHER_IN, 1, 1},
 };
 
 static void dimensions_are_those_of_the_documented_shapes(void **state) {
@@ -280,6 +284,8 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_RING_BYTES] = {"slot_bytes"},
         [FIG_FIELD_PAGE_TOKENS] = {"page_size"},
         [FIG_FIELD_RUN] = {"zeros", "rows", "length", "zero_pieces"},
+        [FIG_FIELD_PEERS] = {"peers"},
+        [FIG_FIELD_NODE] = {"node"},
     };
     static const char *const sections[] = {"lengths_offset", "positions_offset", "sequences_offset",
                                            "tokens_offset",  "prefix_offset",    "starts_offset"};
@@ -356,8 +362,41 @@ static void only_what_is_optional_in_the_public_header_is_optional(void **state)
                 (i == FIG_ATTENTION_Q || i == FIG_DECODE_ATTENTION_K ||
                  strstr(operand->name, "_cache")))
                 access = FIG_ACCESS_READ | FIG_ACCESS_WRITE;
-            assert_int_equal(operand->optional, is_one_of(operand->name, optional));
+            int may_lack = is_one_of(operand->name, optional);
+            if (op == FIG_OP_ALL_REDUCE) may_lack |= i == FIG_ALL_REDUCE_WEIGHT;
+            assert_int_equal(operand->optional, may_lack);
             assert_int_equal(operand->access, access);
+        }
+    }
+}
+
+/* What ranks divide, by its name and the number of its dims. */
+static void a_name_is_divided_alike_in_every_row(void **state) {
+    (void)state;
+    static const char *const q[] = {"q", "q_out", "out_a", "lse_a", "out_b", "lse_b", "lse", NULL};
+    static const char *const kv[] = {"k", "v", "k_out", NULL};
+    static const char *const caches[] = {"k_cache", "v_cache", NULL};
+    static const char *const words[] = {"sinks", "alibi", NULL};
+    static const char *const scales[] = {"k_scale", "v_scale", NULL};
+    for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
+        const fig_kernel *kernel = &fig_kernel_table[op];
+        for (int i = 0; i < kernel->operand_count; i++) {
+            const fig_operand *operand = &kernel->operands[i];
+            const char *name = operand->name;
+            int heads = is_one_of(name, q) || is_one_of(name, words);
+            int columns =
+                op == FIG_OP_GATED || (op == FIG_OP_ALL_GATHER && strcmp(name, "in") == 0);
+            if (strcmp(name, "out") == 0) heads = kernel->split || op == FIG_OP_MERGE_STATES;
+            uint8_t rule = columns ? FIG_SHARE_COLUMNS
+                           : heads ? FIG_SHARE_Q_HEADS
+                                   : FIG_SHARE_WHOLE;
+            if (is_one_of(name, kv) || is_one_of(name, caches) || is_one_of(name, scales))
+                rule = FIG_SHARE_KV_HEADS;
+            uint8_t dim = is_one_of(name, caches) ? 2 : 1;
+            if (is_one_of(name, words) || is_one_of(name, scales)) dim = 0;
+            if (operand->share != rule || operand->dim != (rule == FIG_SHARE_WHOLE ? 0 : dim))
+                fail_msg("%s.%s: rule %u of dims[%u], not %u of dims[%u]", kernel->name, name,
+                         operand->share, operand->dim, rule, dim);
         }
     }
 }
@@ -380,11 +419,19 @@ static void operands_of_what_a_node_launches_besides_come_first(void **state) {
 
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
     (void)state;
-    static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
-        [FIG_OP_FETCH] = 1,      [FIG_OP_GATED] = 21 * 3,           [FIG_OP_ROPE] = 21 * 3,
-        [FIG_OP_APPEND_KV] = 21, [FIG_OP_ATTENTION] = 13,           [FIG_OP_PLAN] = 1,
-        [FIG_OP_RMS_NORM] = 21,  [FIG_OP_MERGE_STATES] = 21,        [FIG_OP_LOOK_AHEAD] = 1,
-        [FIG_OP_CEILING] = 17,   [FIG_OP_DECODE_ATTENTION] = 21 * 3};
+    static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {[FIG_OP_FETCH] = 1,
+                                                        [FIG_OP_GATED] = 21 * 3,
+                                                        [FIG_OP_ROPE] = 21 * 3,
+                                                        [FIG_OP_APPEND_KV] = 21,
+                                                        [FIG_OP_ATTENTION] = 13,
+                                                        [FIG_OP_PLAN] = 1,
+                                                        [FIG_OP_RMS_NORM] = 21,
+                                                        [FIG_OP_MERGE_STATES] = 21,
+                                                        [FIG_OP_LOOK_AHEAD] = 1,
+                                                        [FIG_OP_CEILING] = 17,
+                                                        [FIG_OP_DECODE_ATTENTION] = 21 * 3,
+                                                        [FIG_OP_ALL_REDUCE] = 32,
+                                                        [FIG_OP_ALL_GATHER] = 32};
     fig_rows rows = {.row_limit = 21, .multiple = 3};
     fig_gated_params gated = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
     fig_rope_params rope = {
@@ -408,6 +455,8 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
     fig_ceiling_params ceiling = {.blocks = 17};
     fig_decode_attention_params decode_attention = {
         .rows = rows, .q_heads = 32, .kv_heads = 1, .head_dim = 128, .dtype = FIG_BF16};
+    fig_all_reduce_params all_reduce = {.rows = rows, .width = 4096, .dtype = FIG_BF16};
+    fig_all_gather_params all_gather = {.rows = rows, .width = 8, .dtype = FIG_BF16};
     const void *params[FIG_OP_KERNEL_COUNT] = {[FIG_OP_FETCH] = &fetch,
                                                [FIG_OP_GATED] = &gated,
                                                [FIG_OP_ROPE] = &rope,
@@ -418,7 +467,9 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
                                                [FIG_OP_MERGE_STATES] = &merge,
                                                [FIG_OP_LOOK_AHEAD] = &look_ahead,
                                                [FIG_OP_CEILING] = &ceiling,
-                                               [FIG_OP_DECODE_ATTENTION] = &decode_attention};
+                                               [FIG_OP_DECODE_ATTENTION] = &decode_attention,
+                                               [FIG_OP_ALL_REDUCE] = &all_reduce,
+                                               [FIG_OP_ALL_GATHER] = &all_gather};
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         for (int i = 0; i < fig_kernel_table[op].family_count; i++) {
             fig_launch_shape shape;
@@ -437,13 +488,16 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
 static void rows_stand_at_their_number_and_only_operations_have_names(void **state) {
     (void)state;
     static const char *const names[] = {
-        "fetch",    "gated",        "rope",       "append_kv", "attention",       "plan",
-        "rms_norm", "merge_states", "look_ahead", "ceiling",   "decode_attention"};
+        "fetch",     "gated",        "rope",       "append_kv", "attention",        "plan",
+        "rms_norm",  "merge_states", "look_ahead", "ceiling",   "decode_attention", "all_reduce",
+        "all_gather"};
     assert_int_equal(sizeof names / sizeof names[0], FIG_OP_KERNEL_COUNT);
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         assert_string_equal(fig_table_op_name(op), names[op]);
         assert_int_equal(fig_kernel_table[op].split,
                          op == FIG_OP_ATTENTION || op == FIG_OP_DECODE_ATTENTION);
+        assert_int_equal(fig_kernel_table[op].meets,
+                         op == FIG_OP_ALL_REDUCE || op == FIG_OP_ALL_GATHER);
     }
     assert_string_equal(fig_table_op_name(FIG_OP_CALL), "call");
     assert_null(fig_table_op_name(FIG_OP_KERNEL_COUNT));
@@ -464,6 +518,7 @@ int main(void) {
         cmocka_unit_test(names_are_unique_in_a_row_and_rows_have_unlike_names),
         cmocka_unit_test(rows_and_types_are_counted_by_the_first_operand_or_the_one_named),
         cmocka_unit_test(only_what_is_optional_in_the_public_header_is_optional),
+        cmocka_unit_test(a_name_is_divided_alike_in_every_row),
         cmocka_unit_test(operands_of_what_a_node_launches_besides_come_first),
         cmocka_unit_test(grids_follow_row_limit_or_workers_and_blocks_are_whole_warps),
         cmocka_unit_test(rows_stand_at_their_number_and_only_operations_have_names),

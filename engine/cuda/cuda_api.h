@@ -40,6 +40,7 @@ enum {
     FIG_CU_INVALID_HANDLE = 400,
     FIG_CU_NOT_READY = 600,
     FIG_CU_ILLEGAL_ADDRESS = 700,
+    FIG_CU_PEER_ACCESS_ALREADY_ENABLED = 704,
     FIG_CU_LAUNCH_TIMEOUT = 702,
     FIG_CU_CONTEXT_IS_DESTROYED = 709,
     FIG_CU_ASSERT = 710,
@@ -73,6 +74,7 @@ enum {
     FIG_CU_EVENT_UNTIMED = 2,
     FIG_CU_HOST_PORTABLE = 1, /* of memory that is allocated, and of memory that is registered */
     FIG_CU_HOST_MAPPED = 2,
+    FIG_CU_IPC_PEER_ACCESS = 1,
     FIG_CU_CAPTURE_RELAXED = 2,
     FIG_CU_CAPTURE_STATUS_NONE = 0,
     FIG_CU_CAPTURE_STATUS_ACTIVE = 1,
@@ -131,6 +133,12 @@ typedef struct fig_cu_launch {
 static_assert(sizeof(fig_cu_launch) == 56, "ABI");
 static_assert(offsetof(fig_cu_launch, stream) == 32, "ABI");
 
+/* Memory of one process as another may open it; passed by value. */
+typedef struct fig_cu_ipc_handle {
+    uint8_t bytes[64];
+} fig_cu_ipc_handle;
+static_assert(sizeof(fig_cu_ipc_handle) == 64, "ABI");
+
 typedef struct fig_cu_instantiate_params {
     uint64_t flags;
     fig_cu_stream upload;
@@ -163,6 +171,11 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(MemHostGetDevicePointer, 3020, (fig_cu_address *, void *, unsigned int))                     \
     X(MemHostRegister, 6050, (void *, size_t, unsigned int))                                       \
     X(MemHostUnregister, 4000, (void *))                                                           \
+    X(DeviceCanAccessPeer, 4000, (int *, fig_cu_device, fig_cu_device))                            \
+    X(CtxEnablePeerAccess, 4000, (fig_cu_context, unsigned int))                                   \
+    X(IpcGetMemHandle, 4010, (fig_cu_ipc_handle *, fig_cu_address))                                \
+    X(IpcOpenMemHandle, 11000, (fig_cu_address *, fig_cu_ipc_handle, unsigned int))                \
+    X(IpcCloseMemHandle, 4010, (fig_cu_address))                                                   \
     X(MemsetD8Async, 3020, (fig_cu_address, unsigned char, size_t, fig_cu_stream))                 \
     X(MemcpyAsync, 4000, (fig_cu_address, fig_cu_address, size_t, fig_cu_stream))                  \
     X(TensorMapEncodeTiled, 12000,                                                                 \

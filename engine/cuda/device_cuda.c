@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/cuda/cuda_peers.h"
 #include "engine/cuda/cuda_splice.h"
 #include "engine/cuda/cuda_stream.h"
 #include "engine/cuda/cuda_work.h"
@@ -25,6 +26,7 @@
 struct fig_dev {
     fig_cuda_gpu gpu;
     fig_cuda_kernels kernels;
+    fig_cuda_peers peers;
     fig_placement placement;
     fig_lender lender;
     int has_callers;     /* 1: the stream is the caller's */
@@ -66,6 +68,7 @@ static void cuda_close(fig_dev *dev) {
     if (dev == NULL) return;
     if (dev->gpu.context != NULL) {
         fig_cuda_gpu_enter_to_free(&dev->gpu);
+        fig_cuda_peers_close(&dev->peers, &dev->gpu);
         fig_cuda_kernels_finish(&dev->kernels, &dev->gpu);
         fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
     }
@@ -133,6 +136,14 @@ static void cuda_read_kernel_traits(const fig_dev *dev, fig_traits *traits) {
 
 static fig_status cuda_bind_thread(const fig_dev *dev) {
     return fig_placement_bind_thread(&dev->placement);
+}
+
+static fig_status cuda_meet(fig_dev *dev, const fig_dev_meeting *meeting, void **peers) {
+    *peers = NULL;
+    FIG_TRY(enter(dev, FIG_DRIVER, "meet"));
+    const fig_status status = fig_cuda_peers_open(&dev->peers, &dev->gpu, meeting);
+    if (status == FIG_OK) *peers = (void *)(uintptr_t)dev->peers.block;
+    return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
 /* ---- Memory -------------------------------------------------------------------------------- */
@@ -316,10 +327,11 @@ static fig_status cuda_stream_capture(fig_dev *dev, void *stream, uint64_t *capt
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
-/* The one fault that work on a GPU can have is the loss of its context, which stays. */
+/* Work on a GPU loses its context, which stays, or it has stopped waiting for another rank. */
 static fig_status cuda_stream_take_fault(fig_dev *dev, fig_dev_stream *stream) {
     (void)stream;
-    return fig_cuda_gpu_check(&dev->gpu);
+    FIG_TRY(fig_cuda_gpu_check(&dev->gpu));
+    return fig_cuda_peers_check(&dev->peers);
 }
 
 static fig_status cuda_stream_mark(fig_dev *dev, fig_dev_stream *stream, int32_t which) {
@@ -535,6 +547,7 @@ const fig_device_api fig_device_cuda = {
     .read_traits = cuda_read_traits,
     .read_kernel_traits = cuda_read_kernel_traits,
     .bind_thread = cuda_bind_thread,
+    .meet = cuda_meet,
     .allocate = cuda_allocate,
     .release = cuda_release,
     .copy_in = cuda_copy_in,

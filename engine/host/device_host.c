@@ -16,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/host/host_peers.h"
 #include "engine/lender.h"
 #include "engine/machine/placement.h"
 #include "engine/clock.h"
@@ -35,6 +36,7 @@ struct fig_dev {
     fig_placement placement;
     fig_lender lender;
     int is_calling; /* 1: the lender is, on the caller's thread */
+    fig_host_peers *peers;
 };
 
 struct fig_dev_exec {
@@ -75,6 +77,7 @@ static int host_is_absent(void) {
 }
 
 static void host_close(fig_dev *dev) {
+    fig_host_peers_close(dev->peers);
     fig_placement_close(&dev->placement);
     free(dev);
 }
@@ -114,6 +117,14 @@ static fig_status host_bind_thread(const fig_dev *dev) {
     if (dev->placement.thread_node >= 0) return fig_placement_bind_thread(&dev->placement);
     return fig_fail(FIG_UNSUPPORTED,
                     "host device: every core is beside it, and numa_node names no node");
+}
+
+static fig_status host_meet(fig_dev *dev, const fig_dev_meeting *meeting, void **peers) {
+    *peers = NULL;
+    FIG_TRY(count_call(dev, FIG_DRIVER, "meet"));
+    FIG_TRY(fig_host_peers_open(&dev->peers, meeting));
+    *peers = dev->peers;
+    return FIG_OK;
 }
 
 static int is_placed(const fig_dev *dev, fig_memory kind) {
@@ -521,6 +532,7 @@ const fig_device_api fig_device_host = {
     .read_traits = host_read_traits,
     .read_kernel_traits = host_read_traits,
     .bind_thread = host_bind_thread,
+    .meet = host_meet,
     .allocate = host_allocate,
     .release = host_release,
     .copy_in = host_copy_in,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/host/host_peers.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
@@ -201,12 +202,24 @@ static void run_call(const fig_host_work *work, const fig_host_node *node, fig_h
              fig_plan_tag_number(call->plan->tag), call->name, answer);
 }
 
+static void meet_ranks(const fig_host_work *work, const fig_host_node *node,
+                       fig_host_fault *fault) {
+    fault->status = fig_host_peers_meet(node->op, work->data + node->data);
+    if (fault->status == FIG_OK) return;
+    snprintf(fault->sentence, sizeof fault->sentence, "%s", fig_message());
+}
+
 /* What follows a fault is skipped: it would read what was never written. A kernel that is skipped
  * leaves nothing behind that the next step would trip over, since each resets its own counters. But
  * what tells the host that the plan has left its slot runs, or the ring would fill up. */
 static void run_node(fig_host_work *work, uint32_t index, uint64_t *random, fig_host_fault *fault) {
     const fig_host_node *node = &work->nodes[index];
+    const int meets = node->op != FIG_OP_CALL && fig_kernel_table[node->op].meets;
+    if (fault->status != FIG_OK && meets)
+        fig_host_peers_miss(node->op, work->data + node->data, fault->sentence);
     if (fault->status != FIG_OK && node->op != FIG_OP_LOOK_AHEAD) return;
+    if (meets) meet_ranks(work, node, fault);
+    if (fault->status != FIG_OK && meets) return;
     if (node->op == FIG_OP_CALL) {
         run_call(work, node, fault);
     } else {

@@ -14,10 +14,12 @@
 #include "planner/status.h"
 
 static fig_status check_program(const fig_program_view *program) {
-    for (uint32_t n = 0; n < program->node_count; n++)
-        if (program->nodes[n].op == FIG_OP_CALL)
-            return fig_fail(FIG_UNSUPPORTED,
-                            "runner: node %u is a call, which an engine alone makes", n);
+    for (uint32_t n = 0; n < program->node_count; n++) {
+        const fig_node *node = &program->nodes[n];
+        if (node->op == FIG_OP_CALL || fig_program_view_meets(node))
+            return fig_fail(FIG_UNSUPPORTED, "runner: node %u is %s, which an engine alone makes",
+                            n, node->op == FIG_OP_CALL ? "a call" : "a collective");
+    }
     return FIG_OK;
 }
 
@@ -79,7 +81,8 @@ static fig_status open_runner(fig_runner *runner, const fig_runner_options *opti
     FIG_TRY(check_program(runner->program));
     FIG_TRY(fig_run_tensors_init(&runner->tensors, runner->program));
     FIG_TRY(list_haste(runner));
-    FIG_TRY(fig_run_memo_create(&runner->memo, &runner->graphs->common));
+    FIG_TRY(
+        fig_run_memo_create(&runner->memo, &runner->graphs->common, runner->tensors.bound_count));
     FIG_TRY(open_device(runner, options));
     return load_kernels(runner);
 }

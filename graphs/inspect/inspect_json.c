@@ -312,6 +312,7 @@ static void print_reloc(fig_print *print, const char *key, const fig_inspect_val
     case FIG_RELOC_RING_WORDS: fig_print_string(print, "engine", "ring_words"); break;
     case FIG_RELOC_RING_SLOTS: fig_print_string(print, "engine", "ring_slots"); break;
     case FIG_RELOC_RING_BYTES: fig_print_string(print, "engine", "ring_slot_bytes"); break;
+    case FIG_RELOC_PEERS: fig_print_string(print, "engine", "peers"); break;
     }
     fig_print_close(print, '}');
 }

@@ -366,6 +366,7 @@ static void describe_reloc(char text[VALUE_BYTES], const fig_inspect_value *valu
     case FIG_RELOC_RING_WORDS: snprintf(text, VALUE_BYTES, "ring's words"); break;
     case FIG_RELOC_RING_SLOTS: snprintf(text, VALUE_BYTES, "ring's slots"); break;
     case FIG_RELOC_RING_BYTES: snprintf(text, VALUE_BYTES, "bytes of a slot"); break;
+    case FIG_RELOC_PEERS: snprintf(text, VALUE_BYTES, "the other ranks"); break;
     }
 }
 

@@ -83,6 +83,16 @@ static const sound sounds[] = {
       [FIG_MERGE_OUT] = OPERAND(FIG_F16, 3, ROWS, 8, 40),
       [FIG_MERGE_LSE] = OPERAND(FIG_F32, 2, ROWS, 8)},
      6},
+    {FIG_OP_ALL_REDUCE,
+     {[FIG_ALL_REDUCE_IN] = OPERAND(FIG_BF16, 2, ROWS, 24),
+      [FIG_ALL_REDUCE_WEIGHT] = OPERAND(FIG_BF16, 1, 24),
+      [FIG_ALL_REDUCE_RESIDUAL] = OPERAND(FIG_BF16, 2, ROWS, 24),
+      [FIG_ALL_REDUCE_OUT] = OPERAND(FIG_BF16, 2, ROWS, 24)},
+     4},
+    {FIG_OP_ALL_GATHER,
+     {[FIG_ALL_GATHER_IN] = OPERAND(FIG_F32, 2, ROWS, 12),
+      [FIG_ALL_GATHER_OUT] = OPERAND(FIG_F32, 2, ROWS, 36)},
+     2},
 };
 enum { SOUND_COUNT = sizeof sounds / sizeof sounds[0] };
 
@@ -121,7 +131,8 @@ static uint32_t attributes_of(const fig_edit *edits, size_t edit_count, uint8_t 
     memset(bytes, 0, 64);
     if (edits[0].op == FIG_OP_ROPE) memcpy(bytes, &turn, sizeof turn);
     if (edits[0].op == FIG_OP_ATTENTION) memcpy(bytes, &attention, sizeof attention);
-    if (edits[0].op == FIG_OP_RMS_NORM) memcpy(bytes, &norm, sizeof norm);
+    if (edits[0].op == FIG_OP_RMS_NORM || edits[0].op == FIG_OP_ALL_REDUCE)
+        memcpy(bytes, &norm, sizeof norm);
     for (size_t e = 0; e < edit_count; e++) {
         const int32_t integer = (int32_t)edits[e].value;
         const float real = (float)edits[e].value / 1000.0f;

@@ -395,6 +395,39 @@ static fig_cu_result stream_wait_event(fig_cu_stream stream, fig_cu_event event,
     return FIG_CU_SUCCESS;
 }
 
+/* ---- Peers: any GPU reaches any other, and an opened handle is the address that it was made of */
+
+static fig_cu_result can_access_peer(int *can, fig_cu_device device, fig_cu_device peer) {
+    BEGIN("cuDeviceCanAccessPeer");
+    *can = device != peer;
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result enable_peer_access(fig_cu_context peer, unsigned int flags) {
+    BEGIN("cuCtxEnablePeerAccess");
+    return peer != NULL && flags == 0 ? FIG_CU_SUCCESS : FIG_CU_INVALID_VALUE;
+}
+
+static fig_cu_result ipc_get_handle(fig_cu_ipc_handle *handle, fig_cu_address address) {
+    BEGIN("cuIpcGetMemHandle");
+    memcpy(handle->bytes, &address, sizeof address);
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result ipc_open_handle(fig_cu_address *address, fig_cu_ipc_handle handle,
+                                     unsigned int flags) {
+    BEGIN("cuIpcOpenMemHandle");
+    memcpy(address, handle.bytes, sizeof *address);
+    fake.held++;
+    return flags == FIG_CU_IPC_PEER_ACCESS ? FIG_CU_SUCCESS : FIG_CU_INVALID_VALUE;
+}
+
+static fig_cu_result ipc_close_handle(fig_cu_address address) {
+    BEGIN("cuIpcCloseMemHandle");
+    fake.held--;
+    return address != 0 ? FIG_CU_SUCCESS : FIG_CU_INVALID_VALUE;
+}
+
 static fig_cu_result event_synchronize(fig_cu_event event) {
     BEGIN_UNSAFE("cuEventSynchronize");
     return event->recorded && event->busy_looks >= 0 ? FIG_CU_SUCCESS : fig_fake_cuda_unsafe();
@@ -434,6 +467,11 @@ static fig_cuda_api entries = {
     .MemHostRegister = mem_host_register,
     .MemHostUnregister = mem_host_unregister,
     .MemHostGetDevicePointer = mem_host_get_device_pointer,
+    .DeviceCanAccessPeer = can_access_peer,
+    .CtxEnablePeerAccess = enable_peer_access,
+    .IpcGetMemHandle = ipc_get_handle,
+    .IpcOpenMemHandle = ipc_open_handle,
+    .IpcCloseMemHandle = ipc_close_handle,
     .MemsetD8Async = memset_d8_async,
     .MemcpyAsync = memcpy_async,
     .StreamCreate = stream_create,

@@ -1,0 +1,34 @@
+/* all_gather.c: all_gather on the host: bytes of each rank's row, one behind another.
+ *
+ * Block b has rows b, b + FIG_PEERS_BLOCKS, ... What each rank has was brought here before: a twin
+ * meets nobody. */
+#include "kernels/twins.h"
+
+#include <string.h>
+
+#include "kernels/numeric.h"
+
+enum { WARP = 32, THREAD_LIMIT = 512, VECTOR_BYTES = 16 };
+
+/* Of all blocks together a thread for each vector of a rank, as far as a block may grow. */
+void fig_all_gather_shape(const void *params, fig_launch_shape *shape) {
+    const fig_all_gather_params *p = params;
+    const int64_t in_row = (int64_t)p->width * fig_numeric_bytes(p->dtype) / VECTOR_BYTES;
+    const int64_t vectors = 1 + (in_row * p->rows.row_limit - 1) / FIG_PEERS_BLOCKS;
+    const int64_t warps = 1 + (vectors - 1) / WARP;
+    const int64_t threads = warps * WARP < THREAD_LIMIT ? warps * WARP : THREAD_LIMIT;
+    *shape =
+        (fig_launch_shape){.grid = {FIG_PEERS_BLOCKS, 1, 1}, .block = {(uint32_t)threads, 1, 1}};
+}
+
+void fig_all_gather_twin(const void *params, const uint32_t block[3]) {
+    const fig_all_gather_params *p = params;
+    const int32_t rows = fig_params_rows(&p->rows, p->plan);
+    const size_t bytes = (size_t)p->width * (size_t)fig_numeric_bytes(p->dtype);
+    for (int32_t row = (int32_t)block[0]; row < rows; row += FIG_PEERS_BLOCKS) {
+        for (int32_t r = 0; r < p->peers->count; r++) {
+            uint8_t *to = (uint8_t *)p->out + (size_t)(row * p->peers->count + r) * bytes;
+            memcpy(to, (const uint8_t *)p->peers->parts[r] + (size_t)row * bytes, bytes);
+        }
+    }
+}

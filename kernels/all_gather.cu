@@ -1,0 +1,38 @@
+/* all_gather.cu: all_gather on GPUs that write into one another's memory.
+ *
+ * out[row] = what each rank has in in[row], one behind another in their order. Each rank pushes all
+ * that it has to every other. Thread i of the launch has vectors i, i + threads, ... of every
+ * rank's message, whatever the dtype: bytes are moved and no number is read. Invariant: a message
+ * is pushed whole before any of another's is waited for. */
+#include "kernels/block.cuh"
+#include "kernels/numeric.h"
+#include "kernels/params.h"
+#include "kernels/peers.cuh"
+#include "kernels/vector.cuh"
+
+enum { THREAD_LIMIT = 512 };
+
+extern "C" __global__ void __launch_bounds__(THREAD_LIMIT)
+    fig_kernel_all_gather(const __grid_constant__ fig_all_gather_params p) {
+    __shared__ fig_peers_view view;
+    const int64_t in_row = (int64_t)p.width * fig_numeric_bytes(p.dtype) / FIG_VECTOR_BYTES;
+    const int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int64_t apart = (int64_t)gridDim.x * blockDim.x;
+    const uint4 *in = (const uint4 *)p.in;
+    fig_peers_open(p.peers, &view);
+    fig_block_enter(p.haste & FIG_HASTE_EARLY);
+    const fig_peers_epoch e = fig_peers_enter(&view);
+    const int32_t rows = fig_params_rows(&p.rows, p.plan);
+    const fig_peers_place place = fig_peers_place_of(p.plan, p.state, p.node, rows);
+    for (int64_t i = first; i < in_row * rows; i += apart)
+        fig_peers_push(e, i, fig_vector_fetch(in + i));
+    fig_peers_tell(e, place);
+    fig_peers_compare(e, place);
+    for (int64_t i = first; i < in_row * rows; i += apart) {
+        const int64_t row = i / in_row, column = i % in_row;
+        uint4 *out = (uint4 *)p.out + row * view.count * in_row + column;
+        for (int32_t r = 0; r < view.count; r++)
+            out[r * in_row] = r == view.rank ? fig_vector_fetch(in + i) : fig_peers_take(e, r, i);
+    }
+    fig_peers_leave(e);
+}

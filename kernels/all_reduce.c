@@ -1,0 +1,59 @@
+/* all_reduce.c: all_reduce on the host, with the residual and the RMSNorm behind it or without.
+ *
+ * Added up in the order of ranks, in f32, rounded once: so every rank has the same bits. Block b
+ * has rows b, b + FIG_PEERS_BLOCKS, ... What each rank has was brought here before: a twin meets
+ * nobody. Invariant: a row is done in stretches, each read before it is written: out may be in. */
+#include "kernels/twins.h"
+
+#include "kernels/numeric.h"
+
+enum { WARP = 32, THREAD_LIMIT = 512, VECTOR_BYTES = 16, STRETCH = 256 };
+
+/* Alone, of all blocks together a thread for each vector; with a norm a thread of a block for each
+ * vector of a row; as far as a block may grow. */
+void fig_all_reduce_shape(const void *params, fig_launch_shape *shape) {
+    const fig_all_reduce_params *p = params;
+    const int64_t in_row = (int64_t)p->width * fig_numeric_bytes(p->dtype) / VECTOR_BYTES;
+    int64_t vectors = in_row;
+    if (p->weight == NULL) vectors = 1 + (in_row * p->rows.row_limit - 1) / FIG_PEERS_BLOCKS;
+    const int64_t warps = 1 + (vectors - 1) / WARP;
+    const int64_t threads = warps * WARP < THREAD_LIMIT ? warps * WARP : THREAD_LIMIT;
+    *shape =
+        (fig_launch_shape){.grid = {FIG_PEERS_BLOCKS, 1, 1}, .block = {(uint32_t)threads, 1, 1}};
+}
+
+static void add_up(const fig_all_reduce_params *p, int64_t at) {
+    for (int32_t first = 0; first < p->width; first += STRETCH) {
+        float sum[STRETCH], more[STRETCH];
+        const int32_t count = fig_size_min(STRETCH, p->width - first);
+        fig_numeric_load_row(sum, count, p->peers->parts[0], p->dtype, at + first);
+        for (int32_t r = 1; r < p->peers->count; r++) {
+            fig_numeric_load_row(more, count, p->peers->parts[r], p->dtype, at + first);
+            for (int32_t i = 0; i < count; i++)
+                sum[i] += more[i];
+        }
+        fig_numeric_store_row(p->out, p->dtype, at + first, sum, count);
+    }
+}
+
+void fig_all_reduce_twin(const void *params, const uint32_t block[3]) {
+    const fig_all_reduce_params *p = params;
+    const int32_t rows = fig_params_rows(&p->rows, p->plan);
+    const fig_rms_norm_params norm = {.in = p->out,
+                                      .weight = p->weight,
+                                      .out = p->out,
+                                      .residual = p->residual,
+                                      .in_stride = p->width,
+                                      .out_stride = p->width,
+                                      .residual_stride = p->width,
+                                      .rows = {rows, 1},
+                                      .width = p->width,
+                                      .dtype = p->dtype,
+                                      .epsilon = p->epsilon,
+                                      .weight_offset = p->weight_offset};
+    for (int32_t row = (int32_t)block[0]; row < rows; row += FIG_PEERS_BLOCKS) {
+        const uint32_t of_norm[3] = {(uint32_t)row, 0, 0};
+        add_up(p, (int64_t)row * p->width);
+        if (p->weight != NULL) fig_rms_norm_twin(&norm, of_norm);
+    }
+}

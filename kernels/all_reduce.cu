@@ -1,0 +1,185 @@
+/* all_reduce.cu: all_reduce on GPUs that write into one another's memory, alone or with the
+ * residual and the RMSNorm behind it.
+ *
+ * One shot: each rank pushes all that it has to every other and adds up what all have, in the order
+ * of ranks, in f32, rounded once: so the bits are the same everywhere. Alone, thread i of the
+ * launch has vectors i, i + threads, ...; with a norm a block has row b, b + blocks, ..., and the
+ * sum of a vector is what rms_norm would have read, bit for bit. Weights and residual are read
+ * while packets are on their way. Helpers take the dtype as a constant, once inlined. Invariant: a
+ * thread has the same places of a row whenever it reads or writes, so out may be in. */
+#include "kernels/block.cuh"
+#include "kernels/norm.cuh"
+#include "kernels/numeric.h"
+#include "kernels/params.h"
+#include "kernels/peers.cuh"
+#include "kernels/vector.cuh"
+
+enum { THREAD_LIMIT = 512, KEPT = 4 }; /* vectors of a row that a thread keeps between its passes */
+
+/* Vector i of the sum over all ranks, of which this one has `own`. */
+static __device__ __forceinline__ uint4 sum_over_ranks(const fig_peers_epoch &e, int64_t i,
+                                                       uint4 own, int32_t dtype) {
+    const int32_t lanes = fig_vector_lanes(dtype), count = e.view->count, rank = e.view->rank;
+    float sum[FIG_VECTOR_LANE_LIMIT], more[FIG_VECTOR_LANE_LIMIT];
+    fig_vector_read(sum, lanes, rank == 0 ? own : fig_peers_take(e, 0, i), dtype);
+    for (int32_t r = 1; r < count; r++) {
+        fig_vector_read(more, lanes, rank == r ? own : fig_peers_take(e, r, i), dtype);
+#pragma unroll
+        for (int32_t lane = 0; lane < lanes; lane++)
+            sum[lane] += more[lane];
+    }
+    return fig_vector_of(sum, lanes, dtype);
+}
+
+static __device__ __forceinline__ uint4 added(uint4 a, uint4 b, int32_t dtype) {
+    const int32_t lanes = fig_vector_lanes(dtype);
+    float numbers[FIG_VECTOR_LANE_LIMIT], more[FIG_VECTOR_LANE_LIMIT];
+    fig_vector_read(numbers, lanes, a, dtype);
+    fig_vector_read(more, lanes, b, dtype);
+#pragma unroll
+    for (int32_t i = 0; i < lanes; i++)
+        numbers[i] += more[i];
+    return fig_vector_of(numbers, lanes, dtype);
+}
+
+static __device__ __forceinline__ uint4 normed(uint4 x, uint4 weight, float scale, float offset,
+                                               int32_t dtype) {
+    const int32_t lanes = fig_vector_lanes(dtype);
+    float numbers[FIG_VECTOR_LANE_LIMIT], weights[FIG_VECTOR_LANE_LIMIT];
+    fig_vector_read(numbers, lanes, x, dtype);
+    fig_vector_read(weights, lanes, weight, dtype);
+#pragma unroll
+    for (int32_t i = 0; i < lanes; i++)
+        numbers[i] *= scale * (weights[i] + offset);
+    return fig_vector_of(numbers, lanes, dtype);
+}
+
+/* ---- Alone */
+
+static __device__ __forceinline__ void reduce(const fig_all_reduce_params *p,
+                                              const fig_peers_view *view, int32_t dtype) {
+    const int64_t in_row = p->width / fig_vector_lanes(dtype);
+    const int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int64_t apart = (int64_t)gridDim.x * blockDim.x;
+    const uint4 *in = (const uint4 *)p->in;
+    uint4 *out = (uint4 *)p->out;
+    uint4 own = make_uint4(0, 0, 0, 0);
+    fig_block_enter(p->haste & FIG_HASTE_EARLY);
+    const fig_peers_epoch e = fig_peers_enter(view);
+    if (first < in_row * p->rows.row_limit) own = fig_vector_fetch(in + first);
+    const int32_t rows = fig_params_rows(&p->rows, p->plan);
+    const fig_peers_place place = fig_peers_place_of(p->plan, p->state, p->node, rows);
+    const int64_t end = in_row * rows;
+    for (int64_t i = first; i < end; i += apart)
+        fig_peers_push(e, i, i == first ? own : fig_vector_fetch(in + i));
+    fig_peers_tell(e, place);
+    fig_peers_compare(e, place);
+    for (int64_t i = first; i < end; i += apart)
+        out[i] = sum_over_ranks(e, i, i == first ? own : fig_vector_fetch(in + i), dtype);
+    fig_peers_leave(e);
+}
+
+/* ---- With residual and norm */
+
+/* Of one row, what a thread keeps: vectors thread, thread + threads, ... */
+typedef struct kept_row {
+    uint4 x[KEPT], weight[KEPT];
+} kept_row;
+
+/* The row's sum over ranks becomes part of the residual, and x; returns the sum of its squares. */
+static __device__ __forceinline__ double add_row(const fig_all_reduce_params *p,
+                                                 const fig_peers_epoch &e, int64_t row,
+                                                 kept_row *kept, int32_t dtype) {
+    const int32_t vectors = p->width / fig_vector_lanes(dtype), threads = (int32_t)blockDim.x;
+    const uint4 *in = (const uint4 *)p->in + row * vectors;
+    uint4 *residual = (uint4 *)p->residual + row * vectors;
+    double squares = 0;
+#pragma unroll
+    for (int32_t k = 0; k < KEPT; k++) {
+        const int32_t i = (int32_t)threadIdx.x + k * threads;
+        if (i < vectors) kept->x[k] = fig_vector_fetch(residual + i);
+    }
+#pragma unroll
+    for (int32_t k = 0; k < KEPT; k++) {
+        const int32_t i = (int32_t)threadIdx.x + k * threads;
+        if (i >= vectors) break;
+        const uint4 sum = sum_over_ranks(e, row * vectors + i, fig_vector_fetch(in + i), dtype);
+        kept->x[k] = added(kept->x[k], sum, dtype);
+        residual[i] = kept->x[k];
+        squares += fig_norm_squares(kept->x[k], dtype);
+    }
+#pragma unroll 1
+    for (int32_t i = (int32_t)threadIdx.x + KEPT * threads; i < vectors; i += threads) {
+        const uint4 sum = sum_over_ranks(e, row * vectors + i, in[i], dtype);
+        const uint4 x = added(residual[i], sum, dtype);
+        residual[i] = x;
+        squares += fig_norm_squares(x, dtype);
+    }
+    return squares;
+}
+
+static __device__ __forceinline__ void norm_row(const fig_all_reduce_params *p, int64_t row,
+                                                const kept_row *kept, float scale, int32_t dtype) {
+    const int32_t vectors = p->width / fig_vector_lanes(dtype), threads = (int32_t)blockDim.x;
+    const uint4 *residual = (const uint4 *)p->residual + row * vectors;
+    const uint4 *weight = (const uint4 *)p->weight;
+    uint4 *out = (uint4 *)p->out + row * vectors;
+#pragma unroll
+    for (int32_t k = 0; k < KEPT; k++) {
+        const int32_t i = (int32_t)threadIdx.x + k * threads;
+        if (i < vectors)
+            out[i] = normed(kept->x[k], kept->weight[k], scale, p->weight_offset, dtype);
+    }
+#pragma unroll 1
+    for (int32_t i = (int32_t)threadIdx.x + KEPT * threads; i < vectors; i += threads)
+        out[i] = normed(residual[i], weight[i], scale, p->weight_offset, dtype);
+}
+
+static __device__ __forceinline__ void reduce_and_norm(const fig_all_reduce_params *p,
+                                                       const fig_peers_view *view, double *sums,
+                                                       int32_t dtype) {
+    const int32_t vectors = p->width / fig_vector_lanes(dtype);
+    const int32_t thread = (int32_t)threadIdx.x, threads = (int32_t)blockDim.x;
+    kept_row kept;
+#pragma unroll
+    for (int32_t k = 0; k < KEPT; k++) {
+        const int32_t i = thread + k * threads;
+        if (i < vectors) kept.weight[k] = fig_vector_fetch((const uint4 *)p->weight + i);
+    }
+    fig_block_enter(p->haste & FIG_HASTE_EARLY);
+    const fig_peers_epoch e = fig_peers_enter(view);
+    const int32_t rows = fig_params_rows(&p->rows, p->plan);
+    const fig_peers_place place = fig_peers_place_of(p->plan, p->state, p->node, rows);
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        for (int64_t i = row * vectors + thread; i < (row + 1) * vectors; i += threads)
+            fig_peers_push(e, i, fig_vector_fetch((const uint4 *)p->in + i));
+    }
+    fig_peers_tell(e, place);
+    fig_peers_compare(e, place);
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        const double squares = fig_block_sum(add_row(p, e, row, &kept, dtype), sums);
+        norm_row(p, row, &kept, fig_norm_factor(squares, p->width, p->epsilon), dtype);
+    }
+    fig_peers_leave(e);
+}
+
+static __device__ __forceinline__ void serve(const fig_all_reduce_params *p, fig_peers_view *view,
+                                             double *sums, int32_t dtype) {
+    fig_peers_open(p->peers, view);
+    if (p->weight == NULL) {
+        reduce(p, view, dtype);
+    } else {
+        reduce_and_norm(p, view, sums, dtype);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREAD_LIMIT)
+    fig_kernel_all_reduce(const __grid_constant__ fig_all_reduce_params p) {
+    __shared__ fig_peers_view view;
+    __shared__ double sums[FIG_BLOCK_WARP_LIMIT];
+    switch (p.dtype) {
+    case FIG_F16: serve(&p, &view, sums, FIG_F16); break;
+    case FIG_BF16: serve(&p, &view, sums, FIG_BF16); break;
+    default: serve(&p, &view, sums, FIG_F32); break;
+    }
+}

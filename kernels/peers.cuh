@@ -1,0 +1,205 @@
+/* peers.cuh: packets between GPUs: to push them, to wait for them, and to stop waiting.
+ *
+ * A block begins with fig_peers_open, which reads what never changes while the launch before ends,
+ * and goes on with fig_peers_enter behind its wait. A message is pushed whole before any of
+ * another's is waited for, so ranks wait for one another's wires and never for one another's
+ * waits. The last block of a launch, which has least to do, also tells the others where this rank
+ * is and compares where they are: ranks that are apart stop. Every wait ends: with its packet, with
+ * the time, or because another wait has ended so. Invariant: tags of a packet that is taken are
+ * this epoch's, both. */
+#ifndef FIG_KERNELS_PEERS_CUH
+#define FIG_KERNELS_PEERS_CUH
+
+#include "kernels/params.h"
+#include "kernels/vector.cuh"
+
+enum { FIG_PEERS_LOOK_SPINS = 256 }; /* between two looks at whether to go on waiting */
+
+/* Of a launch, in shared memory. */
+typedef struct fig_peers_view {
+    uint8_t *inboxes[FIG_PEERS_LIMIT];
+    fig_peers *peers;
+    fig_peers_words *words;
+    uint64_t timeout_ns, slot_bytes;
+    int32_t rank, count;
+} fig_peers_view;
+
+/* What a thread knows of its epoch. */
+typedef struct fig_peers_epoch {
+    const fig_peers_view *view;
+    uint32_t tag;
+} fig_peers_epoch;
+
+static __device__ __forceinline__ uint64_t fig_peers_time_ns(void) {
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+/* Before the wait: nothing here is written while the engine lives but by the host, at its opening.
+ * All threads of the block. */
+static __device__ __forceinline__ void fig_peers_open(fig_peers *peers, fig_peers_view *view) {
+    const int32_t thread = (int32_t)threadIdx.x;
+    if (thread < FIG_PEERS_LIMIT)
+        view->inboxes[thread] = ((uint8_t *volatile *)peers->inboxes)[thread];
+    if (thread == 0) {
+        view->peers = peers;
+        view->words = peers->words;
+        view->timeout_ns = peers->timeout_ns;
+        view->slot_bytes = peers->slot_bytes;
+        view->rank = peers->rank;
+        view->count = peers->count;
+    }
+    __syncthreads();
+}
+
+/* The tag after that of the epoch before: never 0, and its lowest bit changes each time. */
+static __device__ __forceinline__ uint32_t fig_peers_next_tag(uint32_t epoch) {
+    return epoch == UINT32_MAX ? 2 : epoch + 1;
+}
+
+/* Behind the wait. Each thread reads the epoch for itself: nobody waits for who reads it. */
+static __device__ __forceinline__ fig_peers_epoch fig_peers_enter(const fig_peers_view *view) {
+    const int32_t *epoch = (const int32_t *)&view->peers->epochs[blockIdx.x];
+    fig_peers_epoch entered = {view, fig_peers_next_tag((uint32_t)fig_vector_fetch_number(epoch))};
+    return entered;
+}
+
+/* At the end, by all threads of the block, who have read the epoch. */
+static __device__ __forceinline__ void fig_peers_leave(const fig_peers_epoch &e) {
+    __syncthreads();
+    if (threadIdx.x == 0) e.view->peers->epochs[blockIdx.x] = e.tag;
+}
+
+/* Where the slot of what `from` writes lies in the inbox of `of`. */
+static __device__ __forceinline__ uint8_t *fig_peers_slot(const fig_peers_epoch &e, int32_t of,
+                                                          int32_t from) {
+    const uint64_t slot = (uint64_t)(e.tag & 1) * (uint32_t)e.view->count + (uint32_t)from;
+    return e.view->inboxes[of] + slot * e.view->slot_bytes;
+}
+
+/* Packets 2 * i and 2 * i + 1 of the slot: a vector. Each half of a packet arrives whole. */
+static __device__ __forceinline__ void fig_peers_write(uint8_t *packets, int64_t i, uint4 vector,
+                                                       uint32_t tag) {
+    uint8_t *to = packets + i * (2 * FIG_PEERS_PACKET_BYTES);
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %3, %2, %3};"
+                 :
+                 : "l"(to), "r"(vector.x), "r"(vector.y), "r"(tag)
+                 : "memory");
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %3, %2, %3};"
+                 :
+                 : "l"(to + FIG_PEERS_PACKET_BYTES), "r"(vector.z), "r"(vector.w), "r"(tag)
+                 : "memory");
+}
+
+static __device__ __forceinline__ uint4 fig_peers_look(const uint8_t *packet) {
+    uint4 seen;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(seen.x), "=r"(seen.y), "=r"(seen.z), "=r"(seen.w)
+                 : "l"(packet)
+                 : "memory");
+    return seen;
+}
+
+/* Nobody waits any more; the first to say so tells the host why. */
+static __device__ void fig_peers_abort(const fig_peers_view *view, fig_peers_verdict verdict,
+                                       int32_t rank, const fig_peers_place *places) {
+    if (atomicExch(&view->peers->aborted, 1u) != 0) return;
+    volatile fig_peers_words *words = view->words;
+    words->rank = (uint32_t)rank;
+    for (int32_t i = 0; i < 8; i++)
+        ((volatile uint32_t *)&words->mine)[i] = places != NULL ? ((const uint32_t *)places)[i] : 0;
+    __threadfence_system();
+    words->verdict = verdict;
+}
+
+/* 1: who waits for `rank` is to stop. began: 0 at the first look. */
+static __device__ __noinline__ int fig_peers_stops(const fig_peers_view *view, int32_t rank,
+                                                   uint64_t *began) {
+    const uint64_t now = fig_peers_time_ns();
+    if (*began == 0) *began = now;
+    if (*(volatile uint32_t *)&view->peers->aborted != 0) return 1;
+    if (*(volatile uint32_t *)&view->words->lost != 0) {
+        fig_peers_abort(view, FIG_PEERS_LOST, rank, NULL);
+        return 1;
+    }
+    if (now - *began < view->timeout_ns) return 0;
+    fig_peers_abort(view, FIG_PEERS_LATE, rank, NULL);
+    return 1;
+}
+
+/* Whether all halves are of this epoch. */
+static __device__ __forceinline__ int fig_peers_is_due(uint4 first, uint4 second, uint32_t tag) {
+    return first.y == tag && first.w == tag && second.y == tag && second.w == tag;
+}
+
+/* Vector i of what `from` has sent here, once it is there. */
+static __device__ __forceinline__ uint4 fig_peers_read(const fig_peers_epoch &e,
+                                                       const uint8_t *packets, int64_t i,
+                                                       int32_t from) {
+    const uint8_t *at = packets + i * (2 * FIG_PEERS_PACKET_BYTES);
+    uint64_t began = 0;
+    uint4 first, second;
+    for (uint32_t spins = 1;; spins++) {
+        first = fig_peers_look(at);
+        second = fig_peers_look(at + FIG_PEERS_PACKET_BYTES);
+        if (fig_peers_is_due(first, second, e.tag)) break;
+        if (spins % FIG_PEERS_LOOK_SPINS == 0 && fig_peers_stops(e.view, from, &began)) break;
+    }
+    return make_uint4(first.x, first.z, second.x, second.z);
+}
+
+/* Vector i of this rank's message, to every other. */
+static __device__ __forceinline__ void fig_peers_push(const fig_peers_epoch &e, int64_t i,
+                                                      uint4 vector) {
+    const fig_peers_view *view = e.view;
+    for (int32_t apart = 1; apart < view->count; apart++) {
+        const int32_t to = (view->rank + apart) % view->count;
+        fig_peers_write(fig_peers_slot(e, to, view->rank) + FIG_PEERS_HEAD_BYTES, i, vector, e.tag);
+    }
+}
+
+/* Vector i of what rank `from`, which is not this one, has pushed. */
+static __device__ __forceinline__ uint4 fig_peers_take(const fig_peers_epoch &e, int32_t from,
+                                                       int64_t i) {
+    return fig_peers_read(e, fig_peers_slot(e, e.view->rank, from) + FIG_PEERS_HEAD_BYTES, i, from);
+}
+
+/* In the last block thread r speaks with rank r. tell comes before any take, compare after all
+ * pushes. */
+static __device__ __forceinline__ int fig_peers_speaks(const fig_peers_view *view) {
+    return blockIdx.x == gridDim.x - 1 && (int32_t)threadIdx.x < view->count &&
+           (int32_t)threadIdx.x != view->rank;
+}
+
+static __device__ __forceinline__ void fig_peers_tell(const fig_peers_epoch &e,
+                                                      const fig_peers_place &place) {
+    if (!fig_peers_speaks(e.view)) return;
+    fig_peers_write(fig_peers_slot(e, (int32_t)threadIdx.x, e.view->rank), 0,
+                    make_uint4(place.step, place.exec, place.node, place.rows), e.tag);
+}
+
+static __device__ __forceinline__ void fig_peers_compare(const fig_peers_epoch &e,
+                                                         const fig_peers_place &place) {
+    const int32_t from = (int32_t)threadIdx.x;
+    if (!fig_peers_speaks(e.view)) return;
+    const uint4 seen = fig_peers_read(e, fig_peers_slot(e, e.view->rank, from), 0, from);
+    const fig_peers_place places[2] = {place, {seen.x, seen.y, seen.z, seen.w}};
+    if (*(volatile uint32_t *)&e.view->peers->aborted != 0) return;
+    if (seen.x != place.step || seen.y != place.exec || seen.z != place.node ||
+        seen.w != place.rows)
+        fig_peers_abort(e.view, FIG_PEERS_APART, from, places);
+}
+
+/* What this rank says of itself. */
+static __device__ __forceinline__ fig_peers_place fig_peers_place_of(const uint8_t *plan,
+                                                                     const fig_fetch_state *state,
+                                                                     uint32_t node, int32_t rows) {
+    fig_peers_place place = {0, 0, node, (uint32_t)rows};
+    if (blockIdx.x != gridDim.x - 1) return place;
+    if (state != NULL) place.step = (uint32_t) * (const volatile uint64_t *)&state->replays;
+    if (plan != NULL) place.exec = ((const volatile fig_plan_head *)plan)->exec;
+    return place;
+}
+
+#endif
