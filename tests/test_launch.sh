@@ -2,8 +2,8 @@
 # test_launch.sh: what figraph-launch promises: each rank's environment and place, its output behind
 # its number, and that all end together, whoever dies, with nothing left running or in memory.
 #
-# Ranks of the second half are a program that meets over the library's public header and exchanges
-# bytes by shared memory. FIG_KILLS says how many of them are killed. Invariant: the last line is
+# Ranks of the second half are a program on the public headers, whose steps add up over all ranks on
+# the host device. FIG_KILLS says how many of them are killed. Invariant: the last line is
 # "N passed, N failed".
 set -u
 LC_ALL=C
@@ -309,46 +309,85 @@ verdict $? 'ranks of a launcher that was killed are to die'
 
 # ---- Ranks that meet -----------------------------------------------------------------------------
 cat > "$scratch/rank.c" << 'END_OF_C'
+#include <figraph_parallel.h>
 #include <figraph_ranks.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "engine/ranks/carrier.h"
+enum { WIDTH = 4 };
 
-/* rank FOLDER COUNT: so many exchanges between barriers; it leaves its process's number. */
+static fig_graphs *lower(void) {
+    static const fig_bucket any = {1, 1};
+    fig_program *program;
+    fig_graphs *graphs = NULL;
+    fig_all_reduce_op op = {.size = sizeof op};
+    fig_program_create(&program, FIG_OPTIONS(fig_spec, .dtype = FIG_F32));
+    op.in = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "in", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_F32, .rank = 2, .dims = {FIG_DIM_BATCH, WIDTH}));
+    op.out = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "out", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_F32, .rank = 2, .dims = {FIG_DIM_BATCH, WIDTH}));
+    fig_all_reduce(program, &op);
+    if (fig_program_finish(program) == FIG_OK)
+        fig_graphs_lower(&graphs, program,
+                         FIG_OPTIONS(fig_lower_options, .buckets = &any, .bucket_count = 1));
+    fig_program_destroy(program);
+    return graphs;
+}
+
+/* Steps, each a sum over all ranks of what is n + 1 on rank n; 9: a sum is wrong. */
+static int add_up(fig_engine *engine, const fig_ranks_info *info, int32_t steps) {
+    const int32_t one = 1;
+    const float own = (float)(info->rank + 1), right = (float)(info->count * (info->count + 1) / 2);
+    float in[WIDTH] = {own, own, own, own}, out[WIDTH];
+    fig_status status = fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = "in",
+                                                            .address = in, .bytes = sizeof in));
+    if (status == FIG_OK)
+        status = fig_engine_bind(
+            engine, FIG_OPTIONS(fig_binding, .name = "out", .address = out, .bytes = sizeof out));
+    for (int32_t i = 0; i < steps && status == FIG_OK; i++) {
+        for (int k = 0; k < WIDTH; k++)
+            out[k] = 0;
+        status = fig_engine_step(engine, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = &one));
+        if (status == FIG_OK) status = fig_engine_wait(engine, 60000000);
+        if (status == FIG_OK && (out[0] != right || out[WIDTH - 1] != right)) return 9;
+    }
+    return status == FIG_OK ? 0 : 3;
+}
+
+/* rank FOLDER STEPS: it leaves its process's number in the folder. */
 int main(int count, char **words) {
     fig_ranks *ranks = NULL;
-    fig_carrier *carrier = NULL;
+    fig_engine *engine = NULL;
     fig_ranks_info info = {.size = sizeof info};
-    const void *parts[FIG_RANKS_LIMIT];
-    char path[400];
+    fig_graphs *graphs = lower();
     const char *rank = getenv("RANK");
-    snprintf(path, sizeof path, "%s/process.%s", words[count - 2], rank ? rank : "0");
+    char path[400];
+    int code = 3;
+    snprintf(path, sizeof path, "%s/process.%s", words[count - 2], rank != NULL ? rank : "0");
     FILE *file = fopen(path, "w");
     if (file != NULL) fprintf(file, "%d\n", (int)getpid());
     if (file != NULL) fclose(file);
-    fig_status status = fig_ranks_open(&ranks, NULL);
-    if (status == FIG_OK) status = fig_ranks_read_info(ranks, &info);
-    if (status == FIG_OK) status = fig_carrier_open(&carrier, ranks, 64);
-    for (int32_t i = 0; i < atoi(words[count - 1]) && status == FIG_OK; i++) {
-        const fig_carrier_call call = {i, 0, 0, &info.rank, sizeof info.rank};
-        status = fig_carrier_exchange(carrier, &call, parts);
-        for (int32_t r = 0; r < info.count && status == FIG_OK; r++)
-            if (*(const int32_t *)parts[r] != r) return 9;
-        if (status == FIG_OK) status = fig_ranks_barrier(ranks);
-    }
-    if (status == FIG_OK)
+    if (graphs != NULL && fig_ranks_open(&ranks, NULL) == FIG_OK &&
+        fig_ranks_read_info(ranks, &info) == FIG_OK &&
+        fig_engine_open(&engine, graphs,
+                        FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_HOST,
+                                    .ranks = ranks)) == FIG_OK)
+        code = add_up(engine, &info, atoi(words[count - 1]));
+    if (code == 0)
         printf("rank %d of %d, %d of %d here\n", (int)info.rank, (int)info.count,
                (int)info.local_rank, (int)info.local_count);
     else
         fprintf(stderr, "%s\n", fig_message());
-    fig_carrier_close(carrier);
+    fig_engine_close(engine);
     fig_ranks_close(ranks);
-    return status == FIG_OK ? 0 : 3;
+    fig_graphs_destroy(graphs);
+    return code;
 }
 END_OF_C
-${CC:-gcc} -std=c11 -D_POSIX_C_SOURCE=200809L -iquote . -Iinclude "$scratch/rank.c" \
+${CC:-gcc} -std=c11 -D_POSIX_C_SOURCE=200809L -Iinclude "$scratch/rank.c" \
     "${BUILD:-build}/libfigraph.a" -lzstd -ljansson -lhwloc -lm -lpthread -o "$scratch/rank" || {
     echo 'the program of the ranks was not built'
     exit 1
