@@ -42,7 +42,7 @@ typedef struct fig_ranks fig_ranks;
  *
  *     torchrun, figraph-launch  RANK  WORLD_SIZE  LOCAL_RANK  MASTER_ADDR  MASTER_PORT
  *     Open MPI                  OMPI_COMM_WORLD_RANK  _SIZE  _LOCAL_RANK
- *     Slurm                     SLURM_PROCID  SLURM_NTASKS  SLURM_LOCALID
+ *     Slurm                     SLURM_PROCID  SLURM_STEP_NUM_TASKS  SLURM_LOCALID
  *
  * and without any it is alone, a group of one. Further, whoever launched it:
  *

@@ -104,7 +104,7 @@ static void drop(meeting *m, int32_t index) {
 }
 
 static fig_status greet(meeting *m) {
-    for (;;) {
+    for (int i = 0; i < CALLER_LIMIT; i++) { /* of a flood the rest comes next time */
         const int socket = fig_wire_accept(m->listener);
         if (socket < 0) return FIG_OK;
         if (m->caller_count == CALLER_LIMIT) drop(m, 0); /* a rank would try again */
@@ -114,6 +114,7 @@ static fig_status greet(meeting *m) {
         FIG_TRY(fig_secret_draw(each->hello.number));
         (void)fig_wire_send(socket, &each->hello, sizeof each->hello, in_ms(0));
     }
+    return FIG_OK;
 }
 
 /* A rank that knows the secret is believed, so what it says wrong ends the rendezvous for all. */
