@@ -2,6 +2,7 @@
 #include "engine/ranks/post.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "engine/clock.h"
 #include "engine/ranks/wire.h"
 
-enum { GIVE = 1, RESULT = 2, BYE = 4, MAGIC = 0x4b4e5246, TIMEOUT_US = 300000 };
+enum { GIVE = 1, RESULT = 2, LOST = 3, BYE = 4, MAGIC = 0x4b4e5246, TIMEOUT_US = 300000 };
 
 typedef struct hand_frame {
     uint32_t magic, kind, call, bytes;
@@ -54,8 +55,9 @@ static void say(const half *to, const void *bytes, size_t count) {
 }
 
 static void await_lost(const half *of, const char *words) {
-    while (fig_ranks_check(of->ranks) == FIG_OK && fig_clock_ns() < soon()) {
-    }
+    const int64_t deadline = soon();
+    while (fig_ranks_check(of->ranks) == FIG_OK && fig_clock_ns() < deadline)
+        sched_yield();
     assert_int_equal(fig_ranks_check(of->ranks), FIG_LOST);
     if (strstr(fig_message(), words) == NULL) print_error("%s\n", fig_message());
     assert_non_null(strstr(fig_message(), words));
@@ -101,7 +103,8 @@ static void what_is_no_frame_loses_the_group(void **state) {
     static const hand_frame wrong[] = {{MAGIC + 1, GIVE, FIG_GROUP_GATHER, 4},
                                        {MAGIC, 0, 0, 0},
                                        {MAGIC, BYE + 1, 0, 0},
-                                       {MAGIC, GIVE, FIG_GROUP_GATHER, UINT32_MAX}};
+                                       {MAGIC, GIVE, FIG_GROUP_GATHER, FIG_RANKS_BYTES_LIMIT + 1},
+                                       {MAGIC, RESULT, FIG_GROUP_GATHER, UINT32_MAX}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         half of;
         open_half(&of, 0);
@@ -109,6 +112,28 @@ static void what_is_no_frame_loses_the_group(void **state) {
         await_lost(&of, "rank 1 is gone");
         close_half(&of);
     }
+}
+
+static void giving_twice_loses_the_group(void **state) {
+    (void)state;
+    const hand_frame given = {MAGIC, GIVE, FIG_GROUP_BARRIER, 0};
+    half of;
+    open_half(&of, 0);
+    say(&of, &given, sizeof given);
+    say(&of, &given, sizeof given);
+    await_lost(&of, "rank 1 gives to fig_ranks_barrier twice");
+    close_half(&of);
+}
+
+static void a_loss_is_never_a_success(void **state) {
+    (void)state;
+    const hand_frame lost = {MAGIC, LOST, FIG_OK, 0};
+    half of;
+    open_half(&of, 0);
+    say(&of, &lost, sizeof lost);
+    await_lost(&of, "");
+    assert_int_equal(fig_ranks_barrier(of.ranks), FIG_LOST);
+    close_half(&of);
 }
 
 static void an_answer_to_no_question_loses_the_group(void **state) {
@@ -187,6 +212,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_frame_that_comes_byte_by_byte_is_taken),
         cmocka_unit_test(what_is_no_frame_loses_the_group),
+        cmocka_unit_test(giving_twice_loses_the_group),
+        cmocka_unit_test(a_loss_is_never_a_success),
         cmocka_unit_test(an_answer_to_no_question_loses_the_group),
         cmocka_unit_test(an_answer_of_another_size_writes_nothing),
         cmocka_unit_test(rank_0_that_says_nothing_is_not_waited_for_without_end),
