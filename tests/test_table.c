@@ -430,8 +430,8 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
                                                         [FIG_OP_LOOK_AHEAD] = 1,
                                                         [FIG_OP_CEILING] = 17,
                                                         [FIG_OP_DECODE_ATTENTION] = 21 * 3,
-                                                        [FIG_OP_ALL_REDUCE] = 32,
-                                                        [FIG_OP_ALL_GATHER] = 32};
+                                                        [FIG_OP_ALL_REDUCE] = 33,
+                                                        [FIG_OP_ALL_GATHER] = 33};
     fig_rows rows = {.row_limit = 21, .multiple = 3};
     fig_gated_params gated = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
     fig_rope_params rope = {
