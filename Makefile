@@ -88,7 +88,8 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     uninstall
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
-all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph) ## all but tests
+all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph \
+    figraph-launch) ## all but tests
 	@echo "made $^ with $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | \
 	    wc -c) bytes,no kernel images: nvcc was not found)"
 
@@ -113,6 +114,8 @@ $(OUT)/libfigraph_ffi.so: $(FFI) $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) -shared -Wl,-soname,libfigraph_ffi.so.0 -Wl,-z,defs -Wl,-z,nodelete -Wl,--gc-sections \
 	    -Wl,--exclude-libs,ALL -l:libzstd.a -lm -lpthread
 $(OUT)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c)
+$(OUT)/figraph-launch: $(call objects,tools/launch/*.c) $(DEPS)
+	@$(LINK) -lhwloc
 $(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
 $(OUT)/figraph $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(LIBS)
@@ -164,9 +167,9 @@ install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PRE
 	install -m 755 $(OUT)/libfigraph_ffi.so $(DESTDIR)$(LIBDIR)/libfigraph_ffi.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 	    tools/figraph.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/figraph.pc
-	install -m 755 $(OUT)/figraph $(DESTDIR)$(PREFIX)/bin/figraph
+	install -m 755 $(OUT)/figraph $(OUT)/figraph-launch $(DESTDIR)$(PREFIX)/bin
 uninstall: ## take away what install put there
-	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph \
+	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/figraph $(PREFIX)/bin/figraph-launch \
 	    $(patsubst %,$(PREFIX)/%,$(wildcard include/*.h)) \
 	    $(LIBDIR)/pkgconfig/figraph.pc $(LIBDIR)/libfigraph_ffi.so \
 	    $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))

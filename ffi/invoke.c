@@ -82,6 +82,7 @@ static fig_run run_of(const fig_invoke *invoke, const fig_binding *bindings, int
                          .bindings = bindings,
                          .binding_count = count,
                          .plan = invoke->plan,
+                         .plan_bytes = invoke->plan_bytes,
                          .scratch = invoke->scratch,
                          .scratch_bytes = invoke->scratch_bytes,
                          .stream = invoke->stream};
@@ -102,34 +103,13 @@ void fig_invoke_lend_plan(fig_invoke *invoke, const fig_array *plan) {
     invoke->plan_bytes = fig_array_bytes(plan);
 }
 
-/* A runner trusts that a plan is large enough, and made for as much scratch as the run has. A plan
- * that is made here is for all scratch that there may be, so who reads it needs the best. */
-static fig_status check_plan(const fig_invoke *invoke, const fig_runner *runner,
-                             const fig_graphs *graphs) {
-    fig_traits traits = {.size = sizeof traits};
-    fig_scratch needs = {.size = sizeof needs};
-    const int is_split = !invoke->plans && invoke->recipe.kind != FIG_RECIPE_APPEND;
-    if (invoke->plan == NULL) return FIG_OK;
-    FIG_TRY(fig_runner_read_traits(runner, &traits));
-    FIG_TRY(fig_graphs_scratch(graphs, &traits, (int32_t)invoke->rows, invoke->kv_length, &needs));
-    if (invoke->plan_bytes < needs.plan_bytes)
-        return fig_fail(FIG_INVALID, "plan has %" PRIu64 " bytes, this run's has %" PRIu64,
-                        invoke->plan_bytes, needs.plan_bytes);
-    if (!is_split || invoke->scratch_bytes >= needs.best_bytes) return FIG_OK;
-    return fig_fail(FIG_INVALID,
-                    "scratch has %" PRIu64 " bytes, with a plan that is given it needs %" PRIu64,
-                    invoke->scratch_bytes, needs.best_bytes);
-}
-
 fig_status fig_invoke_launch(const fig_invoke *invoke, const fig_binding *bindings, int32_t count) {
     const fig_runner *runner;
-    const fig_graphs *graphs;
     if (invoke->rows > INT32_MAX)
         return fig_fail(FIG_TOO_LARGE, "%" PRId64 " rows, limit %d", invoke->rows, INT32_MAX);
     if (invoke->rows == 0) return FIG_OK;
-    FIG_TRY(fig_registry_find(&invoke->recipe, &runner, &graphs));
+    FIG_TRY(fig_registry_find(&invoke->recipe, &runner));
     if (invoke->loads_only) return FIG_OK;
-    FIG_TRY(check_plan(invoke, runner, graphs));
     const fig_run run = run_of(invoke, bindings, count);
     fig_registry_count(is_capturing(invoke) ? FIG_REGISTRY_CAPTURE : FIG_REGISTRY_EAGER);
     return invoke->plans ? fig_runner_plan(runner, &run) : fig_runner_run(runner, &run);

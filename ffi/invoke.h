@@ -49,9 +49,20 @@ typedef struct fig_invoke_append {
     int64_t layout;
 } fig_invoke_append;
 
+/* One token of each sequence: q and k, [rows][heads][head_dim], are turned to where it stands, k
+ * and v go into the cache, and q attends to all there is. Whether q and k stay turned is open. */
+typedef struct fig_invoke_decode {
+    fig_invoke_attention attention; /* its k and v are the cache; lengths are there */
+    fig_array k, v;                 /* of the token */
+    fig_rope_spec rope;
+} fig_invoke_decode;
+
+/* A plan follows from all of this, as attention that reads it has it. */
 typedef struct fig_invoke_plan {
-    fig_array lengths, out; /* out: bytes */
-    int64_t kv_heads, kv_length, window_left;
+    fig_array lengths, out, scratch; /* out and scratch: bytes */
+    fig_dtype dtype, kv_dtype;
+    int64_t q_heads, kv_heads, head_dim, page_size; /* page_size: 0: dense */
+    int64_t kv_length, window_left;
 } fig_invoke_plan;
 
 /* Each fills *invoke, whose stream and loads_only are the caller's; arrays stay where they are. */
@@ -60,9 +71,11 @@ fig_status fig_invoke_gated_describe(fig_invoke *invoke, fig_activation activati
 fig_status fig_invoke_rope_describe(fig_invoke *invoke, const fig_invoke_rope *rope);
 fig_status fig_invoke_attention_describe(fig_invoke *invoke, const fig_invoke_attention *attention);
 fig_status fig_invoke_append_describe(fig_invoke *invoke, const fig_invoke_append *append);
+fig_status fig_invoke_decode_describe(fig_invoke *invoke, const fig_invoke_decode *decode);
 
 /* The plan that attention of such rows shares, in all layers: of their lengths, i32 [rows], on the
- * device. kv_length is the most tokens of a row. Attention that reads it has the best scratch. */
+ * device. kv_length is the most tokens of a row. Scratch, which those share by turns, is put to
+ * zeros. */
 fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invoke_plan *plan);
 
 /* For descriptions: an array for a slot, on the device of those before it. Absent ones are passed

@@ -80,37 +80,45 @@ fig_status fig_invoke_attention_describe(fig_invoke *invoke, const fig_invoke_at
     return take_lse(invoke, a);
 }
 
+static fig_status check_limit(const char *name, int64_t value, int64_t least, int64_t most) {
+    if (value >= least && value <= most) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s is %" PRId64 ", limits %" PRId64 " to %" PRId64, name, value,
+                    least, most);
+}
+
 static fig_status check_plan(const fig_invoke_plan *p) {
     FIG_TRY(fig_array_check_rank(&p->lengths, 1));
     FIG_TRY(fig_array_check_dtype(&p->lengths, FIG_I32));
-    if (p->kv_heads < 1 || p->kv_heads > FIG_HEAD_LIMIT)
-        return fig_fail(FIG_INVALID, "kv_heads is %" PRId64 ", limits 1 to %d", p->kv_heads,
-                        FIG_HEAD_LIMIT);
-    if (p->kv_length < 1 || p->kv_length > FIG_KV_LIMIT)
-        return fig_fail(FIG_INVALID, "kv_length is %" PRId64 ", limits 1 to %d", p->kv_length,
-                        FIG_KV_LIMIT);
-    return FIG_OK;
+    FIG_TRY(check_limit("q_heads", p->q_heads, 1, FIG_HEAD_LIMIT));
+    FIG_TRY(check_limit("kv_heads", p->kv_heads, 1, FIG_HEAD_LIMIT));
+    FIG_TRY(check_limit("head_dim", p->head_dim, 1, INT32_MAX));
+    FIG_TRY(check_limit("page_size", p->page_size, 0, INT32_MAX));
+    return check_limit("kv_length", p->kv_length, 1, FIG_KV_LIMIT);
 }
 
-/* A plan depends neither on the type nor on the dim of heads, nor on how a cache lies: these are
- * any that there are. Only lengths are bound; the others stand for arrays that nobody looks at. */
+/* Only lengths are bound; the others stand for arrays that nobody looks at. */
 fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invoke_plan *p) {
     static const fig_array nothing = {.name = "nothing"};
-    static const fig_slot unseen[] = {FIG_SLOT_Q, FIG_SLOT_K_CACHE, FIG_SLOT_V_CACHE, FIG_SLOT_OUT};
+    static const fig_slot unseen[] = {FIG_SLOT_Q, FIG_SLOT_K_CACHE, FIG_SLOT_V_CACHE, FIG_SLOT_OUT,
+                                      FIG_SLOT_PAGE_TABLE};
+    const size_t count = sizeof unseen / sizeof unseen[0] - (p->page_size == 0);
     fig_recipe *recipe = &invoke->recipe;
     FIG_TRY(check_plan(p));
     invoke->rows = p->lengths.dims[0];
     invoke->kv_length = p->kv_length;
-    invoke->scratch_bytes = UINT64_MAX; /* as much as is best */
+    FIG_TRY(fig_invoke_lend(invoke, &p->scratch));
     fig_invoke_lend_plan(invoke, &p->out);
     invoke->plans = 1;
     recipe->kind = FIG_RECIPE_ATTENTION;
-    recipe->dtype = recipe->kv_dtype = FIG_F16;
-    recipe->q_heads = recipe->kv_heads = (int32_t)p->kv_heads;
-    recipe->head_dim = 128;
+    recipe->dtype = p->dtype;
+    recipe->kv_dtype = p->kv_dtype;
+    recipe->q_heads = (int32_t)p->q_heads;
+    recipe->kv_heads = (int32_t)p->kv_heads;
+    recipe->head_dim = (int32_t)p->head_dim;
+    recipe->page_size = (int32_t)p->page_size;
     recipe->window = window_of(p->window_left);
     FIG_TRY(fig_recipe_round_tokens(p->kv_length, &recipe->kv_limit));
-    for (size_t i = 0; i < sizeof unseen / sizeof unseen[0]; i++)
+    for (size_t i = 0; i < count; i++)
         fig_invoke_add(invoke, unseen[i], &nothing);
     return fig_invoke_cache_take_lengths(invoke, &p->lengths);
 }

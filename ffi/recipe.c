@@ -157,6 +157,16 @@ static void record_attention(fig_program *program, const fig_recipe *recipe, con
                               .sm_scale = recipe->sm_scale));
 }
 
+static void record_decode(fig_program *program, const fig_recipe *recipe, const slots *t) {
+    fig_decode_attention(
+        program,
+        FIG_OPTIONS(fig_decode_attention_op, .q = t->of[FIG_SLOT_Q], .k = t->of[FIG_SLOT_K],
+                    .v = t->of[FIG_SLOT_V], .out = t->of[FIG_SLOT_OUT], .lse = t->of[FIG_SLOT_LSE],
+                    .sinks = t->of[FIG_SLOT_SINKS], .alibi = t->of[FIG_SLOT_ALIBI],
+                    .rope = &recipe->rope, .cache = cache_of(t), .window = recipe->window,
+                    .soft_cap = recipe->soft_cap, .sm_scale = recipe->sm_scale));
+}
+
 static void record(fig_program *program, const fig_recipe *recipe) {
     slots tensors;
     record_tensors(program, recipe, &tensors);
@@ -167,6 +177,7 @@ static void record(fig_program *program, const fig_recipe *recipe) {
     case FIG_RECIPE_ROPE: record_rope(program, recipe, &tensors); return;
     case FIG_RECIPE_APPEND: record_append(program, &tensors); return;
     case FIG_RECIPE_ATTENTION: record_attention(program, recipe, &tensors); return;
+    case FIG_RECIPE_DECODE: record_decode(program, recipe, &tensors); return;
     case FIG_RECIPE_PROGRAM: return;
     }
 }

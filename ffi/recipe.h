@@ -16,6 +16,7 @@ typedef enum fig_recipe_kind {
     FIG_RECIPE_ROPE,
     FIG_RECIPE_APPEND,
     FIG_RECIPE_ATTENTION,
+    FIG_RECIPE_DECODE, /* RoPE, append and attention in one */
     FIG_RECIPE_PROGRAM /* of a file, by its content id */
 } fig_recipe_kind;
 

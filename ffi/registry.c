@@ -98,12 +98,10 @@ static fig_status make(const fig_recipe *recipe, entry **out) {
     return FIG_OK;
 }
 
-fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner,
-                             const fig_graphs **graphs) {
+fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner) {
     fig_status status = FIG_OK;
     entry *found;
     *runner = NULL;
-    *graphs = NULL;
     slot_of(recipe, &found);
     if (found == NULL) {
         pthread_mutex_lock(&making);
@@ -112,7 +110,6 @@ fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner
     }
     if (status != FIG_OK) return status;
     *runner = found->runner;
-    *graphs = found->graphs;
     return FIG_OK;
 }
 

@@ -15,8 +15,7 @@
 enum { FIG_REGISTRY_LIMIT = 4096, FIG_REGISTRY_FILE_LIMIT = 256 };
 
 /* FIG_TOO_LARGE: the registry is full. */
-fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner,
-                             const fig_graphs **graphs);
+fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner);
 
 /* Files by content id, which recipes of FIG_RECIPE_PROGRAM name. add takes the graphs over; one
  * that is there already is destroyed. */

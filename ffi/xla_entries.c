@@ -103,44 +103,114 @@ static fig_status append_kv(fig_xla_call *call) {
 static fig_status plan(fig_xla_call *call) {
     fig_invoke invoke = {0};
     fig_invoke_plan p = {0};
+    char dtype[FIG_ARRAY_TYPE_TEXT], kv_dtype[FIG_ARRAY_TYPE_TEXT];
+    static const char *const needed[] = {"dtype", "q_heads", "kv_heads", "head_dim", "kv_length"};
     fig_xla_call_argument(call, "lengths", &p.lengths);
     fig_xla_call_result(call, "plan", &p.out);
-    fig_xla_call_need(call, "kv_heads");
-    fig_xla_call_need(call, "kv_length");
+    fig_xla_call_optional_result(call, "scratch", &p.scratch);
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        fig_xla_call_need(call, needed[i]);
+    fig_xla_call_text(call, "dtype", dtype, sizeof dtype);
+    fig_xla_call_text(call, "kv_dtype", kv_dtype, sizeof kv_dtype);
+    p.q_heads = fig_xla_call_integer(call, "q_heads", 0);
     p.kv_heads = fig_xla_call_integer(call, "kv_heads", 0);
+    p.head_dim = fig_xla_call_integer(call, "head_dim", 0);
+    p.page_size = fig_xla_call_integer(call, "page_size", 0);
     p.kv_length = fig_xla_call_integer(call, "kv_length", 0);
     p.window_left = fig_xla_call_integer(call, "window_left", -1);
     FIG_TRY(fig_xla_call_end(call));
+    FIG_TRY(fig_array_read_dtype("dtype", dtype, &p.dtype));
+    FIG_TRY(fig_array_read_dtype("kv_dtype", kv_dtype[0] != '\0' ? kv_dtype : dtype, &p.kv_dtype));
     FIG_TRY(fig_invoke_attention_describe_plan(&invoke, &p));
     return run(call, &invoke);
+}
+
+/* Where a plan is given, scratch comes with it, from whoever had both before; else it is a result
+ * and no more. */
+typedef struct borrowed {
+    fig_array plan, scratch;
+} borrowed;
+
+static void read_borrowed(fig_xla_call *call, borrowed *b) {
+    fig_xla_call_option(call, "plan", &b->plan);
+    fig_xla_call_option(call, "scratch", &b->scratch);
+    if (call->status != FIG_OK) return;
+    if (fig_array_is_present(&b->plan) != fig_array_is_present(&b->scratch))
+        call->status = fig_fail(FIG_INVALID, "plan and scratch: one is given, the other is not");
+}
+
+static void read_scratch(fig_xla_call *call, borrowed *b) {
+    if (fig_array_is_present(&b->scratch)) {
+        fig_xla_call_alias(call, "scratch", &b->scratch);
+    } else {
+        fig_xla_call_optional_result(call, "scratch", &b->scratch);
+    }
+}
+
+static fig_status run_with(fig_xla_call *call, fig_invoke *invoke, const borrowed *b) {
+    FIG_TRY(fig_invoke_lend(invoke, &b->scratch));
+    fig_invoke_lend_plan(invoke, &b->plan);
+    return run(call, invoke);
+}
+
+static void read_logits(fig_xla_call *call, fig_invoke_attention *a) {
+    a->layout = fig_xla_call_integer(call, "kv_layout", 0);
+    a->window_left = fig_xla_call_integer(call, "window_left", -1);
+    a->soft_cap = fig_xla_call_real(call, "logits_soft_cap", 0);
+    a->sm_scale = fig_xla_call_real(call, "sm_scale", 0);
+}
+
+static void read_options(fig_xla_call *call, fig_invoke_attention *a, borrowed *b) {
+    fig_xla_call_option(call, "page_table", &a->page_table);
+    read_borrowed(call, b);
+    fig_xla_call_option(call, "alibi", &a->alibi);
+    fig_xla_call_option(call, "sinks", &a->sinks);
+    fig_xla_call_option(call, "k_scale", &a->k_scale);
+    fig_xla_call_option(call, "v_scale", &a->v_scale);
 }
 
 static fig_status attention(fig_xla_call *call) {
     fig_invoke invoke = {0};
     fig_invoke_attention a = {0};
-    fig_array given, scratch;
+    borrowed b;
     fig_xla_call_argument(call, "q", &a.q);
     fig_xla_call_argument(call, "k_cache", &a.k);
     fig_xla_call_argument(call, "v_cache", &a.v);
     fig_xla_call_option(call, "lengths", &a.lengths);
-    fig_xla_call_option(call, "page_table", &a.page_table);
-    fig_xla_call_option(call, "plan", &given);
-    fig_xla_call_option(call, "alibi", &a.alibi);
-    fig_xla_call_option(call, "sinks", &a.sinks);
-    fig_xla_call_option(call, "k_scale", &a.k_scale);
-    fig_xla_call_option(call, "v_scale", &a.v_scale);
+    read_options(call, &a, &b);
     fig_xla_call_result(call, "out", &a.out);
-    fig_xla_call_optional_result(call, "scratch", &scratch);
+    read_scratch(call, &b);
     fig_xla_call_optional_result(call, "lse", &a.lse);
-    a.layout = fig_xla_call_integer(call, "kv_layout", 0);
-    a.window_left = fig_xla_call_integer(call, "window_left", -1);
-    a.soft_cap = fig_xla_call_real(call, "logits_soft_cap", 0);
-    a.sm_scale = fig_xla_call_real(call, "sm_scale", 0);
+    read_logits(call, &a);
     FIG_TRY(fig_xla_call_end(call));
     FIG_TRY(fig_invoke_attention_describe(&invoke, &a));
-    FIG_TRY(fig_invoke_lend(&invoke, &scratch));
-    fig_invoke_lend_plan(&invoke, &given);
-    return run(call, &invoke);
+    return run_with(call, &invoke, &b);
+}
+
+static fig_status decode_attention(fig_xla_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_decode d = {0};
+    fig_invoke_attention *a = &d.attention;
+    borrowed b;
+    fig_xla_call_argument(call, "q", &a->q);
+    fig_xla_call_argument(call, "k", &d.k);
+    fig_xla_call_argument(call, "v", &d.v);
+    fig_xla_call_argument(call, "k_cache", &a->k);
+    fig_xla_call_argument(call, "v_cache", &a->v);
+    fig_xla_call_argument(call, "lengths", &a->lengths);
+    read_options(call, a, &b);
+    fig_xla_call_result(call, "out", &a->out);
+    fig_xla_call_alias(call, "q_out", &a->q);
+    fig_xla_call_alias(call, "k_out", &d.k);
+    fig_xla_call_alias(call, "k_cache_out", &a->k);
+    fig_xla_call_alias(call, "v_cache_out", &a->v);
+    read_scratch(call, &b);
+    fig_xla_call_optional_result(call, "lse", &a->lse);
+    read_angles(call, &d.rope);
+    read_logits(call, a);
+    FIG_TRY(fig_xla_call_end(call));
+    FIG_TRY(fig_invoke_decode_describe(&invoke, &d));
+    return run_with(call, &invoke, &b);
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -149,6 +219,7 @@ static fig_status program(fig_xla_call *call) {
                             .device = call->device,
                             .ordinal = call->ordinal};
     char content_id[65];
+    borrowed b;
     fig_xla_call_need(call, "content_id");
     fig_xla_call_text(call, "content_id", content_id, sizeof content_id);
     fig_xla_call_text(call, "segment", p.segment, sizeof p.segment);
@@ -166,8 +237,10 @@ static fig_status program(fig_xla_call *call) {
         FIG_TRY(call->status);
         if (access != 0) FIG_TRY(fig_invoke_program_bind(&p, i, &array));
     }
-    fig_xla_call_option(call, "plan", &p.plan);
-    fig_xla_call_optional_result(call, "scratch", &p.scratch);
+    read_borrowed(call, &b);
+    read_scratch(call, &b);
+    p.plan = b.plan;
+    p.scratch = b.scratch;
     FIG_TRY(fig_xla_call_end(call));
     if (!p.loads_only) FIG_TRY(fig_xla_call_stream(call, &p.stream));
     return fig_invoke_program_run(&p);
@@ -195,6 +268,7 @@ static fig_xla_error *handle(fig_xla_frame *frame, const char *name, fig_device 
     X(append_kv)                                                                                   \
     X(plan)                                                                                        \
     X(attention)                                                                                   \
+    X(decode_attention)                                                                            \
     X(program)
 
 #define HANDLERS(target)                                                                           \

@@ -82,11 +82,14 @@ typedef struct fig_run {
                                     address NULL */
     int32_t binding_count;
     const char *segment; /* NULL: every node of the program. Temps do not live from run to run */
-    void *plan; /* what fig_runner_plan wrote for equal rows, kv_length and scratch_bytes; NULL: the
-                   run makes its own, in scratch */
-    void *scratch; /* of this run alone until it has ended, aligned to 16 bytes. Its contents do not
-                      matter, before or after. May be NULL where the least bytes are 0 */
-    uint64_t scratch_bytes; /* with less than the best the work is cut into fewer pieces */
+    void *plan; /* what fig_runner_plan wrote for equal rows and kv_length; NULL: the run makes its
+                   own, in scratch */
+    uint64_t plan_bytes; /* of plan; fewer than it has are refused */
+    void *scratch; /* of this run alone until it has ended, aligned to 16 bytes. May be NULL where
+                      the least bytes are 0. Where plan is NULL its contents do not matter, before
+                      or after; else they are as fig_runner_plan, or a run under it, left them */
+    uint64_t scratch_bytes; /* With less than the best the work is cut into fewer pieces; a run
+                               under a plan that is given has the best */
     void *stream;           /* cuda: a CUstream by value, of the device's primary context; NULL is
                                its default stream. Host: NULL; the run has ended on return */
 } fig_run;
@@ -112,10 +115,11 @@ typedef struct fig_run {
  * FIG_LOST: the driver's words; it may have launched a part. */
 FIG_API fig_status fig_runner_run(const fig_runner *runner, const fig_run *run);
 
-/* One launch: writes run->plan from the lengths, where they lie. Any number of runs may then share
- * that plan: of these graphs, or of others whose nodes of attention have the same kv heads, windows
- * and row_tokens. Bindings are as in the run, but lengths and positions alone are looked at; of
- * scratch, its bytes alone. FIG_ORDER: the program has nothing that is planned. */
+/* One launch: writes run->plan from the lengths, where they lie, and puts run->scratch to zeros, if
+ * it is there. Any number of runs may then share that plan, and one after the other that scratch:
+ * of these graphs, or of others whose nodes of attention have the same heads, windows, row_tokens
+ * and element sizes. Bindings are as in the run, but lengths and positions alone are looked at.
+ * FIG_ORDER: the program has nothing that is planned. */
 FIG_API fig_status fig_runner_plan(const fig_runner *runner, const fig_run *run);
 
 typedef struct fig_scratch {

@@ -128,7 +128,8 @@ const char *fig_attention_family_turn_refuses(const void *params, const fig_trai
 /* ---- Blocks */
 
 static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shape *shape) {
-    const int32_t sets = sets_of(p), fillers = is_bulk ? 1 : FIG_FORM_COPY_FILLERS;
+    const int32_t sets = sets_of(p);
+    const int32_t fillers = is_bulk ? FIG_FORM_BULK_FILLERS : FIG_FORM_COPY_FILLERS;
     const int32_t warps = sets * fig_form_shares(sets) + fillers;
     *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
                                 .block = {(uint32_t)warps * 32, 1, 1}};

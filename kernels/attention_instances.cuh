@@ -9,7 +9,8 @@
 #include "kernels/attention_warps.cuh"
 
 #define FIG_ATTENTION_INSTANCE(family, turns, name, kv, dims, shares)                              \
-    extern "C" __global__ void __launch_bounds__((FIG_FORM_WARP_LIMIT + 1) * FIG_BLOCK_WARP, 1)    \
+    extern "C" __global__ void __launch_bounds__(                                                  \
+        (FIG_FORM_WARP_LIMIT + FIG_FORM_BULK_FILLERS) * FIG_BLOCK_WARP, 1)                         \
         fig_kernel_attention_##family##_##name##_##dims##_##shares(                                \
             const __grid_constant__ fig_attention_params p) {                                      \
         fig_warps_attend<fig_warps_form<kv, dims, shares, 1, turns>>(p);                           \

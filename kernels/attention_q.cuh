@@ -24,12 +24,13 @@ static __device__ __forceinline__ float fig_warps_fit_q(int32_t dtype,
     return __uint_as_float(min(268u - exponent, 253u) << 23);
 }
 
-/* The chunks of q that a lane brings, of the warp's vectors; behind the last the last again. Lanes
- * need words that lie apart, of which every load would be eight cache lines: so they come by whole
- * chunks and go through shared memory. */
+/* The chunks of q that a lane brings of what the warps that share a head need; behind the last the
+ * last again. Lanes need words that lie apart, of which every load would be eight cache lines: so
+ * they come by whole chunks and go through shared memory. */
 template <class form> struct fig_warps_rows {
     static constexpr int32_t CHUNKS = form::HEAD_DIM * 2 / FIG_RING_CHUNK; /* of a vector */
-    static constexpr int32_t LOADS = (FIG_FORM_VECTORS * CHUNKS + 31) / FIG_BLOCK_WARP;
+    static constexpr int32_t LANES = FIG_BLOCK_WARP * (form::SHARES > 0 ? form::SHARES : 1);
+    static constexpr int32_t LOADS = (FIG_FORM_VECTORS * CHUNKS + LANES - 1) / LANES;
     static constexpr int32_t WORDS = form::HEAD_DIM / 2 + 4; /* apart, so that banks differ */
     const uint32_t *from[LOADS];
     int32_t to[LOADS]; /* in words */
@@ -42,11 +43,13 @@ static __device__ __forceinline__ fig_warps_rows<form>
 fig_warps_rows_of_q(const fig_attention_params &p, const fig_warps_role &role,
                     const fig_partials_place &place) {
     const int32_t CHUNKS = fig_warps_rows<form>::CHUNKS, count = role.count * CHUNKS;
+    const int32_t LANES = fig_warps_rows<form>::LANES;
+    const int32_t lane = form::SHARES > 0 ? role.share * FIG_BLOCK_WARP + role.lane : role.lane;
     fig_warps_rows<form> rows;
-    rows.loads = (count + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
+    rows.loads = (count + LANES - 1) / LANES;
 #pragma unroll
     for (int32_t i = 0; i < fig_warps_rows<form>::LOADS; i++) {
-        const int32_t chunk = fig_size_min(role.lane + i * FIG_BLOCK_WARP, count - 1);
+        const int32_t chunk = fig_size_min(lane + i * LANES, count - 1);
         const int32_t n = chunk / CHUNKS;
         const fig_pieces_vector from = fig_partials_vector(p, place, n);
         const uint16_t *q =
@@ -83,7 +86,6 @@ static __device__ __forceinline__ void fig_warps_leave_q(const fig_warps_rows<fo
 #pragma unroll
     for (int32_t i = 0; i < fig_warps_rows<form>::LOADS; i++)
         if (i < rows.loads) *(uint4 *)(q + rows.to[i]) = rows.chunks[i];
-    __syncwarp();
 }
 
 /* q of the row's vectors; those that are none are some other's. Codes of 8 bits come four to a
@@ -101,7 +103,6 @@ fig_warps_load_q(const fig_warps_role &role, const uint32_t *q, fig_warps_seen<f
         seen->q[k][0] = q[8 * k];
         seen->q[k][1] = q[8 * k + apart];
     }
-    __syncwarp();
 }
 
 /* Makes of them what logits are multiplied by: vectors that are none are zeros. */

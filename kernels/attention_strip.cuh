@@ -32,6 +32,8 @@ struct fig_warps_form {
     static constexpr int32_t HEAD_DIM = DIMS;
     static constexpr int32_t SHARES = SHARE_COUNT; /* 0: as many as the launch has */
     static constexpr int32_t SHARE_LIMIT = SHARE_COUNT > 0 ? SHARE_COUNT : FIG_FORM_SHARE_LIMIT;
+    /* 1: a piece is short and waited for, and registers are left for what shortens its way. */
+    static constexpr int32_t HASTENS = SHARE_COUNT == FIG_FORM_SHARE_LIMIT;
     static constexpr int32_t IS_BULK = BULK;
     static constexpr int32_t TURNS = TURNING; /* 1: q comes as it is, and k and v with it */
     static constexpr int32_t DTYPE = fig_fragment_dtype(KV);
@@ -41,7 +43,7 @@ struct fig_warps_form {
     static constexpr int32_t CHUNKS = DIMS * VALUE_BYTES / FIG_RING_CHUNK;
     static constexpr int32_t ROW_BYTES = DIMS * VALUE_BYTES;
     static constexpr int32_t BLOCK_BYTES = fig_form_block_bytes(VALUE_BYTES, DIMS);
-    static constexpr int32_t FILLERS = BULK ? 1 : FIG_FORM_COPY_FILLERS;
+    static constexpr int32_t FILLERS = BULK ? FIG_FORM_BULK_FILLERS : FIG_FORM_COPY_FILLERS;
     static constexpr int32_t STEPS = fig_form_steps(VALUE_BYTES, DIMS);
     static constexpr int32_t SHARE_TOKENS = FIG_RING_TOKENS * STEPS;
     static constexpr int32_t STRIP = SHARE_TOKENS * SHARE_COUNT;
@@ -85,7 +87,7 @@ static __device__ __forceinline__ int32_t fig_warps_shares(const fig_attention_p
 template <class form>
 static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_attention_params &p) {
     fig_warps_role role;
-    const int32_t warp = (int32_t)threadIdx.x / FIG_BLOCK_WARP;
+    const int32_t warp = fig_block_warp();
     role.ratio = fig_form_divide(p.q_heads, p.kv_heads);
     const int32_t vectors = role.ratio * p.split.row_tokens;
     role.vectors = vectors * p.heads_per_worker;
@@ -184,18 +186,18 @@ static __device__ __forceinline__ uint32_t fig_warps_load_at(uint32_t block, int
     return (block ^ (uint32_t)(load % 4 * 32)) + (uint32_t)(load / 4 * FIG_RING_COLUMN);
 }
 
-/* One block: [16 tokens][8 vectors]. Two sums side by side, as each waits for itself. */
+/* One block: [16 tokens][8 vectors]. Sums side by side, as each waits for itself. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_multiply_k(const fig_warps_seen<form> &seen,
                                                             uint32_t block, float (&products)[4]) {
-    float others[4] = {0, 0, 0, 0};
-    products[0] = products[1] = products[2] = products[3] = 0;
+    const int32_t CHAINS = form::VALUE_BYTES == 2 && form::HASTENS ? 4 : 2;
+    float sums[CHAINS][4] = {{0}};
 #pragma unroll
     for (int32_t load = 0; load < form::LOADS; load++) {
         uint32_t k[4];
         fig_fragment_load(k, fig_warps_load_at<form>(block, load));
         if (form::VALUE_BYTES == 2) {
-            fig_fragment_multiply<form::DTYPE>(load % 2 ? others : products, k[0], k[1], k[2], k[3],
+            fig_fragment_multiply<form::DTYPE>(sums[load % CHAINS], k[0], k[1], k[2], k[3],
                                                seen.q[load][0], seen.q[load][1]);
             continue;
         }
@@ -204,15 +206,18 @@ static __device__ __forceinline__ void fig_warps_multiply_k(const fig_warps_seen
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
             fig_fragment_widen<form::KV_DTYPE>(k[i], &low[i], &high[i]);
-        fig_fragment_multiply<form::DTYPE>(products, low[0], low[1], high[0], high[1],
+        fig_fragment_multiply<form::DTYPE>(sums[0], low[0], low[1], high[0], high[1],
                                            seen.q[2 * load][0], seen.q[2 * load][1]);
         if (2 * load + 1 < form::TILES)
-            fig_fragment_multiply<form::DTYPE>(others, low[2], low[3], high[2], high[3],
+            fig_fragment_multiply<form::DTYPE>(sums[1], low[2], low[3], high[2], high[3],
                                                seen.q[next][0], seen.q[next][1]);
     }
 #pragma unroll
     for (int32_t i = 0; i < 4; i++)
-        products[i] += others[i];
+        products[i] = sums[0][i] + sums[1][i];
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++)
+        if (CHAINS == 4) products[i] += sums[CHAINS - 2][i] + sums[CHAINS - 1][i];
 }
 
 /* Of token i / 2 * 8 further on than `token` and vector i % 2. Rolled, and each chosen, since few

@@ -137,18 +137,34 @@ static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig
 typedef struct fig_warps_left {
     fig_partials_range range;
     int32_t partial;
+    fig_partials_way way; /* of the first that the lane has, to out */
 } fig_warps_left;
 
-/* Where they go is known, as far as it does not depend on the sums, before the shares meet. */
+/* A lane's first number of those that shares have of these vectors. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_warps_first(const fig_warps_role &role,
+                                                          fig_partials_range range) {
+    return range.first * form::OF_VECTOR + role.share * FIG_BLOCK_WARP + role.lane;
+}
+
+/* That to out: known before the sums are, and before the shares meet. */
+template <class form>
+static __device__ __forceinline__ fig_partials_way
+fig_warps_first_way(const fig_attention_params &p, const fig_warps_role &role,
+                    const fig_partials_place &place, fig_partials_range range) {
+    const int32_t first = fig_warps_first<form>(role, range);
+    return fig_partials_way_of(p, place,
+                               min(first, range.end * form::OF_VECTOR - 1) / form::OF_VECTOR);
+}
+
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
                  const fig_partials_place &place, const fig_warps_join &join,
                  const fig_warps_left &left) {
     const int32_t end = left.range.end * form::OF_VECTOR;
-    int32_t i = left.range.first * form::OF_VECTOR + role.share * FIG_BLOCK_WARP + role.lane;
-    fig_partials_way way = {0, 0, 0, 0};
-    if (left.partial < 0) way = fig_partials_way_of(p, place, min(i, end - 1) / form::OF_VECTOR);
+    int32_t i = fig_warps_first<form>(role, left.range);
+    fig_partials_way way = left.way;
     fig_warps_meet<form>(role);
 #pragma unroll 1
     while (i < end) {
@@ -219,13 +235,13 @@ template <class form>
 static __device__ __forceinline__ fig_warps_left fig_warps_merge(
     const fig_attention_params &p, const fig_warps_role &role, const fig_partials_place &place,
     const fig_ring &ring, const fig_ring_note &note, const fig_warps_join &join) {
-    fig_warps_left left = {{0, 0}, -1};
+    fig_warps_left left = {{0, 0}, -1, {0, 0, 0, 0}};
     if ((p.flags & FIG_ATTENTION_APART) != 0 && !fig_warps_is_last(p, ring, note)) return left;
     const fig_partials_segment segment = fig_partials_segment_of(p, note, role.vectors);
     const fig_partials_range range = fig_partials_part(place.count, note.token, note.length);
     const int32_t vectors = range.end - range.first;
     int32_t spread = role.shares; /* warps that begin with a vector each */
-    if (role.shares == FIG_PARTIALS_PARTS && !p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
+    if (role.shares == FIG_FORM_SHARE_LIMIT && !p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
         spread = vectors <= 1 ? 1 : vectors == 2 ? 2 : role.shares;
     const int32_t is_alone = spread == role.shares, of_vector = is_alone ? 1 : role.shares / spread;
     const int32_t mine = is_alone ? role.share : role.share % spread;
@@ -234,6 +250,7 @@ static __device__ __forceinline__ fig_warps_left fig_warps_merge(
     if (!is_alone) {
         fig_warps_meet<form>(role); /* The join of the piece before has been read. */
         left.range = range;
+        left.way = fig_warps_first_way<form>(p, role, place, range);
     }
 #pragma unroll 1
     for (int32_t n = is_alone ? mine : 0; n < vectors; n += is_alone ? role.shares : 1) {
@@ -274,9 +291,11 @@ fig_warps_bring_q(const fig_attention_params &p, const fig_warps_role &role,
     }
     fig_warps_ask_q<form>(p, &rows);
     fig_warps_meet<form>(role); /* The join of the piece before has been read. */
-    uint32_t *q = (uint32_t *)fig_warps_packs(way->join, role.share);
+    uint32_t *q = (uint32_t *)fig_warps_packs(way->join, form::SHARES > 0 ? 0 : role.share);
     fig_warps_leave_q<form>(rows, q);
+    fig_warps_meet<form>(role);
     fig_warps_load_q<form>(role, q, seen);
+    fig_warps_meet<form>(role); /* q lies where a share will. */
 }
 
 /* All strips of a piece. */
@@ -297,6 +316,8 @@ static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_a
     place->v_scale = fig_warps_v_scale(p, place->kv_head);
     fig_warps_take_q<form>(p, role, *place, &seen);
     fig_warps_begin<form>(role, &seen);
+    fig_warps_left left = {{0, role.count}, -1, {0, 0, 0, 0}};
+    if (form::HASTENS) left.way = fig_warps_first_way<form>(p, role, *place, left.range);
     do {
         note = fig_warps_read(way->ring);
         fig_warps_see_strip<form>(p, way->ring, note, role, *place, &way->turn, &seen);
@@ -304,7 +325,9 @@ static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_a
     } while ((note.flags & FIG_RING_LAST) == 0);
     if constexpr (form::TURNS) fig_warps_meet<form>(role); /* What is newest has been read. */
     fig_warps_leave_share<form>(role, seen, way->join);
-    const fig_warps_left left = {{0, role.count}, note.partial};
+    left.partial = note.partial;
+    if (!form::HASTENS && left.partial < 0)
+        left.way = fig_warps_first_way<form>(p, role, *place, left.range);
     return left;
 }
 
@@ -373,15 +396,18 @@ template <class form>
 static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
     extern __shared__ uint8_t fig_warps_shared[];
     const int32_t readers = (int32_t)blockDim.x / FIG_BLOCK_WARP - form::FILLERS;
-    const int32_t filler = (int32_t)threadIdx.x / FIG_BLOCK_WARP - readers;
+    const int32_t filler = fig_block_warp() - readers;
     const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
     if (is_early) fig_block_trigger();
+    if (!is_early) fig_block_wait();
     if (filler >= 0) {
+        if (!is_early) fig_block_trigger();
         const fig_feed_plan plan = fig_feed_read_plan(p);
-        fig_feed_worker<form>(p, fig_warps_ring<form>(p, fig_warps_shared, readers), plan, filler);
+        fig_feed_worker<form>(p, fig_warps_ring<form>(p, fig_warps_shared, readers), plan, filler,
+                              !is_early);
         return;
     }
-    fig_split_start start = fig_feed_start(p);
+    const fig_split_start start = fig_feed_start(p);
     const fig_warps_role role = fig_warps_role_of<form>(p);
     const fig_ring ring = fig_warps_ring<form>(p, fig_warps_shared, readers);
     uint8_t *joins = (uint8_t *)ring.state + FIG_FORM_STATE_BYTES;
@@ -389,10 +415,6 @@ static __device__ __forceinline__ void fig_warps_attend(const fig_attention_para
     way.ring = ring;
     way.join = fig_warps_join_of<form>(p, role, joins);
     way.has_waited = !is_early;
-    if (!is_early) {
-        fig_block_wait();
-        start = fig_feed_start(p);
-    }
     fig_ring_meet(FIG_RING_MADE_TO_READ, fig_feed_ring_threads<form>());
     fig_warps_worker<form>(p, role, start, way);
 }

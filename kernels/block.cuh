@@ -45,6 +45,12 @@ static __device__ __forceinline__ void fig_block_prefetch(const void *address) {
 #endif
 }
 
+/* The thread's warp. What follows from it is the same for all its lanes, and so the compiler knows.
+ */
+static __device__ __forceinline__ int32_t fig_block_warp(void) {
+    return __shfl_sync(0xffffffffu, (int32_t)threadIdx.x / FIG_BLOCK_WARP, 0);
+}
+
 static __device__ __forceinline__ double fig_block_warp_sum(double x) {
     for (int32_t apart = FIG_BLOCK_WARP / 2; apart > 0; apart /= 2)
         x += __shfl_xor_sync(0xffffffffu, x, apart);

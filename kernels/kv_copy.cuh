@@ -104,7 +104,7 @@ static __device__ __forceinline__ void fig_copy_strips(const fig_attention_param
     typedef fig_copy_part<form, SHARES> part;
     const int32_t BYTES = form::VALUE_BYTES;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const int32_t is_teller = filler == 0 && lane == 0;
+    const int32_t is_teller = filler == FIG_FEED_TELLER && lane == 0;
     const int32_t mine = filler * part::TOKENS; /* the filler's first token of a strip */
     const int32_t of_lane = lane / part::TOKENS * part::STRIP + mine + lane % part::TOKENS;
     const fig_strip_side sides[2] = {
@@ -132,7 +132,7 @@ static __device__ __forceinline__ void fig_copy_strips(const fig_attention_param
             work.to = fig_ring_side(*ring, side) + (uint32_t)mine * work.pitch;
             fig_ring_wait_empty(*ring, side);
             if (token + mine < of.tokens.end) fig_copy_tokens<form, SHARES>(work, policy);
-            if (filler == 0 && side == FIG_RING_K) {
+            if (filler == FIG_FEED_TELLER && side == FIG_RING_K) {
                 if (token == of.tokens.first) partial = fig_feed_partial(p, of);
                 if (is_teller)
                     fig_ring_write(*ring, fig_feed_note(of, partial, token, part::STRIP));

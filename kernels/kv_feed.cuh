@@ -43,115 +43,129 @@ static __device__ __forceinline__ void fig_feed_mark(int32_t is_newest, fig_ring
     ring->newest = is_newest ? ring->newest | slot : ring->newest & ~slot;
 }
 
-/* The maps lie in the params, which are far away when a block begins. */
-static __device__ __forceinline__ void fig_feed_prefetch_maps(const fig_attention_params &p) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.k_map) : "memory");
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.v_map) : "memory");
+/* One side of the cache, as a warp that sends its boxes knows it. */
+typedef struct fig_feed_side {
+    const void *map;
+    int64_t pages;
+    uint64_t policy;
+    uint32_t offset; /* in a strip, of the lane's box */
+    int32_t number;  /* FIG_RING_K or FIG_RING_V */
+} fig_feed_side;
+
+template <class form>
+static __device__ __forceinline__ fig_feed_side fig_feed_side_of(const fig_attention_params &p,
+                                                                 const fig_ring &ring,
+                                                                 int32_t number) {
+    const uint32_t lane = threadIdx.x % FIG_BLOCK_WARP, BLOCKS = form::STRIP / FIG_RING_TOKENS;
+    fig_feed_side side = {&p.k_map, p.k_pages, fig_feed_once(), 0, number};
+    if (number == FIG_RING_V) side.map = &p.v_map;
+    if (number == FIG_RING_V) side.pages = p.v_pages;
+    side.offset = lane * (ring.side_bytes / BLOCKS);
+    /* It lies in the params, which are far away when a block begins. */
+    if (lane == 0) asm volatile("prefetch.tensormap [%0];" ::"l"(side.map) : "memory");
+    return side;
 }
 
-/* Where 16 tokens lie: their page, as a coordinate of K's map and of V's, and the first of it. */
+/* Where 16 tokens lie: their page, as a coordinate of the map, and the first of it. */
 typedef struct fig_feed_block {
-    int32_t k_page, v_page, token;
+    int32_t page, token;
 } fig_feed_block;
 
-/* A page number outside the cache reads as page 0. */
-static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int64_t pages) {
-    return page < 0 || page >= pages ? 0 : page;
-}
-
-/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. */
-static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_attention_params &p,
+/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. A page number outside the
+ * cache reads as page 0. */
+static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_feed_side &side,
                                                                    const fig_feed_piece &of,
                                                                    int32_t token) {
-    fig_feed_block block = {-1, -1, 0};
+    fig_feed_block block = {-1, 0};
     if (token >= of.tokens.end) return block;
     const fig_feed_place place = fig_feed_place_of(of, token);
-    block.k_page = fig_feed_known(place.page, p.k_pages);
-    block.v_page = fig_feed_known(place.page, p.v_pages);
+    block.page = place.page < 0 || place.page >= side.pages ? 0 : place.page;
     block.token = place.token;
     return block;
 }
 
-/* The lane's block of a strip, on one side. The compiler makes a loop over the lanes of it, which
- * is better than a row of boxes: code that runs first comes the sooner the shorter it is. */
-static __device__ __forceinline__ void fig_feed_send(const fig_attention_params &p,
-                                                     const fig_ring &ring, int32_t side,
-                                                     uint32_t offset, const fig_feed_block &block,
-                                                     int32_t kv_head, uint64_t policy) {
-    fig_feed_box(fig_ring_side(ring, side) + offset, side == FIG_RING_K ? &p.k_map : &p.v_map,
-                 block.token, kv_head, side == FIG_RING_K ? block.k_page : block.v_page,
-                 fig_ring_full(ring, side), policy);
+/* The lane's block of a strip. The compiler makes a loop over the lanes of it, which is better than
+ * a row of boxes: code that runs first comes the sooner the shorter it is. */
+static __device__ __forceinline__ void fig_feed_send(const fig_feed_side &side,
+                                                     const fig_ring &ring,
+                                                     const fig_feed_block &block, int32_t kv_head) {
+    fig_feed_box(fig_ring_side(ring, side.number) + side.offset, side.map, block.token, kv_head,
+                 block.page, fig_ring_full(ring, side.number), side.policy);
 }
 
 /* Asks L2 for it, as fig_block_prefetch does. */
 static __device__ __forceinline__ void
-fig_feed_prefetch(const fig_attention_params &p, const fig_feed_block &block, int32_t kv_head) {
-    asm volatile(
-        "cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%2, %3, %2, %4, %5}];\n"
-        "cp.async.bulk.prefetch.tensor.5d.L2.global [%1, {%2, %3, %2, %4, %6}];" ::"l"(&p.k_map),
-        "l"(&p.v_map), "r"(0), "r"(block.token), "r"(kv_head), "r"(block.k_page), "r"(block.v_page)
-        : "memory");
+fig_feed_prefetch(const fig_feed_side &side, const fig_feed_block &block, int32_t kv_head) {
+    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %1, %3, %4}];" ::"l"(
+                     side.map),
+                 "r"(0), "r"(block.token), "r"(kv_head), "r"(block.page)
+                 : "memory");
 }
 
-/* A lane knows its block of 32, and half way through these that of the next: looked up before, it
- * would keep the next strips waiting. */
+/* Sends a piece's boxes of one side. A lane knows its block of 32, which move down by a strip's as
+ * these are sent; half way through them it looks up that of the next, as behind them the next strip
+ * would have to wait. */
 template <class form>
-static __device__ __forceinline__ void fig_feed_bulk_piece(const fig_attention_params &p,
-                                                           const fig_feed_piece &of, fig_ring *ring,
-                                                           int32_t *has_waited) {
-    const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS;
+static __device__ __forceinline__ void
+fig_feed_send_piece(const fig_attention_params &p, const fig_feed_side &side,
+                    const fig_feed_piece &of, fig_ring *ring, int32_t *has_waited) {
+    const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS, WINDOW = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, mine = lane * FIG_RING_TOKENS;
-    const uint32_t offset = (uint32_t)lane * (ring->side_bytes / BLOCKS);
-    const int32_t window = FIG_BLOCK_WARP * FIG_RING_TOKENS;
-    const int32_t origin = of.tokens.first & -FIG_RING_TOKENS;
     const int32_t first_new = of.length - p.split.row_tokens;
-    const uint64_t policy = fig_feed_once();
-    fig_feed_block here = fig_feed_block_at(p, of, origin + mine), ahead = here;
-    int32_t token = origin, partial = -1, from = 0; /* from: the lane that has the strip's first */
+    int32_t token = of.tokens.first & -FIG_RING_TOKENS, sent = 0; /* sent: of the 32 */
+    fig_feed_block block = fig_feed_block_at(side, of, token + mine), ahead = block;
     do {
-        const fig_feed_block block = {__shfl_sync(0xffffffffu, here.k_page, from + lane),
-                                      __shfl_sync(0xffffffffu, here.v_page, from + lane),
-                                      __shfl_sync(0xffffffffu, here.token, from + lane)};
         const int32_t is_newest = token + form::STRIP > first_new;
         const int32_t is_late = !form::TURNS && !*has_waited && is_newest;
         const int32_t is_new = is_late && token + mine + FIG_RING_TOKENS > first_new;
-        fig_ring_wait_empty(*ring, FIG_RING_K);
+        fig_ring_wait_empty(*ring, side.number);
         if (form::TURNS) fig_feed_order_writes(*ring);
-        if (lane < BLOCKS && !is_new)
-            fig_feed_send(p, *ring, FIG_RING_K, offset, block, of.kv_head, policy);
-        fig_ring_wait_empty(*ring, FIG_RING_V);
-        if (form::TURNS) fig_feed_order_writes(*ring);
-        if (lane < BLOCKS && !is_new)
-            fig_feed_send(p, *ring, FIG_RING_V, offset, block, of.kv_head, policy);
-        __syncwarp();
-        if (token == origin) partial = fig_feed_partial(p, of);
-        if (lane == 0) {
-            fig_ring_note note = fig_feed_note(of, partial, token, form::STRIP);
-            if (is_newest) note.flags |= FIG_RING_NEWEST;
-            fig_ring_write(*ring, note);
-            fig_feed_expect(fig_ring_full(*ring, FIG_RING_K), ring->side_bytes);
-            fig_feed_expect(fig_ring_full(*ring, FIG_RING_V), ring->side_bytes);
-        }
+        if (lane < BLOCKS && !is_new) fig_feed_send(side, *ring, block, of.kv_head);
         __syncwarp();
         if (is_late) { /* What the step itself appends is sent behind the wait. */
-            if (lane < BLOCKS && is_new) fig_feed_prefetch(p, block, of.kv_head);
+            if (lane < BLOCKS && is_new) fig_feed_prefetch(side, block, of.kv_head);
             __syncwarp();
             fig_feed_wait(has_waited);
-            if (lane < BLOCKS && is_new)
-                fig_feed_send(p, *ring, FIG_RING_K, offset, block, of.kv_head, policy);
-            if (lane < BLOCKS && is_new)
-                fig_feed_send(p, *ring, FIG_RING_V, offset, block, of.kv_head, policy);
+            if (lane < BLOCKS && is_new) fig_feed_send(side, *ring, block, of.kv_head);
+            __syncwarp();
         }
-        __syncwarp();
         if (form::TURNS) fig_feed_mark(is_newest, ring);
         fig_ring_next(ring);
         token += form::STRIP;
-        from += BLOCKS;
-        if (from == FIG_BLOCK_WARP / 2) ahead = fig_feed_block_at(p, of, token + window / 2 + mine);
-        if (from == FIG_BLOCK_WARP) {
-            from = 0;
-            here = ahead;
+        sent += BLOCKS;
+        block.page = __shfl_down_sync(0xffffffffu, block.page, BLOCKS);
+        block.token = __shfl_down_sync(0xffffffffu, block.token, BLOCKS);
+        if (sent == FIG_BLOCK_WARP / 2)
+            ahead = fig_feed_block_at(side, of, token + WINDOW / 2 + mine);
+        if (sent == FIG_BLOCK_WARP) {
+            sent = 0;
+            block = ahead;
         }
+    } while (token < of.tokens.end);
+}
+
+/* Says what a piece's strips are, and how many bytes to await. */
+template <class form>
+static __device__ __forceinline__ void fig_feed_tell_piece(const fig_attention_params &p,
+                                                           const fig_feed_piece &of,
+                                                           fig_ring *ring) {
+    const int32_t is_teller = threadIdx.x % FIG_BLOCK_WARP == 0;
+    const int32_t first_new = of.length - p.split.row_tokens;
+    const int32_t partial = fig_feed_partial(p, of);
+    int32_t token = of.tokens.first & -FIG_RING_TOKENS;
+    do {
+        fig_ring_note note = fig_feed_note(of, partial, token, form::STRIP);
+        if (token + form::STRIP > first_new) note.flags |= FIG_RING_NEWEST;
+        fig_ring_wait_empty(*ring, FIG_RING_K);
+        if (is_teller) {
+            fig_ring_write(*ring, note);
+            fig_feed_expect(fig_ring_full(*ring, FIG_RING_K), ring->side_bytes);
+        }
+        fig_ring_wait_empty(*ring, FIG_RING_V);
+        if (is_teller) fig_feed_expect(fig_ring_full(*ring, FIG_RING_V), ring->side_bytes);
+        __syncwarp();
+        fig_ring_next(ring);
+        token += form::STRIP;
     } while (token < of.tokens.end);
 }
 #endif
@@ -167,7 +181,7 @@ template <class form> static __device__ constexpr int32_t fig_feed_full_count(vo
 template <class form>
 static __device__ __forceinline__ void fig_feed_say(const fig_ring_note &note, int32_t filler,
                                                     fig_ring *ring) {
-    const int32_t is_teller = filler == 0 && threadIdx.x % FIG_BLOCK_WARP == 0;
+    const int32_t is_teller = filler == FIG_FEED_TELLER && threadIdx.x % FIG_BLOCK_WARP == 0;
     for (int32_t side = 0; side < 2; side++) {
         fig_ring_wait_empty(*ring, side);
         if (is_teller && side == FIG_RING_K) fig_ring_write(*ring, note);
@@ -200,7 +214,7 @@ static __device__ __noinline__ void fig_feed_idle_rows(const fig_attention_param
     }
 }
 
-/* The worker's strips. */
+/* The worker's strips, as one of its fillers has them. */
 template <class form>
 static __device__ __forceinline__ void fig_feed_strips(const fig_attention_params &p,
                                                        const fig_feed_plan &plan, int32_t filler,
@@ -209,11 +223,10 @@ static __device__ __forceinline__ void fig_feed_strips(const fig_attention_param
     while (start.count > 0) {
         const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        if constexpr (form::IS_BULK != 0) fig_feed_bulk_piece<form>(p, of, ring, has_waited);
+        if constexpr (form::IS_BULK != 0) fig_feed_tell_piece<form>(p, of, ring);
 #endif
         if constexpr (form::IS_BULK == 0) fig_copy_piece<form>(p, of, filler, ring, has_waited);
-        const fig_split_line line = fig_feed_line(p, plan);
-        fig_split_pass(&p.split, &line, &start);
+        fig_feed_pass(p, plan, of, &start);
     }
 }
 
@@ -228,7 +241,7 @@ static __device__ __forceinline__ void fig_feed_merges(const fig_attention_param
     fig_split_start start = plan.start;
     const fig_split_line line = fig_feed_line(p, plan);
     while (start.count > 0) {
-        const fig_feed_row row = fig_feed_row_of(p, plan, start.row);
+        const fig_feed_row row = fig_feed_row_of(plan, start.row);
         const int32_t row_tiles = row.next_prefix - row.prefix;
         const fig_split_piece piece = fig_split_piece_of_worker(
             &p.split, &line, (int32_t)blockIdx.x, row.prefix, row_tiles, &start);
@@ -250,43 +263,56 @@ template <class form> static __device__ __forceinline__ int32_t fig_feed_ring_th
     return (int32_t)blockDim.x - (form::FILLERS - 1) * FIG_BLOCK_WARP;
 }
 
-/* The first warp behind those that read makes the ring, and waits for nobody; others for that. */
+/* The teller makes the ring, and waits for nobody; the others wait for that. */
 template <class form>
-static __device__ __forceinline__ void fig_feed_make_ring(const fig_attention_params &p,
-                                                          const fig_ring &ring, int32_t filler) {
+static __device__ __forceinline__ void fig_feed_make_ring(const fig_ring &ring, int32_t filler) {
     const int32_t fillers = form::FILLERS * FIG_BLOCK_WARP;
-    if (form::FILLERS > 1 && filler > 0) {
+    if (filler != FIG_FEED_TELLER) {
         fig_ring_meet(FIG_RING_MADE_TO_FILL, fillers);
         return;
     }
-    if (threadIdx.x % FIG_BLOCK_WARP == 0) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        if constexpr (form::IS_BULK != 0) fig_feed_prefetch_maps(p);
-#endif
+    if (threadIdx.x % FIG_BLOCK_WARP == 0)
         fig_ring_init(ring.state, ring.slot_count, fig_feed_full_count<form>(), ring.readers);
-    }
     __syncwarp();
     fig_ring_pass(FIG_RING_MADE_TO_READ, fig_feed_ring_threads<form>());
-    if (form::FILLERS > 1) fig_ring_pass(FIG_RING_MADE_TO_FILL, fillers);
+    fig_ring_pass(FIG_RING_MADE_TO_FILL, fillers);
 }
 
-/* A warp behind those that read, by its number among them. plan: known where it may be read early.
- */
+/* A warp that sends boxes. The way from the plan to the first is what the block waits for. */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <class form>
+static __device__ __forceinline__ void fig_feed_sender(const fig_attention_params &p, fig_ring ring,
+                                                       const fig_feed_plan &plan, int32_t filler,
+                                                       int32_t has_waited) {
+    const fig_feed_side side = fig_feed_side_of<form>(p, ring, filler - 1);
+    fig_feed_make_ring<form>(ring, filler);
+    fig_split_start start = plan.start;
+    while (start.count > 0) {
+        const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
+        fig_feed_send_piece<form>(p, side, of, &ring, &has_waited);
+        fig_feed_pass(p, plan, of, &start);
+    }
+    fig_feed_wait(&has_waited);
+}
+#endif
+
+/* A warp behind those that read, by its number among them. */
 template <class form>
 static __device__ void fig_feed_worker(const fig_attention_params &p, fig_ring ring,
-                                       fig_feed_plan plan, int32_t filler) {
-    int32_t has_waited = 0;
-    fig_feed_make_ring<form>(p, ring, filler);
-    if ((p.flags & FIG_ATTENTION_EARLY) == 0) {
-        fig_feed_wait(&has_waited);
-        plan = fig_feed_read_plan(p);
-    }
+                                       const fig_feed_plan &plan, int32_t filler,
+                                       int32_t has_waited) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if constexpr (form::IS_BULK != 0)
+        if (filler != FIG_FEED_TELLER)
+            return fig_feed_sender<form>(p, ring, plan, filler, has_waited);
+#endif
+    fig_feed_make_ring<form>(ring, filler);
     fig_feed_strips<form>(p, plan, filler, &ring, &has_waited);
-    fig_feed_wait(&has_waited);
     fig_feed_merges<form>(p, plan, filler, &ring);
     const fig_ring_note end = {FIG_RING_END};
     fig_feed_say<form>(end, filler, &ring);
-    if (filler == 0) fig_feed_idle_rows(p);
+    fig_feed_wait(&has_waited);
+    if (filler == FIG_FEED_TELLER) fig_feed_idle_rows(p);
     if (!form::IS_BULK) asm volatile("cp.async.wait_all;" ::: "memory");
 }
 

@@ -12,6 +12,9 @@
 #include "kernels/partials.cuh"
 #include "kernels/strip.cuh"
 
+/* Of the warps that fill the ring, the one that makes it and says what its slots hold. */
+enum { FIG_FEED_TELLER };
+
 /* A piece of the worker's, as far as its tokens go. */
 typedef struct fig_feed_piece {
     fig_split_start start;
@@ -20,6 +23,7 @@ typedef struct fig_feed_piece {
     int32_t length, kv_head;
     int32_t tiles;             /* its own */
     int32_t before, row_tiles; /* fig_split_piece_of_row */
+    float page_share;          /* 1 / tokens of a page: a division as fig_form_divide has it */
 } fig_feed_piece;
 
 /* What the plan says of a row. */
@@ -28,60 +32,79 @@ typedef struct fig_feed_row {
     int32_t prefix, next_prefix;
 } fig_feed_row;
 
+/* Where it says that. */
+typedef struct fig_feed_sections {
+    const int32_t *lengths, *sequences, *prefix;
+} fig_feed_sections;
+
 /* A worker's plan, as far as the first loads bring it: where the worker starts and, of the first
  * rows, each lane's. */
 typedef struct fig_feed_plan {
     fig_split_start start;
     int32_t rows, advanced;
+    float page_share; /* as a piece has it */
+    fig_feed_sections sections;
     fig_feed_row of_lane;
 } fig_feed_plan;
 
-static __device__ __forceinline__ const int32_t *fig_feed_section(const fig_attention_params &p,
-                                                                  uint32_t offset) {
-    return (const int32_t *)(p.plan + offset);
+static __device__ __forceinline__ fig_feed_sections
+fig_feed_sections_of(const fig_attention_params &p) {
+    fig_feed_sections sections;
+    sections.lengths = (const int32_t *)(p.plan + p.lengths_offset);
+    sections.sequences = (const int32_t *)(p.plan + p.sequences_offset);
+    sections.prefix = (const int32_t *)(p.plan + p.prefix_offset);
+    return sections;
 }
 
-static __device__ __forceinline__ fig_feed_row fig_feed_row_at(const fig_attention_params &p,
+static __device__ __forceinline__ fig_feed_row fig_feed_row_at(const fig_feed_sections &sections,
                                                                int32_t row) {
-    const int32_t *prefix = fig_feed_section(p, p.prefix_offset);
     fig_feed_row of;
-    of.length = fig_feed_section(p, p.lengths_offset)[row];
-    of.sequence = fig_feed_section(p, p.sequences_offset)[row];
-    of.prefix = prefix[row];
-    of.next_prefix = prefix[row + 1];
+    of.length = sections.lengths[row];
+    of.sequence = sections.sequences[row];
+    of.prefix = sections.prefix[row];
+    of.next_prefix = sections.prefix[row + 1];
     return of;
 }
 
 /* Where the block's worker starts. Count 0 where the step has no rows: what lies behind the head is
  * a plan before. */
 static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_attention_params &p) {
-    fig_split_start start = ((const fig_split_start *)(p.plan + p.starts_offset))[blockIdx.x];
+    const int4 words = ((const int4 *)(p.plan + p.starts_offset))[blockIdx.x];
+    fig_split_start start = {words.x, words.y, words.z, words.w};
     if (((const fig_plan_head *)p.plan)->rows == 0) start.count = 0;
     return start;
 }
 
-/* Every load by itself, none waits for another, and what is read too early is read again. */
+/* Every load by itself: none waits for another. */
 static __device__ __forceinline__ fig_feed_plan fig_feed_read_plan(const fig_attention_params &p) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const fig_plan_head *head = (const fig_plan_head *)p.plan;
     fig_feed_plan plan;
+    plan.page_share = __fdividef(1.0f, (float)p.page_size);
     plan.start = fig_feed_start(p);
     plan.rows = head->rows;
     plan.advanced = head->advanced;
-    plan.of_lane = fig_feed_row_at(p, fig_size_min(lane, p.split.row_limit - 1));
+    plan.sections = fig_feed_sections_of(p);
+    plan.of_lane = fig_feed_row_at(plan.sections, fig_size_min(lane, p.split.row_limit - 1));
     return plan;
 }
 
-static __device__ __forceinline__ fig_feed_row fig_feed_row_of(const fig_attention_params &p,
-                                                               const fig_feed_plan &plan,
+static __device__ __forceinline__ fig_feed_row fig_feed_row_of(const fig_feed_plan &plan,
                                                                int32_t row) {
-    if (row >= FIG_BLOCK_WARP) return fig_feed_row_at(p, row);
+    if (row >= FIG_BLOCK_WARP) return fig_feed_row_at(plan.sections, row);
     fig_feed_row of;
     of.length = __shfl_sync(0xffffffffu, plan.of_lane.length, row);
     of.sequence = __shfl_sync(0xffffffffu, plan.of_lane.sequence, row);
     of.prefix = __shfl_sync(0xffffffffu, plan.of_lane.prefix, row);
     of.next_prefix = __shfl_sync(0xffffffffu, plan.of_lane.next_prefix, row);
     return of;
+}
+
+/* fig_split_first_tile_token, without an integer's division. */
+static __device__ __forceinline__ int32_t fig_feed_origin(const fig_attention_params &p,
+                                                          int32_t length) {
+    const int32_t first = fig_split_first_token(&p.split, length), tile = p.split.tile_tokens;
+    return fig_form_divide(first, tile) * tile;
 }
 
 /* Tokens that all of a row's queries see: its last sees as far back as any, its first least far
@@ -91,25 +114,27 @@ static __device__ __forceinline__ void fig_feed_ranges(const fig_attention_param
                                                        fig_strip_range *all) {
     const int32_t first = length - p.split.row_tokens, last = length - 1;
     const int32_t window = p.split.window;
-    any->first = window > 0 && first + 1 > window ? first + 1 - window : 0;
+    any->first = all->first = 0;
     any->end = length;
-    all->first = window > 0 && last + 1 > window ? last + 1 - window : 0;
     all->end = first + 1;
+    if (window == 0) return;
+    any->first = max(first + 1 - window, 0);
+    all->first = max(last + 1 - window, 0);
 }
 
 static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_attention_params &p,
                                                                    const fig_feed_plan &plan,
                                                                    const fig_split_start &start) {
-    const fig_feed_row row = fig_feed_row_of(p, plan, start.row);
+    const fig_feed_row row = fig_feed_row_of(plan, start.row);
     fig_feed_piece of;
     fig_strip_range any, tiles;
     of.start = start;
     of.length = row.length;
     of.sequence = fig_cache_sequence_of(p.page_table, p.table_stride, row.sequence, p.page_size);
+    of.page_share = plan.page_share;
     of.kv_head = start.group * p.heads_per_worker;
-    const int32_t origin =
-        p.split.window == 0 ? 0 : fig_split_first_tile_token(&p.split, of.length - plan.advanced);
-    tiles.first = origin + start.tile * p.split.tile_tokens;
+    tiles.first = start.tile * p.split.tile_tokens;
+    if (p.split.window > 0) tiles.first += fig_feed_origin(p, of.length - plan.advanced);
     of.before = row.prefix;
     of.row_tiles = row.next_prefix - row.prefix;
     of.tiles = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
@@ -135,9 +160,10 @@ typedef struct fig_feed_place {
 static __device__ __forceinline__ fig_feed_place fig_feed_place_of(const fig_feed_piece &of,
                                                                    int32_t token) {
     const int32_t within = max(token, of.tokens.first), size = of.sequence.page_size;
-    const int32_t number = fig_form_divide(within, size);
+    const int32_t number = __float2int_rd(((float)within + 0.5f) * of.page_share);
     fig_feed_place place;
-    place.page = of.sequence.pages == NULL ? of.sequence.number : of.sequence.pages[number];
+    place.page = of.sequence.number;
+    if (__builtin_expect(of.sequence.pages != NULL, 1)) place.page = of.sequence.pages[number];
     place.token = (within < token ? within : token) - number * size;
     return place;
 }
@@ -164,7 +190,7 @@ static __device__ __forceinline__ fig_ring_note fig_feed_note(const fig_feed_pie
 static __device__ __forceinline__ fig_split_line fig_feed_line(const fig_attention_params &p,
                                                                const fig_feed_plan &plan) {
     fig_split_line line;
-    line.prefix = fig_feed_section(p, p.prefix_offset);
+    line.prefix = plan.sections.prefix;
     line.rows = plan.rows;
     const int32_t last = max(plan.rows, 1) - 1;
     const int32_t tiles = last < FIG_BLOCK_WARP
@@ -173,6 +199,19 @@ static __device__ __forceinline__ fig_split_line fig_feed_line(const fig_attenti
     line.tiles = tiles * p.split.groups;
     line.active = fig_split_active(line.tiles, p.split.workers);
     return line;
+}
+
+/* Moves *start behind a piece. */
+static __device__ __forceinline__ void fig_feed_pass(const fig_attention_params &p,
+                                                     const fig_feed_plan &plan,
+                                                     const fig_feed_piece &of,
+                                                     fig_split_start *start) {
+    const fig_split_line line = fig_feed_line(p, plan);
+    if (start->count > of.tiles) {
+        fig_split_pass(&p.split, &line, start);
+    } else {
+        start->count = 0; /* It was the last, and what would be next need not be looked up. */
+    }
 }
 
 /* Which partial the piece goes to; -1: it is whole. All that its place depends on is whether the
@@ -203,18 +242,20 @@ static __device__ __forceinline__ fig_ring_note fig_feed_merge_note(const fig_at
     return note;
 }
 
-/* Into how many parts a cut segment's merge is shared, by the owners of its last pieces. A worker
- * has one part at most, that of its first piece: so the owner of the segment's first piece has one
- * only where its stretch begins there too. */
+/* Into how many parts a cut segment's merge is shared, by the owners of its last pieces: no more
+ * than a head has vectors. A worker has one part at most, that of its first piece: so the owner of
+ * the segment's first piece has one only where its stretch begins there too. */
 static __device__ __forceinline__ int32_t fig_feed_parts(const fig_attention_params &p,
                                                          const fig_split_line &line,
                                                          const fig_split_piece &piece,
                                                          int32_t segment, int32_t shares) {
-    const int32_t pieces = piece.last - piece.first + 1;
-    if (shares < FIG_PARTIALS_PARTS || p.split.fixed || (p.flags & FIG_ATTENTION_APART) != 0)
+    const int32_t pieces = piece.last - piece.first; /* but for the first */
+    const int32_t vectors = fig_form_divide(p.q_heads, p.kv_heads) * p.split.row_tokens;
+    const int32_t limit = fig_size_min(FIG_PARTIALS_PARTS, vectors);
+    if (shares < FIG_FORM_SHARE_LIMIT || p.split.fixed || (p.flags & FIG_ATTENTION_APART) != 0)
         return 1;
-    if (pieces > FIG_PARTIALS_PARTS) return FIG_PARTIALS_PARTS;
-    return fig_split_begin(&line, piece.first) == segment ? pieces : 1;
+    if (pieces >= limit) return limit;
+    return fig_split_begin(&line, piece.first) == segment ? pieces + 1 : pieces;
 }
 
 /* What is read once leaves L2 first. */

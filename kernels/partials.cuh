@@ -24,7 +24,7 @@
 
 enum {
     FIG_PARTIALS_PACK = 4,              /* floats that come and go at once */
-    FIG_PARTIALS_PARTS = 4,             /* blocks that share a merge */
+    FIG_PARTIALS_PARTS = 8,             /* blocks that share a merge, at most */
     FIG_PARTIALS_TRIP = 4,              /* pieces that come in one round trip */
     FIG_PARTIALS_LOOKS_LIMIT = 1 << 22, /* seconds */
 };

@@ -11,6 +11,7 @@ make='env -u MAKEFLAGS make --no-print-directory VARIANT=release'
 
 $make install PREFIX="$scratch/usr" > "$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 "$scratch/usr/bin/figraph" --help > /dev/null
+"$scratch/usr/bin/figraph-launch" --help > /dev/null
 
 cat > "$scratch/program.c" << 'END'
 #include <figraph_unstable.h>

@@ -231,6 +231,63 @@ static void a_hit_allocates_nothing(void **state) {
     }
 }
 
+/* How attention is cut depends on all of its dims, so a plan that was made for others would be of
+ * another size, or nonsense. */
+static void a_plan_is_of_the_heads_that_read_it(void **state) {
+    (void)state;
+    enum { LONG = 512, COUNT = 4 };
+    static const int64_t lengths_dim = COUNT, none[] = {0, 0}, all = sizeof scratch;
+    static uint16_t many[COUNT * 16 * DIM], own[COUNT * 16 * DIM], shared[COUNT * 16 * DIM];
+    static uint16_t long_k[COUNT * LONG * 4 * DIM], long_v[COUNT * LONG * 4 * DIM];
+    static int32_t long_lengths[COUNT] = {512, 1, 300, 77};
+    static _Alignas(64) uint8_t plan[4096];
+    const int64_t q_dims[] = {COUNT, 16, DIM}, cache_dims[] = {COUNT, LONG, 4, DIM};
+    fig_ffi_scratch needs = {.size = sizeof needs};
+    fig_xla_host host;
+    const fig_ffi_attention shape = {.size = sizeof shape,
+                                     .dtype = FIG_F16,
+                                     .q_heads = 16,
+                                     .kv_heads = 4,
+                                     .head_dim = DIM,
+                                     .rows = COUNT,
+                                     .kv_length = LONG};
+    assert_int_equal(fig_ffi_read_scratch(&shape, &needs), FIG_OK);
+    const int64_t plan_bytes = (int64_t)needs.plan_bytes, bytes = (int64_t)needs.best_bytes;
+    assert_true(needs.plan_bytes <= sizeof plan && needs.best_bytes <= sizeof scratch);
+    for (int i = 0; i < COUNT * 16 * DIM; i++)
+        many[i] = (uint16_t)(0x3000 + i % 64);
+    for (int i = 0; i < COUNT * LONG * 4 * DIM; i++)
+        long_k[i] = long_v[i] = (uint16_t)(0x3000 + i % 1024);
+    fig_xla_host_init(&host, fig_xla_host_find("figraph.plan", "CUDA"));
+    host.stream = open_stream();
+    fig_xla_host_arg(&host, FIG_XLA_S32, long_lengths, 1, &lengths_dim);
+    fig_xla_host_ret(&host, FIG_XLA_U8, plan, 1, &plan_bytes);
+    fig_xla_host_ret(&host, FIG_XLA_U8, scratch, 1, &bytes);
+    fig_xla_host_text(&host, "dtype", "float16");
+    fig_xla_host_integer(&host, "q_heads", 16);
+    fig_xla_host_integer(&host, "kv_heads", 4);
+    fig_xla_host_integer(&host, "head_dim", DIM);
+    fig_xla_host_integer(&host, "kv_length", LONG);
+    call_soundly(&host);
+    for (int given = 1; given >= 0; given--) {
+        fig_xla_host_init(&host, fig_xla_host_find("figraph.attention", "CUDA"));
+        host.stream = open_stream();
+        fig_xla_host_arg(&host, FIG_XLA_F16, many, 3, q_dims);
+        fig_xla_host_arg(&host, FIG_XLA_F16, long_k, 4, cache_dims);
+        fig_xla_host_arg(&host, FIG_XLA_F16, long_v, 4, cache_dims);
+        fig_xla_host_arg(&host, FIG_XLA_S32, long_lengths, 1, &lengths_dim);
+        fig_xla_host_arg(&host, FIG_XLA_S32, NULL, 2, none);
+        if (given) fig_xla_host_arg(&host, FIG_XLA_U8, plan, 1, &plan_bytes);
+        if (given) fig_xla_host_arg(&host, FIG_XLA_U8, scratch, 1, &bytes);
+        fig_xla_host_ret(&host, FIG_XLA_F16, given ? shared : own, 3, q_dims);
+        fig_xla_host_ret(&host, FIG_XLA_U8, scratch, 1, given ? &bytes : &all);
+        const int64_t launches = driver->stream_launches;
+        call_soundly(&host);
+        assert_int_equal(driver->stream_launches - launches, given ? 1 : 2);
+    }
+    assert_memory_equal(own, shared, sizeof own);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_initialized_is_captured_as_launches_alone),
@@ -240,6 +297,7 @@ int main(void) {
         cmocka_unit_test(kernels_that_cannot_be_loaded_are_asked_for_again),
         cmocka_unit_test(without_an_ordinal_the_current_gpu_is_meant),
         cmocka_unit_test(a_hit_allocates_nothing),
+        cmocka_unit_test(a_plan_is_of_the_heads_that_read_it),
     };
     return cmocka_run_group_tests(tests, install, NULL);
 }

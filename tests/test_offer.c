@@ -119,8 +119,10 @@ static void no_step_that_is_even_costs_much_over_the_best(void **state) {
     assert_true(fewer > 200);
 }
 
-/* What all of a model's buckets hold of a device, and take to prepare, follows from its execs. */
-static void no_preset_needs_more_than_42_execs(void **state) {
+/* What all of a model's buckets hold of a device, and take to prepare, follows from its execs. The
+ * figures of tests/gpu/prepare_bench.csv are llama-3.1-70b's; the others may have a few more, as
+ * costs that are measured anew move where one variant begins to win. */
+static void no_preset_needs_many_execs(void **state) {
     (void)state;
     static const fig_dtype caches[] = {0, FIG_E4M3, FIG_E5M2};
     const fig_lower_target h200 = fig_sample_target("h200");
@@ -134,9 +136,10 @@ static void no_preset_needs_more_than_42_execs(void **state) {
             spec.kv_dtype = caches[i];
             fig_graphs *graphs =
                 fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &h200.traits));
-            if (graphs->exec_count > 42)
-                fail_msg("%s: %u execs of %u buckets", preset, graphs->exec_count,
-                         graphs->bucket_count);
+            const uint32_t limit = strcmp(preset, "llama-3.1-70b") == 0 ? 40 : 42;
+            if (graphs->exec_count > limit)
+                fail_msg("%s: %u execs of %u buckets, limit %u", preset, graphs->exec_count,
+                         graphs->bucket_count, limit);
             fig_graphs_destroy(graphs);
         }
     }
@@ -148,7 +151,7 @@ int main(void) {
         cmocka_unit_test(one_that_is_the_cheapest_everywhere_is_offered_alone),
         cmocka_unit_test(two_are_offered_where_neither_serves_all_steps),
         cmocka_unit_test(no_step_that_is_even_costs_much_over_the_best),
-        cmocka_unit_test(no_preset_needs_more_than_42_execs),
+        cmocka_unit_test(no_preset_needs_many_execs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,9 +24,8 @@ static fig_recipe gated_of(int64_t width) {
 static const fig_runner *find(int64_t width) {
     const fig_recipe recipe = gated_of(width);
     const fig_runner *runner;
-    const fig_graphs *graphs;
-    if (fig_registry_find(&recipe, &runner, &graphs) != FIG_OK) fail_msg("%s", fig_message());
-    assert_non_null(graphs);
+    if (fig_registry_find(&recipe, &runner) != FIG_OK) fail_msg("%s", fig_message());
+    assert_non_null(runner);
     return runner;
 }
 
@@ -50,13 +49,11 @@ static void a_recipe_that_cannot_be_is_refused_each_time(void **state) {
     (void)state;
     fig_recipe recipe = gated_of(8);
     const fig_runner *runner;
-    const fig_graphs *graphs;
     const int64_t before = missed();
     recipe.dtype = FIG_I32;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(fig_registry_find(&recipe, &runner, &graphs), FIG_INVALID);
+        assert_int_equal(fig_registry_find(&recipe, &runner), FIG_INVALID);
         assert_null(runner);
-        assert_null(graphs);
     }
     assert_int_equal(missed(), before);
 }
@@ -66,10 +63,9 @@ static void what_fails_for_want_of_memory_may_be_asked_again(void **state) {
     const int64_t before = missed();
     const fig_recipe recipe = gated_of(12);
     const fig_runner *runner;
-    const fig_graphs *graphs;
     for (int64_t n = 1;; n++) {
         fig_fault_arm(n);
-        const fig_status status = fig_registry_find(&recipe, &runner, &graphs);
+        const fig_status status = fig_registry_find(&recipe, &runner);
         if (fig_fault_disarm() < n) break;
         if (status == FIG_OK) fail_msg("call %d failed, and nobody was told", (int)n);
         assert_int_equal(status, FIG_NOMEM);
@@ -128,11 +124,10 @@ static void a_file_is_kept_once(void **state) {
 static void a_full_registry_refuses_what_is_new_alone(void **state) {
     (void)state;
     const fig_runner *old = find(8), *runner;
-    const fig_graphs *graphs;
     fig_status status = FIG_OK;
     for (int64_t i = 0; status == FIG_OK && i <= FIG_REGISTRY_LIMIT; i++) {
         const fig_recipe recipe = gated_of(10000 + 2 * i);
-        status = fig_registry_find(&recipe, &runner, &graphs);
+        status = fig_registry_find(&recipe, &runner);
     }
     assert_int_equal(status, FIG_TOO_LARGE);
     assert_non_null(strstr(fig_message(), "4096 different operations"));

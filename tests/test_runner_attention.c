@@ -140,7 +140,9 @@ static void run(attention_run *r) {
                          FIG_OK);
         fig_place_free(r->plan);
         r->rig.run.plan = r->plan = fig_place_allocate(needed.plan_bytes + 4096);
+        r->rig.run.plan_bytes = needed.plan_bytes + 4096;
         r->rig.run.kv_length = r->c->tokens;
+        fig_run_rig_scratch(&r->rig, UINT64_MAX); /* what this kv_length has */
         if (fig_run_rig_plan(&r->rig) != FIG_OK) fail_msg("%s", fig_message());
     }
     if (fig_run_rig_run(&r->rig) != FIG_OK) fail_msg("%s", fig_message());

@@ -113,8 +113,13 @@ static void plan_call(fig_xla_host *host, step *s) {
     const int64_t count = ROWS, bytes = (int64_t)s->needs.plan_bytes;
     fig_xla_host_init(host, fig_xla_host_find("figraph.plan", "cpu"));
     fig_xla_host_arg(host, FIG_XLA_S32, s->lengths, 1, &count);
+    const int64_t scratch = (int64_t)s->needs.best_bytes;
     fig_xla_host_ret(host, FIG_XLA_U8, s->plan, 1, &bytes);
+    fig_xla_host_ret(host, FIG_XLA_U8, s->scratch, 1, &scratch);
+    fig_xla_host_text(host, "dtype", "float32");
+    fig_xla_host_integer(host, "q_heads", Q_HEADS);
     fig_xla_host_integer(host, "kv_heads", KV_HEADS);
+    fig_xla_host_integer(host, "head_dim", DIM);
     fig_xla_host_integer(host, "kv_length", CAP);
 }
 
@@ -122,6 +127,45 @@ static void share_plan(fig_xla_host *host, step *s) {
     const int64_t none[] = {0, 0}, bytes = (int64_t)s->needs.plan_bytes;
     fig_xla_host_arg(host, FIG_XLA_S32, NULL, 2, none);
     fig_xla_host_arg(host, FIG_XLA_U8, s->plan, 1, &bytes);
+}
+
+/* Behind the plan; the call gives it back. */
+static void share_scratch(fig_xla_host *host, step *s) {
+    const int64_t bytes = (int64_t)s->needs.best_bytes;
+    fig_xla_host_arg(host, FIG_XLA_U8, s->scratch, 1, &bytes);
+}
+
+/* The step's token and attention in one. */
+static void decode_call(fig_xla_host *host, step *s) {
+    const int64_t q[] = {ROWS, Q_HEADS, DIM}, k[] = {ROWS, KV_HEADS, DIM};
+    const int64_t cache[] = {ROWS, CAP, KV_HEADS, DIM}, count = ROWS, lse[] = {ROWS, Q_HEADS};
+    const int64_t bytes = (int64_t)s->needs.best_bytes;
+    fig_xla_host_init(host, fig_xla_host_find("figraph.decode_attention", "cpu"));
+    fig_xla_host_arg(host, FIG_XLA_F32, s->q, 3, q);
+    fig_xla_host_arg(host, FIG_XLA_F32, s->k, 3, k);
+    fig_xla_host_arg(host, FIG_XLA_F32, s->v, 3, k);
+    fig_xla_host_arg(host, FIG_XLA_F32, s->k_cache, 4, cache);
+    fig_xla_host_arg(host, FIG_XLA_F32, s->v_cache, 4, cache);
+    fig_xla_host_arg(host, FIG_XLA_S32, s->lengths, 1, &count);
+    fig_xla_host_ret(host, FIG_XLA_F32, s->out, 3, q);
+    fig_xla_host_ret(host, FIG_XLA_F32, s->q, 3, q);
+    fig_xla_host_ret(host, FIG_XLA_F32, s->k, 3, k);
+    fig_xla_host_ret(host, FIG_XLA_F32, s->k_cache, 4, cache);
+    fig_xla_host_ret(host, FIG_XLA_F32, s->v_cache, 4, cache);
+    fig_xla_host_ret(host, FIG_XLA_U8, s->scratch, 1, &bytes);
+    fig_xla_host_ret(host, FIG_XLA_F32, s->lse, 2, lse);
+    fig_xla_host_real(host, "rope_theta", 500);
+}
+
+static void rope_call(fig_xla_host *host, step *s, int32_t *positions) {
+    const int64_t q[] = {ROWS, Q_HEADS, DIM}, k[] = {ROWS, KV_HEADS, DIM}, count = ROWS;
+    fig_xla_host_init(host, fig_xla_host_find("figraph.rope", "cpu"));
+    fig_xla_host_arg(host, FIG_XLA_F32, s->q, 3, q);
+    fig_xla_host_arg(host, FIG_XLA_F32, s->k, 3, k);
+    fig_xla_host_arg(host, FIG_XLA_S32, positions, 1, &count);
+    fig_xla_host_ret(host, FIG_XLA_F32, s->q, 3, q);
+    fig_xla_host_ret(host, FIG_XLA_F32, s->k, 3, k);
+    fig_xla_host_real(host, "rope_theta", 500);
 }
 
 /* Attention of one head over the first `length` tokens. */
@@ -178,7 +222,7 @@ static void every_target_has_a_handler_for_both_platforms(void **state) {
             assert_int_equal(metadata.traits, FIG_XLA_COMMAND_BUFFER_COMPATIBLE);
         }
     }
-    assert_int_equal(count, 8);
+    assert_int_equal(count, 9);
     assert_int_equal(fig_ffi_read_target(-1, &target), FIG_INVALID);
 }
 
@@ -249,14 +293,76 @@ static void a_shared_plan_gives_the_same_bits(void **state) {
     share_plan(&host, shared);
     host.ret_count--; /* with a plan, none need be made in scratch */
     call_soundly(&host);
-    attention_call(&host, shared);
-    share_plan(&host, shared);
-    call_soundly(&host);
-    assert_memory_equal(own->out, shared->out, sizeof own->out);
-    assert_memory_equal(own->lse, shared->lse, sizeof own->lse);
+    for (int layer = 0; layer < 2; layer++) { /* scratch goes from one to the next as it is */
+        memset(shared->out, 0xff, sizeof shared->out);
+        attention_call(&host, shared);
+        share_plan(&host, shared);
+        share_scratch(&host, shared);
+        call_soundly(&host);
+        assert_memory_equal(own->out, shared->out, sizeof own->out);
+        assert_memory_equal(own->lse, shared->lse, sizeof own->lse);
+    }
     assert_memory_equal(own->k_cache, shared->k_cache, sizeof own->k_cache);
     free_step(own);
     free_step(shared);
+}
+
+static void in_one_they_leave_the_same_as_apart(void **state) {
+    (void)state;
+    step *apart = make_step(7), *one = make_step(7), *shared = make_step(7);
+    fig_xla_host host;
+    int32_t positions[ROWS];
+    for (int row = 0; row < ROWS; row++)
+        positions[row] = apart->lengths[row] - 1;
+    rope_call(&host, apart, positions);
+    call_soundly(&host);
+    append_call(&host, apart);
+    call_soundly(&host);
+    attention_call(&host, apart);
+    call_soundly(&host);
+    check_attention(apart);
+    decode_call(&host, one);
+    call_soundly(&host);
+    plan_call(&host, shared);
+    call_soundly(&host);
+    decode_call(&host, shared);
+    share_plan(&host, shared);
+    share_scratch(&host, shared);
+    call_soundly(&host);
+    for (int i = 0; i < 2; i++) {
+        const step *s = i == 0 ? one : shared;
+        assert_memory_equal(s->out, apart->out, sizeof s->out);
+        assert_memory_equal(s->lse, apart->lse, sizeof s->lse);
+        assert_memory_equal(s->k_cache, apart->k_cache, sizeof s->k_cache);
+        assert_memory_equal(s->v_cache, apart->v_cache, sizeof s->v_cache);
+    }
+    free_step(apart);
+    free_step(one);
+    free_step(shared);
+}
+
+static void what_only_one_of_them_brings_is_refused(void **state) {
+    (void)state;
+    step *s = make_step(8);
+    fig_xla_host host;
+    decode_call(&host, s);
+    host.args[2].dims[1]++;
+    expect_refusal(&host, "v is [3, 3, 64], its dim 1 must be 2");
+    decode_call(&host, s);
+    host.args[5].dims[0] = 0; /* is none, so that lengths are left out */
+    expect_refusal(&host, "lengths is [0], its dim 0 must be 3");
+    decode_call(&host, s);
+    host.rets[1].buffer.data = s->out;
+    expect_refusal(&host, "q_out is not the memory of argument q");
+    attention_call(&host, s);
+    share_plan(&host, s);
+    expect_refusal(&host, "plan and scratch: one is given, the other is not");
+    attention_call(&host, s);
+    share_plan(&host, s);
+    share_scratch(&host, s);
+    host.rets[1].buffer.data = s->plan;
+    expect_refusal(&host, "scratch is not the memory of argument scratch");
+    free_step(s);
 }
 
 static void a_length_that_cannot_be_is_an_idle_row(void **state) {
@@ -296,19 +402,21 @@ static void scratch_and_plans_that_are_too_small_are_refused(void **state) {
     host.ret_count = 1;
     expect_refusal(&host, "scratch_bytes is 0, it must be");
     plan_call(&host, s);
-    host.rets[0].dims[0]--;
-    expect_refusal(&host, "figraph.plan: plan has ");
-    attention_call(&host, s);
-    share_plan(&host, s);
-    host.args[5].dims[0] = 16;
-    expect_refusal(&host, "figraph.attention: plan has 16 bytes, this run's has ");
-    attention_call(&host, s);
-    share_plan(&host, s);
-    host.rets[1].dims[0] = (int64_t)s->needs.least_bytes;
-    if (s->needs.least_bytes < s->needs.best_bytes)
-        expect_refusal(&host, "bytes, with a plan that is given it needs ");
+    host.rets[0].dims[0] = 16;
+    expect_refusal(&host, "figraph.plan: run: plan_bytes is 16, this run's plan has ");
+    plan_call(&host, s);
     host.rets[1].dims[0] = 16;
-    expect_refusal(&host, "scratch has 16 bytes, with a plan that is given it needs ");
+    expect_refusal(&host, "figraph.plan: plan: scratch_bytes is 16, it must be ");
+    attention_call(&host, s);
+    share_plan(&host, s);
+    share_scratch(&host, s);
+    host.args[5].dims[0] = 16;
+    expect_refusal(&host, "figraph.attention: run: plan_bytes is 16, this run's plan has ");
+    attention_call(&host, s);
+    share_plan(&host, s);
+    share_scratch(&host, s);
+    host.args[6].dims[0] = host.rets[1].dims[0] = 16;
+    expect_refusal(&host, "scratch_bytes is 16, it must be ");
     free_step(s);
 }
 
@@ -392,7 +500,7 @@ static void *serve(void *seed) {
     step *s = make_step(*(uint32_t *)seed);
     fig_xla_host *host = calloc(1, sizeof *host);
     for (int i = 0; i < 20; i++) {
-        s->lengths[i % ROWS] = 1 + (i + (int32_t)*(uint32_t *)seed) % CAP;
+        s->lengths[i % ROWS] = 1 + (i + (int32_t) * (uint32_t *)seed) % CAP;
         append_call(host, s);
         call_soundly(host);
         attention_call(host, s);
@@ -422,6 +530,8 @@ int main(void) {
         cmocka_unit_test(no_rows_are_no_work),
         cmocka_unit_test(attention_sees_what_was_appended),
         cmocka_unit_test(a_shared_plan_gives_the_same_bits),
+        cmocka_unit_test(in_one_they_leave_the_same_as_apart),
+        cmocka_unit_test(what_only_one_of_them_brings_is_refused),
         cmocka_unit_test(a_length_that_cannot_be_is_an_idle_row),
         cmocka_unit_test(a_cache_that_is_no_alias_is_refused),
         cmocka_unit_test(scratch_and_plans_that_are_too_small_are_refused),

@@ -1,10 +1,10 @@
 /* cuda_runs.c: one GPU as a device of runs: kernels put on a stream of the caller's.
  *
  * begin and end push the GPU's context and pop it; what prepares a launch makes its tensor maps,
- * which the driver computes on the host; the launch is one call. Where our own launch comes right
- * before, it may begin before that one has ended, as the law of programmatic edges has it; the
- * first of a run comes after all that the caller's stream holds. Invariant: once open, only this
- * thread's copies are written. */
+ * which the driver computes on the host; the launch is one call. Each may begin before
+ * what is before it on the stream has ended, be it our own or not: as the law of programmatic edges
+ * has it, it waits before it writes, and reads nothing before that but what is older than its run.
+ * Invariant: once open, only this thread's copies are written. */
 #include "engine/runs/run_device.h"
 
 #include <stdlib.h>
@@ -132,8 +132,7 @@ static fig_status cuda_launch(const fig_run_device *device, const fig_run_launch
     void *params[] = {launch->params};
     memcpy(config.grid, shape->grid, sizeof config.grid);
     memcpy(config.block, shape->block, sizeof config.block);
-    config.attribute_count =
-        launch->follows && device->gpu.path == FIG_IMAGE_HOPPER && !device->gpu.plain_edges;
+    config.attribute_count = device->gpu.path == FIG_IMAGE_HOPPER && !device->gpu.plain_edges;
     const fig_cu_result result =
         device->gpu.cu->LaunchKernelEx(&config, launch->kernel, params, NULL);
     return result == FIG_CU_SUCCESS ? FIG_OK : refuse(device, result, "cuLaunchKernelEx");

@@ -1,10 +1,10 @@
 /* run.c: one run: how it is cut, where its tensors lie, and its launches, one behind the other.
  *
- * Nothing here allocates, locks, waits or is kept: all of a run is on the calling thread's stack.
- * The first launch makes the plan, where the run is not given one, and puts to zeros what scratch
- * must hold of them; the others are the nodes', in their order, each of which may be put on the
- * device before the one before it has ended. Invariant: what is refused is refused before anything
- * is launched. */
+ * Nothing here allocates or waits: a run is on the calling thread's stack, and its launches are
+ * kept by the memo alone. Where the run is not given a plan its first launch makes one, and puts to
+ * zeros what scratch must hold of them; the others are the nodes', in their order, each of which
+ * may be put on the device before the one before it has ended. Invariant: what is refused is
+ * refused before anything is launched. */
 #include "engine/runs/runner.h"
 
 #include <inttypes.h>
@@ -104,7 +104,7 @@ static uint64_t section_of(const run_work *work, const fig_field *field, uint32_
 }
 
 /* What lowering cannot know: where scratch is, how long dense caches are, and what comes right
- * before. */
+ * before: the first launch may be right behind one that makes the plan. */
 static void put_run_field(const run_work *work, const fig_launch *launch,
                           const launch_places *places, const fig_field *field, uint8_t *to) {
     const int32_t tokens = (int32_t)work->dense_tokens;
@@ -117,7 +117,7 @@ static void put_run_field(const run_work *work, const fig_launch *launch,
         return;
     case FIG_FIELD_HASTE:
         memcpy(&haste, to, sizeof haste);
-        if (work->plans && work->launched == 1) haste &= ~(uint32_t)FIG_ATTENTION_EARLY;
+        if (work->launched <= work->plans) haste &= ~(uint32_t)FIG_HASTE_EARLY;
         memcpy(to, &haste, sizeof haste);
         return;
     case FIG_FIELD_PAGE_TOKENS:
@@ -151,8 +151,7 @@ static fig_status put(run_work *work, fig_op op, uint8_t *params) {
     const fig_runner *runner = work->runner;
     fig_family_choice choice;
     fig_families_choose(op, params, &runner->kernel_traits, &choice);
-    fig_run_launch launch = {
-        .op = op, .follows = work->launched > 0, .shape = choice.shape, .params = params};
+    fig_run_launch launch = {.op = op, .shape = choice.shape, .params = params};
     work->launched++;
     FIG_TRY(runner->api->prepare(runner->device, &choice, &launch));
     if (work->is_kept) fig_run_memo_add(runner->memo, &launch);
@@ -165,8 +164,8 @@ static uint32_t planner_of(const fig_runner *runner) {
                : 0;
 }
 
-/* The planner's launch: all of it, or the zeros alone. */
-static fig_status launch_planner(run_work *work, int zeros) {
+/* The planner's launch: the plan, where the run makes one, and zeros. */
+static fig_status launch_planner(run_work *work, void *zeros, uint64_t zero_bytes) {
     alignas(64) uint8_t bytes[FIG_PARAMS_LIMIT] = {0};
     const uint32_t launch = planner_of(work->runner);
     const fig_run_shape *shape = &work->shape;
@@ -178,10 +177,8 @@ static fig_status launch_planner(run_work *work, int zeros) {
     params.kv_limit = (int32_t)work->kv_limit;
     params.rows = work->run->rows;
     params.length = (int32_t)work->run->kv_length;
-    if (zeros) {
-        params.zeros = work->scratch + shape->zeros;
-        params.zero_pieces = (uint32_t)((shape->temps - shape->zeros) / PIECE_BYTES);
-    }
+    params.zeros = zeros;
+    params.zero_pieces = (uint32_t)(zero_bytes / PIECE_BYTES);
     memcpy(bytes, &params, sizeof params);
     return put(work, FIG_OP_PLAN, bytes);
 }
@@ -212,9 +209,17 @@ static fig_status launch_node(run_work *work, uint32_t node) {
     return FIG_OK;
 }
 
+/* Under a plan that is given, zeros are there. */
+static fig_status launch_first(run_work *work) {
+    const fig_run_shape *shape = &work->shape;
+    if (!work->plans && (!work->splits || work->plan != NULL)) return FIG_OK;
+    if (!work->splits) return launch_planner(work, NULL, 0);
+    return launch_planner(work, work->scratch + shape->zeros, shape->temps - shape->zeros);
+}
+
 static fig_status launch_all(run_work *work) {
     const fig_run_nodes *nodes = &work->bound.nodes;
-    if (work->plans || work->splits) FIG_TRY(launch_planner(work, work->splits));
+    FIG_TRY(launch_first(work));
     for (uint32_t n = nodes->first; n < nodes->first + nodes->count; n++)
         if (work->runner->program->nodes[n].op != FIG_OP_PLAN) FIG_TRY(launch_node(work, n));
     return FIG_OK;
@@ -270,14 +275,23 @@ static fig_run_size size_of(const run_work *work) {
     return (fig_run_size){work->run->rows, given > 0 ? given : least, work->run->scratch_bytes};
 }
 
+/* A plan that is given was made for the best scratch. */
+static fig_status check_plan(const run_work *work) {
+    if (work->plans || work->plan == NULL || work->run->plan_bytes >= work->shape.plan_bytes)
+        return FIG_OK;
+    return fig_fail(FIG_INVALID, "run: plan_bytes is %" PRIu64 ", this run's plan has %" PRIu64,
+                    work->run->plan_bytes, work->shape.plan_bytes);
+}
+
 /* Scratch is looked at where something lies there. */
 static fig_status take_scratch(run_work *work) {
     fig_run_size size = size_of(work);
     const int needed = work->plans || work->splits;
-    if (!needed) size.scratch_bytes = FIG_RUN_SHAPE_BEST;
+    if (!needed || work->plan != NULL) size.scratch_bytes = FIG_RUN_SHAPE_BEST;
     FIG_TRY(fig_run_shape_make(work->runner->graphs, &work->runner->traits, &size, &work->shape));
+    FIG_TRY(check_plan(work));
     const int has_temps = work->shape.bytes > work->shape.temps;
-    if (has_temps && work->shape.bytes > work->run->scratch_bytes)
+    if ((has_temps || needed) && work->shape.bytes > work->run->scratch_bytes)
         return fig_fail(FIG_INVALID, "run: scratch_bytes is %" PRIu64 ", it must be %" PRIu64,
                         work->run->scratch_bytes, work->shape.bytes);
     if (!needed && !has_temps) return FIG_OK;
@@ -369,20 +383,28 @@ static fig_status run_nodes(run_work *work) {
 }
 
 static fig_status launch_plan_alone(run_work *work) {
-    return launch_planner(work, 0);
+    void *scratch = work->run->scratch;
+    return launch_planner(work, scratch, scratch != NULL ? work->shape.temps : 0);
 }
 
 static fig_status run_plan(run_work *work) {
     const fig_runner *runner = work->runner;
     if (work->plan == NULL && !work->plans)
         return fig_fail(FIG_ORDER, "plan: no node of the run reads a plan");
-    if (work->plan == NULL || (uintptr_t)work->plan % PIECE_BYTES != 0)
-        return fig_fail(FIG_INVALID, "plan: plan is %p, it must be memory at a multiple of %d",
-                        work->run->plan, PIECE_BYTES);
+    if (work->plan == NULL || (uintptr_t)work->plan % PIECE_BYTES != 0 ||
+        (uintptr_t)work->run->scratch % PIECE_BYTES != 0)
+        return fig_fail(FIG_INVALID,
+                        "plan: plan is %p and scratch %p, they must be at multiples of %d",
+                        work->run->plan, work->run->scratch, PIECE_BYTES);
     if (work->run->rows == 0) return FIG_OK;
-    work->plans = 1;
-    const fig_run_size size = size_of(work);
+    fig_run_size size = size_of(work);
+    size.scratch_bytes = FIG_RUN_SHAPE_BEST;
     FIG_TRY(fig_run_shape_make(runner->graphs, &runner->traits, &size, &work->shape));
+    FIG_TRY(check_plan(work));
+    if (work->run->scratch != NULL && work->run->scratch_bytes < work->shape.temps)
+        return fig_fail(FIG_INVALID, "plan: scratch_bytes is %" PRIu64 ", it must be %" PRIu64,
+                        work->run->scratch_bytes, work->shape.temps);
+    work->plans = 1;
     work->kv_limit = size.kv_limit;
     if (reads_lengths(work))
         FIG_TRY(fig_run_tensors_check(&work->bound, &runner->program->nodes[0]));

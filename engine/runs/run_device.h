@@ -15,7 +15,6 @@ typedef struct fig_run_device fig_run_device;
 
 typedef struct fig_run_launch {
     fig_op op;
-    int follows; /* 1: it comes right behind another launch of the same run */
     fig_launch_shape shape;
     uint8_t *params; /* 64-byte aligned */
     void *kernel;    /* prepare's: the device's own */

@@ -7,28 +7,26 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "planner/size.h"
 #include "planner/status.h"
 
-enum { RUN_LIMIT = 4, LAUNCH_LIMIT = 8, BINDING_LIMIT = 20, PARAMS_UNIT = 64 };
+enum { RUN_LIMIT = 4, PARAMS_UNIT = 64 };
 
 /* Words, so that it is compared as bytes. */
 typedef struct run_key {
     uint64_t kind; /* fig_run_kind; 0: of no run */
-    int64_t rows, kv_length, binding_count;
-    uint64_t plan, scratch, scratch_bytes;
-    fig_binding bindings[BINDING_LIMIT];
+    int64_t rows, kv_length;
+    uint64_t plan, plan_bytes, scratch, scratch_bytes;
 } run_key;
 
 typedef struct known_run {
-    fig_run_entry entry;
+    fig_run_entry entry; /* its launches: [launch_limit] */
     run_key key;
-    fig_run_launch launches[LAUNCH_LIMIT];
-    uint8_t *params; /* [params_bytes], of which params_used are taken */
+    fig_binding *bindings; /* [binding_count] */
+    uint8_t *params;       /* [params_bytes], of which params_used are taken */
     size_t params_used;
 } known_run;
 
@@ -36,8 +34,11 @@ struct fig_run_memo {
     pthread_mutex_t lock;
     known_run runs[RUN_LIMIT];
     int32_t oldest, taken; /* taken: of runs, while the lock is */
+    int32_t binding_count, launch_limit;
     size_t params_bytes;
-    uint8_t *params; /* [RUN_LIMIT][params_bytes] */
+    fig_run_launch *launches; /* [RUN_LIMIT][launch_limit] */
+    fig_binding *bindings;    /* [RUN_LIMIT][binding_count] */
+    uint8_t *params;          /* [RUN_LIMIT][params_bytes] */
 };
 
 static size_t params_bytes_of(uint32_t op) {
@@ -52,31 +53,42 @@ static size_t count_params(const fig_lower_common *common) {
     return bytes;
 }
 
-static fig_status init(fig_run_memo *memo, const fig_lower_common *common) {
-    if (pthread_mutex_init(&memo->lock, NULL) != 0) return fig_fail(FIG_NOMEM, "runner: a lock");
-    memo->params_bytes = count_params(common);
-    memo->params = aligned_alloc(PARAMS_UNIT, RUN_LIMIT * memo->params_bytes);
-    if (memo->params == NULL) {
-        pthread_mutex_destroy(&memo->lock);
-        return fig_fail(FIG_NOMEM, "runner: %zu bytes", RUN_LIMIT * memo->params_bytes);
-    }
+static void deal_out(fig_run_memo *memo) {
     for (int32_t i = 0; i < RUN_LIMIT; i++) {
-        memo->runs[i].entry.launches = memo->runs[i].launches;
-        memo->runs[i].params = memo->params + (size_t)i * memo->params_bytes;
+        known_run *run = &memo->runs[i];
+        run->entry.launches = memo->launches + (size_t)i * (size_t)memo->launch_limit;
+        run->bindings = memo->bindings + (size_t)i * (size_t)memo->binding_count;
+        run->params = memo->params + (size_t)i * memo->params_bytes;
     }
+}
+
+static fig_status init(fig_run_memo *memo, const fig_lower_common *common) {
+    memo->launch_limit = (int32_t)common->launch_count; /* the fetch's place is the planner's */
+    memo->params_bytes = count_params(common);
+    const size_t launches = (size_t)memo->launch_limit, bindings = (size_t)memo->binding_count + 1;
+    memo->launches = calloc(RUN_LIMIT * launches, sizeof *memo->launches);
+    memo->bindings = calloc(RUN_LIMIT * bindings, sizeof *memo->bindings);
+    memo->params = aligned_alloc(PARAMS_UNIT, RUN_LIMIT * memo->params_bytes);
+    if (memo->launches == NULL || memo->bindings == NULL || memo->params == NULL)
+        return fig_fail(FIG_NOMEM, "runner: %zu bytes of params", RUN_LIMIT * memo->params_bytes);
+    deal_out(memo);
     return FIG_OK;
 }
 
-fig_status fig_run_memo_create(fig_run_memo **out, const fig_lower_common *common) {
+fig_status fig_run_memo_create(fig_run_memo **out, const fig_lower_common *common,
+                               int32_t binding_count) {
     *out = NULL;
-    if (common->launch_count > LAUNCH_LIMIT) return FIG_OK; /* the fetch is one of them */
     fig_run_memo *memo = calloc(1, sizeof *memo);
-    if (memo == NULL) return fig_fail(FIG_NOMEM, "runner: %zu bytes", sizeof *memo);
+    if (memo == NULL || pthread_mutex_init(&memo->lock, NULL) != 0) {
+        free(memo);
+        return fig_fail(FIG_NOMEM, "runner: %zu bytes", sizeof *memo);
+    }
+    memo->binding_count = binding_count;
     const fig_status status = init(memo, common);
     if (status == FIG_OK) {
         *out = memo;
     } else {
-        free(memo);
+        fig_run_memo_destroy(memo);
     }
     return status;
 }
@@ -84,61 +96,62 @@ fig_status fig_run_memo_create(fig_run_memo **out, const fig_lower_common *commo
 void fig_run_memo_destroy(fig_run_memo *memo) {
     if (memo == NULL) return;
     pthread_mutex_destroy(&memo->lock);
+    free(memo->launches);
+    free(memo->bindings);
     free(memo->params);
     free(memo);
 }
 
 /* Names are compared by the run itself, since what is behind one may change. */
-static int is_kept(const fig_run *run) {
+static int is_kept(const fig_run_memo *memo, const fig_run *run) {
     if (run->segment != NULL || run->bindings == NULL) return 0;
-    if (run->binding_count < 1 || run->binding_count > BINDING_LIMIT) return 0;
+    if (run->binding_count != memo->binding_count || run->binding_count < 1) return 0;
     if (run->bindings[0].size != sizeof(fig_binding)) return 0;
     for (int32_t i = 0; i < run->binding_count; i++)
         if (run->bindings[i].name != NULL) return 0;
     return 1;
 }
 
-static size_t key_of(fig_run_kind kind, const fig_run *run, run_key *key) {
-    const size_t bindings = (size_t)run->binding_count * sizeof *run->bindings;
-    key->kind = kind;
-    key->rows = run->rows;
-    key->kv_length = run->kv_length;
-    key->binding_count = run->binding_count;
-    key->plan = (uint64_t)(uintptr_t)run->plan;
-    key->scratch = (uint64_t)(uintptr_t)run->scratch;
-    key->scratch_bytes = run->scratch_bytes;
-    memcpy(key->bindings, run->bindings, bindings);
-    return offsetof(run_key, bindings) + bindings;
+static run_key key_of(fig_run_kind kind, const fig_run *run) {
+    return (run_key){.kind = kind,
+                     .rows = run->rows,
+                     .kv_length = run->kv_length,
+                     .plan = (uint64_t)(uintptr_t)run->plan,
+                     .plan_bytes = run->plan_bytes,
+                     .scratch = (uint64_t)(uintptr_t)run->scratch,
+                     .scratch_bytes = run->scratch_bytes};
 }
 
 /* That is known as such a run; else the oldest, emptied. */
-static known_run *find(fig_run_memo *memo, const run_key *key, size_t key_bytes) {
+static known_run *find(fig_run_memo *memo, const run_key *key, const fig_binding *bindings) {
+    const size_t bytes = (size_t)memo->binding_count * sizeof *bindings;
     for (memo->taken = 0; memo->taken < RUN_LIMIT; memo->taken++) {
         known_run *run = &memo->runs[memo->taken];
-        run->entry.is_known = memcmp(&run->key, key, key_bytes) == 0;
+        run->entry.is_known =
+            memcmp(&run->key, key, sizeof *key) == 0 && memcmp(run->bindings, bindings, bytes) == 0;
         if (run->entry.is_known) return run;
     }
     known_run *oldest = &memo->runs[memo->oldest];
     memo->taken = memo->oldest;
     oldest->entry.launch_count = 0;
     oldest->params_used = 0;
-    memcpy(&oldest->key, key, key_bytes);
+    oldest->key = *key;
     oldest->key.kind = 0;
+    memcpy(oldest->bindings, bindings, bytes);
     return oldest;
 }
 
 const fig_run_entry *fig_run_memo_take(fig_run_memo *memo, fig_run_kind kind, const fig_run *run) {
-    run_key key;
-    if (memo == NULL || !is_kept(run)) return NULL;
-    const size_t key_bytes = key_of(kind, run, &key);
+    if (!is_kept(memo, run)) return NULL;
+    const run_key key = key_of(kind, run);
     if (pthread_mutex_trylock(&memo->lock) != 0) return NULL;
-    return &find(memo, &key, key_bytes)->entry;
+    return &find(memo, &key, run->bindings)->entry;
 }
 
 void fig_run_memo_add(fig_run_memo *memo, const fig_run_launch *launch) {
     known_run *run = &memo->runs[memo->taken];
-    fig_run_launch *own = &run->launches[run->entry.launch_count++];
-    assert(run->entry.launch_count <= LAUNCH_LIMIT);
+    fig_run_launch *own = &run->entry.launches[run->entry.launch_count++];
+    assert(run->entry.launch_count <= memo->launch_limit);
     *own = *launch;
     own->params = run->params + run->params_used;
     run->params_used += params_bytes_of(launch->op);

@@ -13,8 +13,9 @@
 
 typedef struct fig_run_memo fig_run_memo;
 
-/* Of the graphs' runs; *memo is NULL where they have more tensors or launches than are kept. */
-fig_status fig_run_memo_create(fig_run_memo **memo, const fig_lower_common *common);
+/* Of the runs of graphs with so many tensors that a caller binds. */
+fig_status fig_run_memo_create(fig_run_memo **memo, const fig_lower_common *common,
+                               int32_t binding_count);
 void fig_run_memo_destroy(fig_run_memo *memo); /* NULL is nothing */
 
 typedef enum fig_run_kind { FIG_RUN_NODES = 1, FIG_RUN_PLAN } fig_run_kind;
@@ -25,8 +26,8 @@ typedef struct fig_run_entry {
     fig_run_launch *launches; /* [launch_count] of no stream */
 } fig_run_entry;
 
-/* Takes the lock, and finds the run, or room for it. NULL: there is no memo, the lock is taken, or
- * such a run is not kept. add: the next launch of a run that was not known. give lets go of the
+/* Takes the lock, and finds the run, or room for it. NULL: the lock is taken, or such a run is not
+ * kept. add: the next launch of a run that was not known. give lets go of the
  * lock, and keeps what was added where the run is whole. */
 const fig_run_entry *fig_run_memo_take(fig_run_memo *memo, fig_run_kind kind, const fig_run *run);
 void fig_run_memo_add(fig_run_memo *memo, const fig_run_launch *launch);

@@ -36,7 +36,7 @@ fig_status fig_run_tensors_init(fig_run_tensors *tensors, const fig_program_view
     const size_t count = (size_t)view->tensor_count + 1; /* never 0 */
     fig_run_temp before = {0, 0, 0};
     int32_t bound = 0;
-    *tensors = (fig_run_tensors){view, calloc(count, sizeof *tensors->of)};
+    *tensors = (fig_run_tensors){.view = view, .of = calloc(count, sizeof *tensors->of)};
     if (tensors->of == NULL) return fig_fail(FIG_NOMEM, "runner: %u tensors", view->tensor_count);
     for (uint32_t id = 1; id <= view->tensor_count; id++) {
         const int is_temp = view->tensors[id - 1].role == FIG_ROLE_TEMP;
@@ -44,6 +44,7 @@ fig_status fig_run_tensors_init(fig_run_tensors *tensors, const fig_program_view
         tensors->of[id - 1].before = before;
         fig_run_shape_pass_temp(view, id, &before);
     }
+    tensors->bound_count = bound;
     for (uint32_t n = 0; n < view->node_count; n++)
         mark_caches(tensors, &view->nodes[n]);
     return FIG_OK;

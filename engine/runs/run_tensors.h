@@ -18,7 +18,8 @@ typedef struct fig_run_tensor {
 
 typedef struct fig_run_tensors {
     const fig_program_view *view;
-    fig_run_tensor *of; /* [tensor_count] tensor id t is of[t - 1] */
+    fig_run_tensor *of;  /* [tensor_count] tensor id t is of[t - 1] */
+    int32_t bound_count; /* of them, those that a caller binds */
 } fig_run_tensors;
 
 /* finish takes a zeroed struct. */

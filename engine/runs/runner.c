@@ -81,7 +81,8 @@ static fig_status open_runner(fig_runner *runner, const fig_runner_options *opti
     FIG_TRY(check_program(runner->program));
     FIG_TRY(fig_run_tensors_init(&runner->tensors, runner->program));
     FIG_TRY(list_haste(runner));
-    FIG_TRY(fig_run_memo_create(&runner->memo, &runner->graphs->common));
+    FIG_TRY(
+        fig_run_memo_create(&runner->memo, &runner->graphs->common, runner->tensors.bound_count));
     FIG_TRY(open_device(runner, options));
     return load_kernels(runner);
 }

@@ -15,8 +15,8 @@ struct fig_runner {
     fig_run_device *device;
     fig_traits traits, kernel_traits; /* the device's; as its kernels may rely on them */
     fig_run_tensors tensors;
-    fig_run_memo *memo; /* NULL: none is kept */
-    uint32_t *haste;    /* [launch_count] FIG_ATTENTION_*, where the plan was made by another run */
+    fig_run_memo *memo;
+    uint32_t *haste; /* [launch_count] FIG_ATTENTION_*, where the plan was made by another run */
 };
 
 /* The params of a launch as far as nothing is bound; [FIG_PARAMS_LIMIT], of which those behind the

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cuda/cuda_api.h"
+#include "tests/support/caller.h"
 #include "tests/support/place.h"
 #include "tests/support/random.h"
 
@@ -59,9 +59,7 @@ typedef struct blas {
 } blas;
 
 static blas cublas;
-static const fig_cuda_api *cu;
-static fig_cu_device device;
-static fig_cu_stream stream; /* the caller's */
+static fig_caller caller;
 
 static void find(void *library, const char *name, void *entry) {
     void *found = library != NULL ? dlsym(library, name) : NULL;
@@ -94,7 +92,6 @@ static int32_t gemm(void *user, const fig_call_args *args) {
 }
 
 static int set_up(void **state) {
-    fig_cu_context context;
     fig_cu_address scratch;
     (void)state;
     void *library = dlopen("libcublas.so.13", RTLD_NOW | RTLD_LOCAL);
@@ -105,27 +102,18 @@ static int set_up(void **state) {
     find(library, "cublasSetStream_v2", &cublas.set_stream);
     find(library, "cublasSetWorkspace_v2", &cublas.set_workspace);
     find(library, "cublasSgemm_v2", &cublas.sgemm);
-    if (fig_cuda_api_open() != FIG_OK) return 1;
-    cu = fig_cuda_api_table();
-    if (cu->Init(0) != FIG_CU_SUCCESS || cu->DeviceGet(&device, 0) != FIG_CU_SUCCESS ||
-        cu->DevicePrimaryCtxRetain(&context, device) != FIG_CU_SUCCESS ||
-        cu->CtxPushCurrent(context) != FIG_CU_SUCCESS ||
-        cu->StreamCreate(&stream, FIG_CU_STREAM_NON_BLOCKING) != FIG_CU_SUCCESS ||
-        cu->MemAlloc(&scratch, SCRATCH_BYTES) != FIG_CU_SUCCESS)
-        return 1;
+    if (fig_caller_open(&caller) != 0) return 1;
+    if (caller.cu->MemAlloc(&scratch, SCRATCH_BYTES) != FIG_CU_SUCCESS) return 1;
     cublas.scratch = (void *)(uintptr_t)scratch;
     return cublas.create(&cublas.handle);
 }
 
 static int tear_down(void **state) {
-    fig_cu_context context;
     (void)state;
-    if (stream == NULL) return 1; /* set_up came not so far */
+    if (caller.stream == NULL) return 1; /* set_up came not so far */
     int bad = cublas.handle != NULL ? cublas.destroy(cublas.handle) : 1;
-    cu->MemFree((fig_cu_address)(uintptr_t)cublas.scratch);
-    cu->StreamDestroy(stream);
-    cu->CtxPopCurrent(&context);
-    return bad | (cu->DevicePrimaryCtxRelease(device) != FIG_CU_SUCCESS);
+    caller.cu->MemFree((fig_cu_address)(uintptr_t)cublas.scratch);
+    return bad | fig_caller_close(&caller);
 }
 
 /* ---- The layer ----------------------------------------------------------------------------- */
@@ -353,20 +341,20 @@ static void and_of_what_a_caller_captures(void **state) {
     fig_cu_exec exec;
     fig_cu_instantiate_params params = {.flags = 0};
     open_layer(&l);
-    assert_int_equal(cu->StreamBeginCapture(stream, 0), FIG_CU_SUCCESS);
-    void *const on = stream;
+    assert_int_equal(caller.cu->StreamBeginCapture(caller.stream, 0), FIG_CU_SUCCESS);
+    void *const on = caller.stream;
     OK(fig_engine_append(l.engine, FIG_OPTIONS(fig_append, .bucket = 1, .stream = &on)));
-    assert_int_equal(cu->StreamEndCapture(stream, &graph), FIG_CU_SUCCESS);
-    assert_int_equal(cu->GraphInstantiateWithParams(&exec, graph, &params), FIG_CU_SUCCESS);
+    assert_int_equal(caller.cu->StreamEndCapture(caller.stream, &graph), FIG_CU_SUCCESS);
+    assert_int_equal(caller.cu->GraphInstantiateWithParams(&exec, graph, &params), FIG_CU_SUCCESS);
     for (int i = 0; i < STEPS; i++) {
         const fig_step step = next(&l, &random, i);
         OK(fig_engine_stage(l.engine, &step));
-        assert_int_equal(cu->GraphLaunch(exec, stream), FIG_CU_SUCCESS);
-        assert_int_equal(cu->StreamSynchronize(stream), FIG_CU_SUCCESS);
+        assert_int_equal(caller.cu->GraphLaunch(exec, caller.stream), FIG_CU_SUCCESS);
+        assert_int_equal(caller.cu->StreamSynchronize(caller.stream), FIG_CU_SUCCESS);
         check(&l);
     }
-    assert_int_equal(cu->GraphExecDestroy(exec), FIG_CU_SUCCESS);
-    assert_int_equal(cu->GraphDestroy(graph), FIG_CU_SUCCESS);
+    assert_int_equal(caller.cu->GraphExecDestroy(exec), FIG_CU_SUCCESS);
+    assert_int_equal(caller.cu->GraphDestroy(graph), FIG_CU_SUCCESS);
     close_layer(&l);
 }
 

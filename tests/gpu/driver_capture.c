@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cuda/cuda_api.h"
+#include "tests/support/caller.h"
 #include "tests/support/decode.h"
 #include "tests/support/place.h"
 
@@ -22,38 +22,22 @@ static const fig_decode_options plain = {.dtype = FIG_F16,
                                          .buckets = buckets,
                                          .bucket_count = 1};
 
-static const fig_cuda_api *cu;
-static fig_cu_device device;
-static fig_cu_stream stream; /* the caller's */
+static fig_caller caller;
 
-#define CU(name, ...)                                                                              \
-    do {                                                                                           \
-        const fig_cu_result cu_result_ = cu->name(__VA_ARGS__);                                    \
-        if (cu_result_ != FIG_CU_SUCCESS) fail_msg("cu" #name ": %u", cu_result_);                 \
-    } while (0)
+#define CU(name, ...) FIG_CALLER_TRY(&caller, name, __VA_ARGS__)
 #define OK(call)                                                                                   \
     do {                                                                                           \
         if ((call) != FIG_OK) fail_msg("%s", fig_message());                                       \
     } while (0)
 
 static int set_up(void **state) {
-    fig_cu_context context;
     (void)state;
-    if (fig_cuda_api_open() != FIG_OK) return 1;
-    cu = fig_cuda_api_table();
-    return cu->Init(0) != FIG_CU_SUCCESS || cu->DeviceGet(&device, 0) != FIG_CU_SUCCESS ||
-           cu->DevicePrimaryCtxRetain(&context, device) != FIG_CU_SUCCESS ||
-           cu->CtxPushCurrent(context) != FIG_CU_SUCCESS ||
-           cu->StreamCreate(&stream, FIG_CU_STREAM_NON_BLOCKING) != FIG_CU_SUCCESS;
+    return fig_caller_open(&caller);
 }
 
 static int tear_down(void **state) {
-    fig_cu_context context;
     (void)state;
-    if (stream == NULL) return 1; /* set_up came not so far */
-    cu->StreamDestroy(stream);
-    cu->CtxPopCurrent(&context);
-    return cu->DevicePrimaryCtxRelease(device) != FIG_CU_SUCCESS;
+    return fig_caller_close(&caller);
 }
 
 /* ---- A step, however it is enqueued -------------------------------------------------------- */
@@ -95,7 +79,7 @@ static void stage_next(traffic *t, int32_t bucket) {
 }
 
 static fig_status append(traffic *t, const char *segment, int32_t bucket) {
-    void *const on = stream;
+    void *const on = caller.stream;
     const fig_append given = {
         .size = sizeof given, .segment = segment, .bucket = bucket, .stream = &on};
     return fig_engine_append(t->engine, &given);
@@ -118,13 +102,13 @@ typedef struct captured {
 static captured capture(traffic *t, int32_t bucket, unsigned int mode, int whole) {
     captured made = {NULL, NULL};
     fig_cu_instantiate_params params = {.flags = 0};
-    CU(StreamBeginCapture, stream, mode);
+    CU(StreamBeginCapture, caller.stream, mode);
     if (whole) {
         OK(append(t, NULL, bucket));
     } else {
         append_segments(t, bucket);
     }
-    CU(StreamEndCapture, stream, &made.graph);
+    CU(StreamEndCapture, caller.stream, &made.graph);
     CU(GraphInstantiateWithParams, &made.exec, made.graph, &params);
     return made;
 }
@@ -138,8 +122,8 @@ static void replay(traffic *t, const captured *made, int32_t bucket) {
     for (int i = 0; i < STEPS; i++) {
         fig_progress progress = {.size = sizeof progress};
         stage_next(t, bucket);
-        CU(GraphLaunch, made->exec, stream);
-        CU(StreamSynchronize, stream);
+        CU(GraphLaunch, made->exec, caller.stream);
+        CU(StreamSynchronize, caller.stream);
         fig_decode_check(&t->decode, &t->plain);
         OK(fig_engine_poll(t->engine, &progress));
         assert_int_equal(progress.launched, progress.staged);
@@ -185,7 +169,7 @@ static void at_once_on_the_callers_stream_they_are_the_truth(void **state) {
     for (int i = 0; i < STEPS; i++) {
         stage_next(&t, 1);
         append_segments(&t, 1);
-        CU(StreamSynchronize, stream);
+        CU(StreamSynchronize, caller.stream);
         fig_decode_check(&t.decode, &t.plain);
     }
     close_traffic(&t);
@@ -214,8 +198,8 @@ static void a_tensor_is_bound_again_only_once_its_graph_is_gone(void **state) {
     CU(GraphDestroy, made.graph);
     assert_int_equal(fig_engine_bind(t.engine, &q), FIG_ORDER); /* its exec holds it too */
     stage_next(&t, 1);
-    CU(GraphLaunch, made.exec, stream);
-    CU(StreamSynchronize, stream);
+    CU(GraphLaunch, made.exec, caller.stream);
+    CU(StreamSynchronize, caller.stream);
     fig_decode_check(&t.decode, &t.plain);
     CU(GraphExecDestroy, made.exec);
     OK(bind_in_the_end(t.engine, &q));

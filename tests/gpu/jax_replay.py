@@ -30,20 +30,13 @@ def make_step(library):
     import jax
     import jax.numpy as jnp
 
-    needs = library.scratch("float16", Q_HEADS, KV_HEADS, DIM, ROWS, CAP)
-
     def like(*arrays):
         return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
-
-    def bytes_of(count):
-        return jax.ShapeDtypeStruct((count,), jnp.uint8)
 
     def step(x, caches, lengths):
         """x: [rows][...] of a layer: gate and up, q, k, v. Lengths grow by one, and wrap."""
         absent = jnp.zeros((0, 0), jnp.int32)
-        plan = jax.ffi.ffi_call("figraph.plan", bytes_of(needs.plan_bytes))(
-            lengths, kv_heads=KV_HEADS, kv_length=CAP
-        )
+        plan, scratch = library.plan(lengths, "float16", Q_HEADS, KV_HEADS, DIM, CAP)
         outs, grown = [], []
         for layer in range(LAYERS):
             gate_up, q, k, v = (part + layer for part in x)
@@ -56,9 +49,10 @@ def make_step(library):
             )
             k_cache, v_cache = append(k, v, k_cache, v_cache, lengths, absent, plan)
             attend = jax.ffi.ffi_call(
-                "figraph.attention", like(q) + (bytes_of(needs.best_bytes),)
+                "figraph.attention", like(q, scratch), input_output_aliases={6: 1}
             )
-            outs.append(attend(q, k_cache, v_cache, lengths, absent, plan)[0])
+            out, scratch = attend(q, k_cache, v_cache, lengths, absent, plan, scratch)
+            outs.append(out)
             grown.append((k_cache, v_cache))
         return outs, grown, lengths % CAP + 1
 

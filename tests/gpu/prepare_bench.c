@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "engine/clock.h"
-#include "engine/cuda/cuda_api.h"
+#include "tests/support/caller.h"
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -81,21 +81,12 @@ typedef struct cost {
     double ms, mb;
 } cost;
 
-/* Of the device, with its context current; the host's memory is not counted. */
-static uint64_t free_bytes(fig_device device) {
-    size_t bytes = 0, total = 0;
-    fig_cu_device gpu;
-    fig_cu_context context;
-    const fig_cuda_api *cu = fig_cuda_api_table();
+/* Of the device; the host's memory is not counted. */
+static int64_t free_bytes(fig_device device) {
     if (device != FIG_DEVICE_CUDA) return 0;
-    unsigned int failed = cu->DeviceGet(&gpu, 0);
-    if (failed == FIG_CU_SUCCESS) failed = cu->DevicePrimaryCtxRetain(&context, gpu);
-    if (failed == FIG_CU_SUCCESS) failed = cu->CtxPushCurrent(context);
-    if (failed == FIG_CU_SUCCESS) failed = cu->MemGetInfo(&bytes, &total);
-    if (failed == FIG_CU_SUCCESS) failed = cu->CtxPopCurrent(&context);
-    if (failed == FIG_CU_SUCCESS) failed = cu->DevicePrimaryCtxRelease(gpu);
-    if (failed != FIG_CU_SUCCESS) {
-        fprintf(stderr, "prepare_bench: the driver does not say how much is free: %u\n", failed);
+    const int64_t bytes = fig_caller_free_bytes();
+    if (bytes < 0) {
+        fprintf(stderr, "prepare_bench: the driver does not say how much is free\n");
         exit(1);
     }
     return bytes;
@@ -125,7 +116,7 @@ static void make_unshared(fig_engine *engine) {
 static cost prepare(const fig_graphs *ladder, fig_device device, void (*make)(fig_engine *)) {
     fig_engine *engine;
     open_and_step(&engine, ladder, device);
-    const uint64_t before = free_bytes(device);
+    const int64_t before = free_bytes(device);
     const int64_t begin_ns = fig_clock_ns();
     make(engine);
     const int64_t end_ns = fig_clock_ns();

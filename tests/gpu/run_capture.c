@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cuda/cuda_api.h"
+#include "tests/support/caller.h"
 #include "tests/support/place.h"
 #include "tests/support/run_rig.h"
 
@@ -20,34 +20,18 @@ enum { ROWS = 8, LIMIT = 1024, PAGE = 16, DIM = 128, Q_HEADS = 32, KV_HEADS = 8 
 enum { REPLAYS = 1000, THREADS = 2, THREAD_RUNS = 100 };
 enum { OF_THREAD_LOCAL = 1 }; /* capture mode, XLA's */
 
-static const fig_cuda_api *cu;
-static fig_cu_device device;
-static fig_cu_context context;
-static fig_cu_stream stream; /* the caller's */
+static fig_caller caller;
 
-#define CU(name, ...)                                                                              \
-    do {                                                                                           \
-        const fig_cu_result cu_result_ = cu->name(__VA_ARGS__);                                    \
-        if (cu_result_ != FIG_CU_SUCCESS) fail_msg("cu" #name ": %u", cu_result_);                 \
-    } while (0)
+#define CU(name, ...) FIG_CALLER_TRY(&caller, name, __VA_ARGS__)
 
 static int set_up(void **state) {
     (void)state;
-    if (fig_cuda_api_open() != FIG_OK) return 1;
-    cu = fig_cuda_api_table();
-    return cu->Init(0) != FIG_CU_SUCCESS || cu->DeviceGet(&device, 0) != FIG_CU_SUCCESS ||
-           cu->DevicePrimaryCtxRetain(&context, device) != FIG_CU_SUCCESS ||
-           cu->CtxPushCurrent(context) != FIG_CU_SUCCESS ||
-           cu->StreamCreate(&stream, FIG_CU_STREAM_NON_BLOCKING) != FIG_CU_SUCCESS;
+    return fig_caller_open(&caller);
 }
 
 static int tear_down(void **state) {
-    fig_cu_context popped;
     (void)state;
-    if (stream == NULL) return 1; /* set_up came not so far */
-    cu->StreamDestroy(stream);
-    cu->CtxPopCurrent(&popped);
-    return cu->DevicePrimaryCtxRelease(device) != FIG_CU_SUCCESS;
+    return fig_caller_close(&caller);
 }
 
 /* ---- A layer whose lengths lie on the device ------------------------------------------------- */
@@ -124,7 +108,7 @@ static void fill_layer(fig_run_rig *rig, int paged) {
             table[i] = (i * 37 + 5) % PAGES;
     }
     rig->run.rows = ROWS;
-    rig->run.stream = stream;
+    rig->run.stream = caller.stream;
 }
 
 /* Scratch is the GPU's own, since blocks that finish count there: as much as an H200 would have,
@@ -136,8 +120,8 @@ static void give_scratch(fig_run_rig *rig) {
     assert_int_equal(fig_traits_named(&traits, "h200"), FIG_OK);
     assert_int_equal(fig_graphs_scratch(rig->graphs, &traits, ROWS, 0, &needed), FIG_OK);
     CU(MemAlloc, &address, needed.best_bytes);
-    CU(MemsetD8Async, address, 0xff, needed.best_bytes, stream);
-    CU(StreamSynchronize, stream);
+    CU(MemsetD8Async, address, 0xff, needed.best_bytes, caller.stream);
+    CU(StreamSynchronize, caller.stream);
     rig->run.scratch = (void *)(uintptr_t)address;
     rig->run.scratch_bytes = needed.best_bytes;
 }
@@ -213,10 +197,10 @@ static fig_cu_exec capture(fig_run_rig *rig) {
     fig_cu_node node;
     fig_cu_exec exec = NULL;
     fig_cu_instantiate_params params = {.flags = 0};
-    CU(StreamBeginCapture, stream, OF_THREAD_LOCAL);
+    CU(StreamBeginCapture, caller.stream, OF_THREAD_LOCAL);
     fig_run_rig_open(rig);
     const fig_status status = fig_runner_run(rig->runner, &rig->run);
-    CU(StreamEndCapture, stream, &captured);
+    CU(StreamEndCapture, caller.stream, &captured);
     if (status != FIG_OK) fail_msg("%s", fig_message());
     CU(GraphCreate, &graph, 0);
     CU(GraphAddChildGraphNode, &node, graph, NULL, 0, captured);
@@ -237,8 +221,8 @@ static void replays_leave_an_eager_run_s_bits(int paged) {
     for (int n = 0; n < REPLAYS; n++) {
         draw_lengths(&rig);
         put_back(&rig, &of);
-        CU(GraphLaunch, exec, stream);
-        CU(StreamSynchronize, stream);
+        CU(GraphLaunch, exec, caller.stream);
+        CU(StreamSynchronize, caller.stream);
         take_left(&rig, &of);
         put_back(&rig, &of);
         if (fig_run_rig_run(&rig) != FIG_OK) fail_msg("%s", fig_message());
@@ -274,14 +258,14 @@ static void *run_often(void *argument) {
     runner_thread *own = argument;
     fig_cu_context popped;
     fig_cu_stream mine = NULL;
-    cu->CtxPushCurrent(context);
-    cu->StreamCreate(&mine, FIG_CU_STREAM_NON_BLOCKING);
+    caller.cu->CtxPushCurrent(caller.context);
+    caller.cu->StreamCreate(&mine, FIG_CU_STREAM_NON_BLOCKING);
     own->rig.run.stream = mine;
     for (int n = 1; n <= THREAD_RUNS && own->failed == 0; n++) {
         size_t at = 0;
         put_back(&own->rig, &own->of);
         if (fig_runner_run(own->rig.runner, &own->rig.run) != FIG_OK ||
-            cu->StreamSynchronize(mine) != FIG_CU_SUCCESS)
+            caller.cu->StreamSynchronize(mine) != FIG_CU_SUCCESS)
             own->failed = n;
         for (int i = 0; i < WRITTEN; i++) {
             const fig_binding *binding = &own->rig.bindings[written[i]];
@@ -289,8 +273,8 @@ static void *run_often(void *argument) {
             at += binding->bytes;
         }
     }
-    cu->StreamDestroy(mine);
-    cu->CtxPopCurrent(&popped);
+    caller.cu->StreamDestroy(mine);
+    caller.cu->CtxPopCurrent(&popped);
     return NULL;
 }
 

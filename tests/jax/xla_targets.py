@@ -121,7 +121,7 @@ def attention_reads_pages():
 def attention_takes_what_is_optional():
     q, k, v = normal(1, 8, 64), normal(1, 30, 4, 64), normal(1, 30, 4, 64)
     none, alibi = np.zeros(0, np.float32), normal(8)
-    rest = np.array([30], np.int32), NONE, none, alibi
+    rest = np.array([30], np.int32), NONE, none, none, alibi
     out, _ = attend(q, k, v, *rest, window_left=9, sm_scale=0.5)
     expected = cases.attention(q[0], k[0], v[0], 0.5, window=10, alibi=alibi)
     close(out[0], expected[0], 1e-5)
@@ -129,16 +129,44 @@ def attention_takes_what_is_optional():
 
 def grow(q, k, v, k_cache, v_cache, lengths):
     """A token for each row, then attention; one plan for both."""
-    rows, tokens, kv_heads, _ = k_cache.shape
-    told = needs(q, k_cache, rows, tokens)
-    plan_bytes = bytes_of(told.plan_bytes)
-    plan = call("plan", plan_bytes, lengths, kv_heads=kv_heads, kv_length=tokens)
+    tokens, kv_heads = k_cache.shape[1:3]
+    plan, scratch = library.plan(lengths, q.dtype, q.shape[1], kv_heads, q.shape[2], tokens)
     aliases = {2: 0, 3: 1}
     rest = k_cache, v_cache, lengths, NONE, plan
     k_cache, v_cache = call("append_kv", like(k_cache, v_cache), k, v, *rest, aliases=aliases)
-    outs = like(q) + (bytes_of(told.best_bytes),)
-    out = call("attention", outs, q, k_cache, v_cache, lengths, NONE, plan)[0]
+    rest = lengths, NONE, plan, scratch
+    out, _ = call("attention", like(q, scratch), q, k_cache, v_cache, *rest, aliases={6: 1})
     return out, k_cache, v_cache, lengths + 1
+
+
+def layers_in_one_call_each_share_a_plan():
+    """Each layer turns q and k, appends and attends, one after the other in the same scratch."""
+    rows, tokens, dim, lengths = 3, 24, 64, np.array([24, 1, 25], np.int32)
+    q, k, v = normal(rows, 8, dim), normal(rows, 4, dim), normal(rows, 4, dim)
+    caches = normal(rows, tokens, 4, dim), normal(rows, tokens, 4, dim)
+    aliases = {0: 1, 1: 2, 3: 3, 4: 4, 8: 5}
+
+    @jax.jit
+    def layers(q, k, v, k_cache, v_cache):
+        plan, scratch = library.plan(lengths, q.dtype, 8, 4, dim, tokens)
+        results = []
+        for _ in range(3):
+            arrays = q, k, v, k_cache, v_cache, lengths, NONE, plan, scratch
+            outs = like(q, q, k, k_cache, v_cache, scratch)
+            got = call("decode_attention", outs, *arrays, aliases=aliases, rope_theta=100)
+            results.append((got[0], got[3], got[4]))
+            scratch = got[5]
+        return results
+
+    turned = [cases.rope(x, np.maximum(lengths - 1, 0), 100) for x in (q, k)]
+    for out, k_cache, v_cache in layers(q, k, v, *caches):
+        for r, length in enumerate((24, 1, 0)):
+            held = [x[r, :length].copy() for x in caches]
+            if length > 0:
+                held[0][-1], held[1][-1] = turned[1][r], v[r]
+                close(k_cache[r, length - 1], turned[1][r], 1e-5)
+                close(v_cache[r, length - 1], v[r], 0)
+            close(out[r], cases.attention(turned[0][r], *held)[0], 1e-5)
 
 
 def check_growth(device, seed):
@@ -201,7 +229,7 @@ def refusals_name_what_and_where():
     refused("lengths is float32", lambda: block(attend(q, k, k, lengths.astype(np.float32))))
     refused("k_cache is [2, 30, 4, 64], its dim 0 must be 1", lambda: block(attend(q[:1], k, k)))
     refused("attribute sm_scale must be a number", lambda: block(attend(q, k, k, sm_scale="1")))
-    refused("attribute kv_heads is missing", lambda: block(call("plan", bytes_of(64), lengths)))
+    refused("attribute dtype is missing", lambda: block(call("plan", bytes_of(64), lengths)))
     outs = like(k, k)
     rest = q[:, :4], q[:, :4], k, k, lengths
     refused("input_output_aliases", lambda: block(call("append_kv", outs, *rest)))
@@ -299,6 +327,7 @@ CASES = [
     attention_reads_dense_caches_as_long_as_lengths_say,
     attention_reads_pages,
     attention_takes_what_is_optional,
+    layers_in_one_call_each_share_a_plan,
     one_compiled_function_serves_every_length,
     threads_and_devices_do_not_disturb_each_other,
     without_donation_the_argument_keeps_its_numbers,

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cuda/cuda_api.h"
+#include "tests/support/caller.h"
 #include "tests/support/fault.h"
 #include "tests/support/hang.h"
 #include "tests/support/place.h"
@@ -85,20 +85,10 @@ static int count_descriptors(void) {
 
 /* The driver's count is of the whole GPU. */
 static int64_t free_bytes(void) {
-    const fig_cuda_api *cu = fig_cuda_api_table();
-    fig_cu_device device;
-    fig_cu_context context = NULL;
-    size_t all = 0, left = 0;
     if (fig_place_device() == FIG_DEVICE_HOST) return 0;
-    if (cu->DeviceGet(&device, 0) != FIG_CU_SUCCESS ||
-        cu->DevicePrimaryCtxRetain(&context, device) != FIG_CU_SUCCESS)
-        fail_msg("no GPU");
-    cu->CtxPushCurrent(context);
-    const fig_cu_result result = cu->MemGetInfo(&left, &all);
-    cu->CtxPopCurrent(&context);
-    cu->DevicePrimaryCtxRelease(device);
-    assert_int_equal(result, FIG_CU_SUCCESS);
-    return (int64_t)left;
+    const int64_t left = fig_caller_free_bytes();
+    assert_true(left >= 0);
+    return left;
 }
 
 /* On the host, of the processor's time that this thread takes: how long others keep it waiting, the

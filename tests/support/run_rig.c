@@ -10,8 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "engine/cuda/cuda_api.h"
 #include "kernels/numeric.h"
+#include "tests/support/caller.h"
 #include "tests/support/place.h"
 
 enum { POISON = 0xff };
@@ -119,16 +119,11 @@ void fig_run_rig_scratch(fig_run_rig *rig, uint64_t bytes) {
 
 /* The default stream is that of the context which is current; it is found as any caller does. */
 static void wait(const fig_run_rig *rig) {
-    const fig_cuda_api *cu = fig_cuda_api_table();
-    fig_cu_context context, popped;
-    fig_cu_device device;
+    fig_caller caller;
     if (fig_place_device() != FIG_DEVICE_CUDA) return;
-    if (cu->DeviceGet(&device, 0) != 0 || cu->DevicePrimaryCtxRetain(&context, device) != 0 ||
-        cu->CtxPushCurrent(context) != 0)
-        fail_msg("no context");
-    const fig_cu_result result = cu->StreamSynchronize(rig->run.stream);
-    cu->CtxPopCurrent(&popped);
-    cu->DevicePrimaryCtxRelease(device);
+    if (fig_caller_enter(&caller) != 0) fail_msg("no context");
+    const fig_cu_result result = caller.cu->StreamSynchronize(rig->run.stream);
+    fig_caller_leave(&caller);
     if (result != 0) fail_msg("the run ended with error %u", result);
 }
 

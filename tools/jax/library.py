@@ -108,6 +108,29 @@ class Library:
         self.check(self.c.fig_ffi_read_scratch(ctypes.byref(asked), ctypes.byref(told)))
         return told
 
+    def plan(self, lengths, dtype, q_heads, kv_heads, head_dim, kv_length, page_size=0, window=0):
+        """The plan that layers of such attention share, and the scratch that goes through them."""
+        import jax
+        import jax.numpy as jnp
+
+        needs = self.scratch(
+            dtype, q_heads, kv_heads, head_dim, lengths.shape[0], kv_length, page_size, window
+        )
+        outs = (needs.plan_bytes,), (needs.best_bytes,)
+        call = jax.ffi.ffi_call(
+            "figraph.plan", tuple(jax.ShapeDtypeStruct(shape, jnp.uint8) for shape in outs)
+        )
+        return call(
+            lengths,
+            dtype=str(dtype),
+            q_heads=q_heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            page_size=page_size,
+            kv_length=kv_length,
+            window_left=window - 1,
+        )
+
     def load(self, path):
         """A .fig file for figraph.program; returns its content_id."""
         content_id = ctypes.create_string_buffer(65)

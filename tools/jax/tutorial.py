@@ -111,19 +111,18 @@ class Xla(Way):
     def grow(self, q, k, v, k_cache, v_cache, lengths):
         """A token of each sequence goes into its cache, and attention sees it. Both, and all layers
         if there were more, read one plan."""
-        rows, tokens, kv_heads, _ = k_cache.shape
-        needs = self.needs(q, k_cache, rows, tokens)
-        plan_bytes = jax.ShapeDtypeStruct((needs.plan_bytes,), jnp.uint8)
-        make_plan = jax.ffi.ffi_call(self.name_of("plan"), plan_bytes)
-        plan = make_plan(lengths, kv_heads=kv_heads, kv_length=tokens)
+        tokens, kv_heads, head_dim = k_cache.shape[1:]
+        shape = q.dtype, q.shape[1], kv_heads, head_dim, tokens
+        plan, scratch = self.library.plan(lengths, *shape)
         paged = jnp.zeros((0, 0), jnp.int32)
         caches = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (k_cache, v_cache))
         append_kv = self.name_of("append_kv")
         append = jax.ffi.ffi_call(append_kv, caches, input_output_aliases={2: 0, 3: 1})
         k_cache, v_cache = append(k, v, k_cache, v_cache, lengths, paged, plan)
-        outs = (jax.ShapeDtypeStruct(q.shape, q.dtype), self.scratch(needs))
-        attend = jax.ffi.ffi_call(self.name_of("attention"), outs)
-        return attend(q, k_cache, v_cache, lengths, paged, plan)[0], k_cache, v_cache
+        outs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, scratch))
+        attend = jax.ffi.ffi_call(self.name_of("attention"), outs, input_output_aliases={6: 1})
+        out, _ = attend(q, k_cache, v_cache, lengths, paged, plan, scratch)
+        return out, k_cache, v_cache
 
 
 class Bare(Way):

@@ -87,6 +87,8 @@ static int open_engine(serve_loop *loop) {
             .size = sizeof binding, .name = tensor.name, .bytes = bytes_of(loop, &tensor)};
         if (fig_engine_bind(loop->engine, &binding) != FIG_OK) return fig_report_status("serve");
     }
+    /* Before the clock starts, as a server does before it takes requests: left to the steps, the
+     * first of each bucket would wait milliseconds, and percentiles would tell of that. */
     if (fig_engine_prepare(loop->engine, 0) != FIG_OK) return fig_report_status("serve");
     loop->result->device = fig_engine_device(loop->engine);
     return FIG_EXIT_FINE;

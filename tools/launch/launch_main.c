@@ -1,0 +1,289 @@
+/* launch_main.c: figraph-launch starts ranks of a program on this machine, and ends them together.
+ *
+ * One loop waits for signals, for what ranks print and for the time; nothing else waits and no
+ * signal has a handler. Invariant: when it ends, no process of any rank's group is left. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/launch/launch_options.h"
+#include "tools/launch/launch_output.h"
+#include "tools/launch/launch_place.h"
+#include "tools/launch/launch_start.h"
+
+enum {
+    JUDGE_MS = 50,   /* after the first death: those that follow from it may be seen before it */
+    KILL_MS = 1500,  /* from asking ranks to end to killing them */
+    DRAIN_MS = 200,  /* for what a rank's own children print yet, when it has ended */
+    READER_MS = 5000 /* for whoever reads what we print */
+};
+enum { EXIT_TIME = 124, EXIT_NOT_RUN = 127, EXIT_SIGNAL = 128 };
+
+static const int forwarded[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM,
+                                SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+
+typedef struct rank {
+    pid_t process; /* 0: not started */
+    int has_ended;
+    int code;   /* that it ended with; 128 and the signal */
+    int signal; /* that ended it; 0: none */
+} rank;
+
+typedef struct launch {
+    const fig_launch_options *options;
+    fig_launch_output *output;
+    rank ranks[FIG_LAUNCH_LIMIT];
+    int32_t started, running;
+    int signals;      /* a signalfd */
+    int64_t start_ns; /* each time: 0: not set */
+    int64_t judge_ns, kill_ns;
+    int32_t failed; /* the rank that failed first; -1: none has */
+    int asked;      /* the last signal that asks a program to end */
+    int code;       /* to exit with */
+    int is_ending;  /* 1: what ranks do from here on is our doing */
+} launch;
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int64_t in_ms(int64_t ms) {
+    return now_ns() + ms * 1000000;
+}
+
+/* ---- Ending -------------------------------------------------------------------------------- */
+
+/* The leader of a group is not waited for until the end, so the number stays the group's. */
+static void signal_all(const launch *of, int signal) {
+    for (int32_t i = 0; i < of->started; i++)
+        kill(-of->ranks[i].process, signal);
+}
+
+static void end_all(launch *of, int code, const char *why) {
+    if (of->is_ending) return;
+    of->is_ending = 1;
+    of->code = code;
+    fig_launch_output_say(of->output, why);
+    signal_all(of, SIGTERM);
+    signal_all(of, SIGCONT);
+    of->kill_ns = in_ms(KILL_MS);
+}
+
+/* A rank that a signal ended fell before those that ended because it was gone. */
+static void judge(launch *of) {
+    char why[160], how[80];
+    const rank *first = &of->ranks[of->failed];
+    of->judge_ns = 0;
+    for (int32_t i = 0; i < of->started && first->signal == 0; i++)
+        if (of->ranks[i].has_ended && of->ranks[i].signal != 0) first = &of->ranks[i];
+    if (of->asked != 0) {
+        snprintf(why, sizeof why, "signal %d (%s) was passed on to the ranks", of->asked,
+                 strsignal(of->asked));
+        end_all(of, EXIT_SIGNAL + of->asked, why);
+        return;
+    }
+    if (first->signal != 0)
+        snprintf(how, sizeof how, "was ended by signal %d (%s)", first->signal,
+                 strsignal(first->signal));
+    else
+        snprintf(how, sizeof how, "ended with %d", first->code);
+    snprintf(why, sizeof why, "rank %d %s%s", (int)(first - of->ranks), how,
+             of->running > 0 ? "; the others are ended" : "");
+    end_all(of, first->code, why);
+}
+
+/* ---- What happens -------------------------------------------------------------------------- */
+
+static void note_end(launch *of, int32_t index, const siginfo_t *how) {
+    rank *each = &of->ranks[index];
+    each->has_ended = 1;
+    of->running--;
+    each->signal = how->si_code == CLD_EXITED ? 0 : how->si_status;
+    each->code = each->signal == 0 ? how->si_status : EXIT_SIGNAL + each->signal;
+    if (each->code == 0 || of->failed >= 0 || of->is_ending) return;
+    of->failed = index;
+    of->judge_ns = in_ms(JUDGE_MS);
+}
+
+static void note_ends(launch *of) {
+    for (int32_t i = 0; i < of->started; i++) {
+        siginfo_t how = {.si_pid = 0};
+        if (of->ranks[i].has_ended) continue;
+        if (waitid(P_PID, (id_t)of->ranks[i].process, &how, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            how.si_pid != 0)
+            note_end(of, i, &how);
+    }
+}
+
+static void pass_on(launch *of, int number) {
+    const int ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+    if (ends && of->asked != 0) {
+        end_all(of, EXIT_SIGNAL + number, "asked twice to end; the ranks are killed");
+        of->kill_ns = now_ns();
+        return;
+    }
+    if (ends) of->asked = number;
+    signal_all(of, number);
+    if (number == SIGTSTP) raise(SIGSTOP);
+}
+
+static void read_signals(launch *of) {
+    struct signalfd_siginfo each;
+    while (read(of->signals, &each, sizeof each) == sizeof each)
+        if (each.ssi_signo != SIGCHLD) pass_on(of, (int)each.ssi_signo);
+    note_ends(of);
+}
+
+static void look_at_time(launch *of) {
+    const int64_t now = now_ns();
+    const int64_t limit = (int64_t)of->options->timeout_s * 1000000000;
+    if (limit > 0 && now - of->start_ns >= limit && !of->is_ending) {
+        char why[80];
+        snprintf(why, sizeof why, "%" PRId32 " s are over; the ranks are ended",
+                 of->options->timeout_s);
+        end_all(of, EXIT_TIME, why);
+    }
+    if (of->judge_ns != 0 && (now >= of->judge_ns || of->running == 0)) judge(of);
+    if (of->kill_ns != 0 && now >= of->kill_ns) {
+        signal_all(of, SIGKILL);
+        of->kill_ns = 0;
+    }
+    if (fig_launch_output_is_broken(of->output))
+        end_all(of, EXIT_SIGNAL + SIGPIPE, "nobody reads stdout; the ranks are ended");
+}
+
+/* ms until the next of the times; -1: none is set. */
+static int next_ms(const launch *of) {
+    const int64_t limit = (int64_t)of->options->timeout_s * 1000000000;
+    int64_t first = limit > 0 && !of->is_ending ? of->start_ns + limit : INT64_MAX;
+    if (of->judge_ns != 0 && of->judge_ns < first) first = of->judge_ns;
+    if (of->kill_ns != 0 && of->kill_ns < first) first = of->kill_ns;
+    if (first == INT64_MAX) return -1;
+    const int64_t left = (first - now_ns() + 999999) / 1000000;
+    return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+}
+
+/* ---- The loop ------------------------------------------------------------------------------ */
+
+static void wait_for_any(const launch *of, int ms) {
+    struct pollfd waits[2 * FIG_LAUNCH_LIMIT + 3];
+    const int count = fig_launch_output_waits(of->output, waits);
+    waits[count] = (struct pollfd){.fd = of->signals, .events = POLLIN};
+    (void)poll(waits, (nfds_t)count + 1, ms);
+}
+
+/* What ranks printed last, however their own children keep the pipes open. */
+static void drain(launch *of) {
+    int64_t end = in_ms(DRAIN_MS);
+    while (fig_launch_output_is_open(of->output) && now_ns() < end) {
+        wait_for_any(of, DRAIN_MS / 4);
+        (void)fig_launch_output_move(of->output);
+    }
+    fig_launch_output_end(of->output);
+    end = in_ms(READER_MS);
+    while (fig_launch_output_is_pending(of->output) && now_ns() < end) {
+        wait_for_any(of, DRAIN_MS / 4);
+        if (fig_launch_output_move(of->output)) end = in_ms(READER_MS);
+    }
+}
+
+static void serve(launch *of) {
+    while (of->running > 0 || of->judge_ns != 0) {
+        wait_for_any(of, next_ms(of));
+        (void)fig_launch_output_move(of->output);
+        read_signals(of);
+        look_at_time(of);
+    }
+    signal_all(of, SIGKILL); /* what ranks have left running */
+    for (int32_t i = 0; i < of->started; i++)
+        (void)waitpid(of->ranks[i].process, NULL, 0);
+    of->started = 0;
+    drain(of);
+}
+
+static void start_all(launch *of, fig_launch_start *start) {
+    for (int32_t i = 0; i < of->options->count && !of->is_ending; i++) {
+        fig_launch_pipes pipes;
+        char why[160];
+        start->rank = i;
+        const int error = fig_launch_start_rank(start, &of->ranks[i].process, &pipes);
+        if (of->ranks[i].process > 0) {
+            of->started++;
+            of->running++;
+        }
+        if (pipes.err >= 0) fig_launch_output_take(of->output, i, pipes);
+        if (error == 0) continue;
+        snprintf(why, sizeof why, "%.80s: %s", start->program[0], strerror(error));
+        end_all(of, EXIT_NOT_RUN, why);
+    }
+}
+
+/* ---- Start --------------------------------------------------------------------------------- */
+
+/* Signals come by the descriptor alone; *before: the mask that programs are to have. */
+static int block_signals(sigset_t *before) {
+    sigset_t all;
+    sigemptyset(&all);
+    sigaddset(&all, SIGCHLD);
+    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++)
+        sigaddset(&all, forwarded[i]);
+    sigprocmask(SIG_BLOCK, &all, before);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void print_plan(const fig_launch_options *options, const fig_launch_job *job,
+                       const fig_launch_places *places) {
+    fig_launch_variables variables;
+    char where[400];
+    printf("%s\n\n", options->program[0]);
+    fig_launch_start_describe(job, 0, &variables);
+    for (int i = 2; i < FIG_LAUNCH_START_VARIABLES - 1; i++)
+        printf("  %s\n", variables.text[i]);
+    printf("  FIG_SECRET=%s\n\n", job->secret[0] != '\0' ? "(drawn for each run)" : "(as it is)");
+    for (int32_t i = 0; i < options->count; i++) {
+        fig_launch_start_describe(job, i, &variables);
+        fig_launch_place_tell(places, i, where, sizeof where);
+        printf("  %-8s %-14s %s\n", variables.text[0], variables.text[1], where);
+    }
+}
+
+int main(int count, char **words) {
+    static launch of = {.failed = -1};
+    fig_launch_options options;
+    fig_launch_job job;
+    sigset_t before;
+    int code = fig_launch_options_parse(&options, count, words);
+    if (code != 0) return code < 0 ? 0 : code;
+    code = fig_launch_start_draw(&job, options.count);
+    if (code != 0) return code;
+    fig_launch_places *places = fig_launch_place_open(options.count);
+    if (options.dry_run) {
+        print_plan(&options, &job, places);
+        fig_launch_place_close(places);
+        return 0;
+    }
+    of.options = &options;
+    of.output = fig_launch_output_open(options.count);
+    of.signals = block_signals(&before);
+    of.start_ns = now_ns();
+    if (of.output == NULL || of.signals < 0)
+        return fig_launch_options_refuse(1, "no memory: %s", strerror(errno));
+    fig_launch_start start = {
+        .job = &job, .places = places, .program = options.program, .signals = &before};
+    start_all(&of, &start);
+    serve(&of);
+    fig_launch_output_close(of.output);
+    fig_launch_place_close(places);
+    return of.code;
+}
