@@ -4,9 +4,9 @@
  * and goes on with fig_peers_enter behind its wait. A message is pushed whole before any of
  * another's is waited for, so ranks wait for one another's wires and never for one another's
  * waits. The last block of a launch moves none: it tells the others where this rank is and compares
- * where they are, so that nobody waits for that, and ranks that are apart stop. Every wait ends: with its packet, with
- * the time, or because another wait has ended so. Invariant: tags of a packet that is taken are
- * this epoch's, both. */
+ * where they are, so that nobody waits for that, and ranks that are apart stop. Every wait ends:
+ * with its packet, with the time, or because another wait has ended so. Invariant: tags of a packet
+ * that is taken are this epoch's, all of them. */
 #ifndef FIG_KERNELS_PEERS_CUH
 #define FIG_KERNELS_PEERS_CUH
 
