@@ -228,9 +228,9 @@ static fig_launch launch_of(uint32_t op) {
     return launch;
 }
 
-static uint32_t launches_of(const fig_node *node) {
+static uint32_t launches_of(const fig_program_view *view, const fig_node *node) {
     if (node->op == FIG_OP_CALL || fig_kernel_table[node->op].then == 0) return 1;
-    return 2;
+    return fig_program_view_is_split(view, node) ? 2 : 1;
 }
 
 static void add_launch(fig_lower_common *common, uint32_t op, uint32_t node, uint32_t split_class) {
@@ -248,7 +248,7 @@ static void make_node_launches(fig_lower_common *common) {
         const fig_node *node = &view->nodes[n];
         const uint32_t split_class = fig_split_classes_index(&common->classes, view, node);
         const uint32_t first = common->launch_count;
-        if (launches_of(node) == 1) {
+        if (launches_of(view, node) == 1) {
             add_launch(common, node->op, n, split_class);
         } else {
             add_launch(common, node->op, n, UINT32_MAX);
@@ -273,7 +273,7 @@ static uint32_t lay_out_params(fig_lower_common *common) {
 uint32_t fig_lower_launch_count(const fig_program_view *view) {
     uint32_t count = 1;
     for (uint32_t n = 0; n < view->node_count; n++)
-        count += launches_of(&view->nodes[n]);
+        count += launches_of(view, &view->nodes[n]);
     return count;
 }
 
