@@ -1,8 +1,7 @@
 /* operation.c: what each operation demands of its tensors and its attributes.
  *
- * The kernel table says which operands an operation has; dims and attributes are said here, so the
- * twins and a GPU's kernels need check nothing. Invariant: attributes that pass are resolved, so
- * that nothing downstream knows a default. */
+ * The kernel table says which operands an operation has; dims and attributes are said here, so no
+ * kernel checks any. Invariant: attributes that pass are resolved, and no default is known later. */
 #include "graphs/operation.h"
 
 #include <assert.h>
@@ -570,16 +569,17 @@ static fig_status check_kernel(const fig_operand_node *o) {
     return check_aliases(o);
 }
 
-/* What an engine puts into its graphs of itself, and no program records. */
-static int is_engine_s(uint16_t op) {
-    return op == FIG_OP_FETCH || op == FIG_OP_LOOK_AHEAD || op == FIG_OP_CEILING;
+/* What an engine or a run launches of itself, and no program records. */
+static int is_no_node_s(uint16_t op) {
+    return op == FIG_OP_FETCH || op == FIG_OP_LOOK_AHEAD || op == FIG_OP_CEILING ||
+           op == FIG_OP_WHOLE_ATTENTION;
 }
 
 fig_status fig_operation_check(const fig_program_view *view, uint32_t node) {
     assert(node < view->node_count);
     fig_operand_node o = {view, &view->nodes[node], NULL, node};
     if (o.node->op == FIG_OP_CALL) return check_call(&o);
-    if (o.node->op >= FIG_OP_KERNEL_COUNT || is_engine_s(o.node->op))
+    if (o.node->op >= FIG_OP_KERNEL_COUNT || is_no_node_s(o.node->op))
         return fig_operand_refuse(&o, FIG_FORMAT, "op is %d, which no node has", o.node->op);
     o.operands = fig_kernel_table[o.node->op].operands;
     FIG_TRY(check_kernel(&o));

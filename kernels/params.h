@@ -331,6 +331,22 @@ typedef struct fig_attention_params {
 } fig_attention_params;
 static_assert(sizeof(fig_attention_params) == 832, "ABI");
 
+/* Attention over a dense cache by rows of one length, which the host knows. */
+typedef struct fig_whole_attention_params {
+    const void *q;                 /* [rows][q_heads][head_dim] */
+    const void *k_cache, *v_cache; /* [rows][tokens][kv_heads][head_dim] */
+    void *out;                     /* as q */
+    float *lse;                    /* [rows][q_heads], base 2; NULL: not wanted */
+    fig_row_strides q_strides, out_strides;
+    fig_cache_strides k_cache_strides, v_cache_strides;
+    int64_t lse_stride;
+    int32_t rows, length; /* length: 1 at least */
+    int32_t q_heads, kv_heads, head_dim, dtype;
+    float scale; /* of a logit */
+    uint32_t reserved;
+} fig_whole_attention_params;
+static_assert(sizeof(fig_whole_attention_params) == 160, "ABI");
+
 typedef struct fig_merge_states_params {
     const void *out_a, *out_b;  /* [rows][heads][head_dim] */
     const float *lse_a, *lse_b; /* [rows][heads], base 2 */

@@ -515,4 +515,37 @@ static const fig_field all_gather_fields[] = {
 };
 #undef PARAMS
 
+/* ---- whole_attention */
+
+static const fig_operand whole_attention_operands[] = {
+    [FIG_WHOLE_ATTENTION_Q] = {"q", FIG_ACCESS_READ, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_WHOLE_ATTENTION_K_CACHE] = {"k_cache", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 2},
+    [FIG_WHOLE_ATTENTION_V_CACHE] = {"v_cache", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 2},
+    [FIG_WHOLE_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_WHOLE_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
+};
+
+#define PARAMS fig_whole_attention_params
+static const fig_field whole_attention_fields[] = {
+    ADDRESS(q, FIG_WHOLE_ATTENTION_Q),
+    ADDRESS(k_cache, FIG_WHOLE_ATTENTION_K_CACHE),
+    ADDRESS(v_cache, FIG_WHOLE_ATTENTION_V_CACHE),
+    ADDRESS(out, FIG_WHOLE_ATTENTION_OUT),
+    ADDRESS(lse, FIG_WHOLE_ATTENTION_LSE),
+    ROW_STRIDES(q_strides, FIG_WHOLE_ATTENTION_Q),
+    ROW_STRIDES(out_strides, FIG_WHOLE_ATTENTION_OUT),
+    CACHE_STRIDES(k_cache_strides, FIG_WHOLE_ATTENTION_K_CACHE),
+    CACHE_STRIDES(v_cache_strides, FIG_WHOLE_ATTENTION_V_CACHE),
+    STRIDE(lse_stride, FIG_WHOLE_ATTENTION_LSE, 0),
+    FROM(rows, FIG_FIELD_RUN),
+    FROM(length, FIG_FIELD_RUN),
+    DIM(q_heads, FIG_WHOLE_ATTENTION_Q, 1),
+    DIM(kv_heads, FIG_WHOLE_ATTENTION_K_CACHE, 2),
+    DIM(head_dim, FIG_WHOLE_ATTENTION_Q, 2),
+    DTYPE(dtype, FIG_WHOLE_ATTENTION_Q),
+    FROM(scale, FIG_FIELD_RUN),
+    FROM(reserved, FIG_FIELD_ZERO),
+};
+#undef PARAMS
+
 #endif

@@ -49,6 +49,9 @@ void fig_all_reduce_shape(const void *params, fig_launch_shape *shape);
 void fig_all_reduce_twin(const void *params, const uint32_t block[3]);
 void fig_all_gather_shape(const void *params, fig_launch_shape *shape);
 void fig_all_gather_twin(const void *params, const uint32_t block[3]);
+void fig_whole_attention_shape(const void *params, fig_launch_shape *shape);
+void fig_whole_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_whole_attention_twin(const void *params, const uint32_t block[3]);
 void fig_merge_states_shape(const void *params, fig_launch_shape *shape);
 void fig_merge_states_twin(const void *params, const uint32_t block[3]);
 

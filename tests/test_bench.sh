@@ -30,8 +30,8 @@ for part in attention step ops replay; do
 done
 run bench replay --help
 COLUMNS=200 run bench replay --help
-prints "a bare launch is the driver's alone, of the same graph"
-prints 'loop runs ahead of the device'
+prints "bare launch is the driver's call alone, of the same graph"
+prints 'by a loop that runs ahead of the device'
 prints 'fetched is over'
 run --help
 prints '  bench '

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
@@ -19,18 +18,14 @@
 
 enum { ROWS = 3, KV_LIMIT = 256 };
 
-static const int32_t lengths[ROWS] = {17, 0, 40};
+static const int32_t lengths[ROWS] = {17, 0, 40}, few[ROWS] = {2, 0, 3};
 static const fig_step three_rows = {.size = sizeof three_rows, .rows = ROWS, .kv_lengths = lengths};
+static const fig_step few_tokens = {.size = sizeof few_tokens, .rows = ROWS, .kv_lengths = few};
 
 static fig_engine_options options_of(fig_device device) {
     fig_engine_options options = fig_place_host_only("both devices are tried on any machine");
     options.device = device;
     return options;
-}
-
-static void nap(long ns) {
-    const struct timespec pause = {0, ns};
-    nanosleep(&pause, NULL);
 }
 
 /* ---- On two devices ------------------------------------------------------------------------ */
@@ -39,6 +34,7 @@ static void nap(long ns) {
 typedef struct bench {
     fig_fake_cuda *fake; /* NULL: the host */
     fig_decode decode;
+    const fig_step *step;
     fig_engine *engine;
 } bench;
 
@@ -57,17 +53,18 @@ static void open_engine(bench *b, const fig_engine_options *options) {
         fail_msg("%s", fig_message());
     fig_decode_bind(&b->decode, b->engine);
     for (int32_t row = 0; row < ROWS; row++)
-        fig_decode_prefill(&b->decode, row, lengths[row], &random);
+        fig_decode_prefill(&b->decode, row, b->step->kv_lengths[row], &random);
     fig_decode_fill(&b->decode, &random);
 }
 
-/* layers: 1 where many engines are opened. */
+/* layers: 1 where many engines are opened, and their steps are of few tokens. */
 static void open_bench(bench *b, fig_device device, int32_t layers) {
     fig_decode_options options = decode_options;
     options.layers = layers;
     options.kv_limit = layers == 1 ? 64 : KV_LIMIT;
     if (layers == 1) options.bucket_count = 1;
     memset(b, 0, sizeof *b);
+    b->step = layers == 1 ? &few_tokens : &three_rows;
     b->fake = device == FIG_DEVICE_CUDA ? fig_fake_cuda_install() : NULL;
     fig_decode_open(&b->decode, &options);
 }
@@ -93,9 +90,9 @@ static void check_usable(bench *b) {
     assert_int_equal(progress.completed, progress.launched);
     assert_int_equal(fig_engine_launch(b->engine), FIG_ORDER);
     fig_decode_fill(&b->decode, &random);
-    if (fig_engine_step(b->engine, &three_rows) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_engine_step(b->engine, b->step) != FIG_OK) fail_msg("%s", fig_message());
     if (fig_engine_wait(b->engine, FIG_HANG_US) != FIG_OK) fail_msg("%s", fig_message());
-    fig_decode_check(&b->decode, &three_rows);
+    fig_decode_check(&b->decode, b->step);
 }
 
 static fig_status measure(fig_engine *engine, const fig_step *step, int32_t steps,
@@ -150,14 +147,14 @@ static void figures_are_sane_and_the_engine_is_usable_on_both_devices(void **sta
 static void any_ring_serves(void **state) {
     (void)state;
     static bench b;
-    open_bench(&b, FIG_DEVICE_HOST, 2);
+    open_bench(&b, FIG_DEVICE_HOST, 1);
     const int32_t slots[] = {FIG_SLOT_LEAST, 3, FIG_SLOT_LIMIT};
     for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
         fig_measured measured;
         fig_engine_options options = options_of(FIG_DEVICE_HOST);
         options.slots = slots[i];
         open_engine(&b, &options);
-        if (measure(b.engine, &three_rows, 100, &measured) != FIG_OK) fail_msg("%s", fig_message());
+        if (measure(b.engine, b.step, 100, &measured) != FIG_OK) fail_msg("%s", fig_message());
         fig_engine_stats stats = fig_gate_stats(b.engine);
         assert_int_equal(stats.busy, 0);
         assert_int_equal(stats.missed, 0);
@@ -189,7 +186,7 @@ static fig_engine *try_open(const bench *b, const fig_engine_options *options) {
 /* 1: the n-th device call failed, and that was the measuring's. */
 static int fail_at_call(bench *b) {
     fig_measured measured;
-    const fig_status status = measure(b->engine, &three_rows, 1, &measured);
+    const fig_status status = measure(b->engine, b->step, 1, &measured);
     if (status != FIG_OK) {
         if (strstr(fig_message(), "failed as asked") == NULL) fail_msg("%s", fig_message());
         assert_true(measured.step_ns == 0 && measured.bare_ns == 0);
@@ -232,9 +229,8 @@ static void every_call_of_the_driver_may_fail(void **state) {
         open_engine(&b, &options);
         assert_int_equal(fig_engine_prepare(b.engine, 0), FIG_OK);
         b.fake->fail_with = FIG_CU_OUT_OF_MEMORY;
-        b.fake->fail_at = b.fake->calls + n;
-        b.fake->failed = NULL;
-        const fig_status status = measure(b.engine, &three_rows, 1, &measured);
+        b.fake->fail_at = b.fake->calls + n, b.fake->failed = NULL;
+        const fig_status status = measure(b.engine, b.step, 1, &measured);
         b.fake->fail_at = 0;
         failures += status != FIG_OK;
         check_usable(&b);
@@ -249,13 +245,13 @@ static void every_allocation_may_fail(void **state) {
     (void)state;
     static bench b;
     open_bench(&b, FIG_DEVICE_HOST, 1);
-    for (int64_t n = 1, seen = 1; seen >= n; n++) {
+    for (int64_t n = 1;; n++) {
         fig_measured measured;
         const fig_engine_options options = options_of(FIG_DEVICE_HOST);
         open_engine(&b, &options);
         fig_fault_arm(n);
-        const fig_status status = measure(b.engine, &three_rows, 1, &measured);
-        seen = fig_fault_disarm();
+        const fig_status status = measure(b.engine, b.step, 1, &measured);
+        const int64_t seen = fig_fault_disarm();
         assert_int_equal(status, seen >= n ? FIG_NOMEM : FIG_OK);
         check_usable(&b);
         fig_engine_close(b.engine);
@@ -284,7 +280,7 @@ typedef struct watch {
 static int is_waited_for(const fig_engine *engine, int64_t at) {
     fig_engine_stats stats = {.size = sizeof stats};
     if (at < 0 || at % 3 == 2) return 1;
-    nap(200000);
+    fig_hang_pause(200);
     fig_engine_read_stats(engine, &stats);
     return stats.staged == 1 + at / 3 * 4 + 2 + at % 3;
 }
@@ -508,7 +504,7 @@ static void lengths_on_the_device_are_refused(void **state) {
 
 /* ---- Marks --------------------------------------------------------------------------------- */
 
-static void mark_and_nap(const fig_device_api *api) {
+static void mark_and_pause(const fig_device_api *api) {
     fig_dev *dev;
     fig_dev_stream *stream;
     double ns;
@@ -516,11 +512,11 @@ static void mark_and_nap(const fig_device_api *api) {
     assert_int_equal(api->open(&dev, &options), FIG_OK);
     assert_int_equal(api->stream_open(dev, &stream), FIG_OK);
     assert_int_equal(api->stream_mark(dev, stream, 0), FIG_OK);
-    nap(3000000);
+    fig_hang_pause(3000);
     assert_int_equal(api->stream_mark(dev, stream, 1), FIG_OK);
     assert_int_equal(api->stream_between(dev, stream, &ns), FIG_OK);
     assert_true(ns >= 3e6 && ns < 1e9 * FIG_HANG_S);
-    nap(3000000);
+    fig_hang_pause(3000);
     assert_int_equal(api->stream_mark(dev, stream, 0), FIG_OK); /* it moves */
     assert_int_equal(api->stream_between(dev, stream, &ns), FIG_OK);
     assert_true(ns <= -3e6 + 1);
@@ -530,9 +526,9 @@ static void mark_and_nap(const fig_device_api *api) {
 
 static void marks_tell_the_time_between_them(void **state) {
     (void)state;
-    mark_and_nap(&fig_device_host);
+    mark_and_pause(&fig_device_host);
     const fig_fake_cuda *fake = fig_fake_cuda_install();
-    mark_and_nap(&fig_device_cuda);
+    mark_and_pause(&fig_device_cuda);
     remove_fake(fake);
 }
 

@@ -241,6 +241,9 @@ static const table_dimension dimensions[] = {
     {FIG_OP_DECODE_ATTENTION, "v_scales", FIG_ATTENTION_V_SCALE, 0, 1},
     {FIG_OP_ALL_REDUCE, "width", FIG_ALL_REDUCE_IN, 1, 1},
     {FIG_OP_ALL_GATHER, "width", FIG_ALL_GATHER_IN, 1, 1},
+    {FIG_OP_WHOLE_ATTENTION, "q_heads", FIG_WHOLE_ATTENTION_Q, 1, 1},
+    {FIG_OP_WHOLE_ATTENTION, "kv_heads", FIG_WHOLE_ATTENTION_K_CACHE, 2, 1},
+    {FIG_OP_WHOLE_ATTENTION, "head_dim", FIG_WHOLE_ATTENTION_Q, 2, 1},
 };
 
 static void dimensions_are_those_of_the_documented_shapes(void **state) {
@@ -265,7 +268,7 @@ static void dimensions_are_those_of_the_documented_shapes(void **state) {
 /* The kinds whose fields bear one name each, whatever the row. What lowering leaves 0 is reserved
  * or an engine's to fill. */
 static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
-    static const char *const names[][5] = {
+    static const char *const names[][6] = {
         [FIG_FIELD_ZERO] = {"reserved", "tells", "pieces", "blocks"},
         [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype", "packed_dtype", "kv_dtype"},
         [FIG_FIELD_ROWS] = {"rows.row_limit"},
@@ -284,7 +287,7 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_RING_SLOTS] = {"slot_count"},
         [FIG_FIELD_RING_BYTES] = {"slot_bytes"},
         [FIG_FIELD_PAGE_TOKENS] = {"page_size"},
-        [FIG_FIELD_RUN] = {"zeros", "rows", "length", "zero_pieces"},
+        [FIG_FIELD_RUN] = {"zeros", "rows", "length", "zero_pieces", "scale"},
         [FIG_FIELD_PEERS] = {"peers"},
         [FIG_FIELD_NODE] = {"node"},
     };
@@ -356,7 +359,8 @@ static void only_what_is_optional_in_the_public_header_is_optional(void **state)
         for (int i = 0; i < kernel->operand_count; i++) {
             const fig_operand *operand = &kernel->operands[i];
             int writes = is_one_of(operand->name, written);
-            if (op == FIG_OP_ATTENTION && strstr(operand->name, "_cache")) writes = 0;
+            const int reads = op == FIG_OP_ATTENTION || op == FIG_OP_WHOLE_ATTENTION;
+            if (reads && strstr(operand->name, "_cache")) writes = 0;
             uint8_t access = writes ? FIG_ACCESS_WRITE : FIG_ACCESS_READ;
             if (strcmp(operand->name, "residual") == 0) access |= FIG_ACCESS_READ;
             if (op == FIG_OP_DECODE_ATTENTION &&
@@ -388,7 +392,8 @@ static void a_name_is_divided_alike_in_every_row(void **state) {
             int heads = is_one_of(name, q) || is_one_of(name, words);
             int columns =
                 op == FIG_OP_GATED || (op == FIG_OP_ALL_GATHER && strcmp(name, "in") == 0);
-            if (strcmp(name, "out") == 0) heads = kernel->split || op == FIG_OP_MERGE_STATES;
+            if (strcmp(name, "out") == 0)
+                heads = kernel->split || op == FIG_OP_MERGE_STATES || op == FIG_OP_WHOLE_ATTENTION;
             uint8_t rule = columns ? FIG_SHARE_COLUMNS
                            : heads ? FIG_SHARE_Q_HEADS
                                    : FIG_SHARE_WHOLE;
@@ -437,21 +442,26 @@ static void blocks_of_many_tokens_do_four(void **state) {
     }
 }
 
+/* Blocks of what the test below describes. */
+static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
+    [FIG_OP_FETCH] = 1,
+    [FIG_OP_GATED] = 21 * 3,
+    [FIG_OP_ROPE] = 21 * 3,
+    [FIG_OP_APPEND_KV] = 21,
+    [FIG_OP_ATTENTION] = 13,
+    [FIG_OP_PLAN] = 1,
+    [FIG_OP_RMS_NORM] = 21,
+    [FIG_OP_MERGE_STATES] = 21,
+    [FIG_OP_LOOK_AHEAD] = 1,
+    [FIG_OP_CEILING] = 17,
+    [FIG_OP_DECODE_ATTENTION] = 21 * 3,
+    [FIG_OP_ALL_REDUCE] = 33,
+    [FIG_OP_ALL_GATHER] = 33,
+    [FIG_OP_WHOLE_ATTENTION] = 96,
+};
+
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
     (void)state;
-    static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {[FIG_OP_FETCH] = 1,
-                                                        [FIG_OP_GATED] = 21 * 3,
-                                                        [FIG_OP_ROPE] = 21 * 3,
-                                                        [FIG_OP_APPEND_KV] = 21,
-                                                        [FIG_OP_ATTENTION] = 13,
-                                                        [FIG_OP_PLAN] = 1,
-                                                        [FIG_OP_RMS_NORM] = 21,
-                                                        [FIG_OP_MERGE_STATES] = 21,
-                                                        [FIG_OP_LOOK_AHEAD] = 1,
-                                                        [FIG_OP_CEILING] = 17,
-                                                        [FIG_OP_DECODE_ATTENTION] = 21 * 3,
-                                                        [FIG_OP_ALL_REDUCE] = 32,
-                                                        [FIG_OP_ALL_GATHER] = 32};
     fig_rows rows = {.row_limit = 21, .multiple = 3};
     fig_gated_params gated = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
     fig_rope_params rope = {
@@ -477,6 +487,7 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
         .rows = rows, .q_heads = 32, .kv_heads = 1, .head_dim = 128, .dtype = FIG_BF16};
     fig_all_reduce_params all_reduce = {.rows = rows, .width = 4096, .dtype = FIG_BF16};
     fig_all_gather_params all_gather = {.rows = rows, .width = 8, .dtype = FIG_BF16};
+    fig_whole_attention_params whole = {.rows = 3, .q_heads = 16, .kv_heads = 2, .head_dim = 64};
     const void *params[FIG_OP_KERNEL_COUNT] = {[FIG_OP_FETCH] = &fetch,
                                                [FIG_OP_GATED] = &gated,
                                                [FIG_OP_ROPE] = &rope,
@@ -489,7 +500,8 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
                                                [FIG_OP_CEILING] = &ceiling,
                                                [FIG_OP_DECODE_ATTENTION] = &decode_attention,
                                                [FIG_OP_ALL_REDUCE] = &all_reduce,
-                                               [FIG_OP_ALL_GATHER] = &all_gather};
+                                               [FIG_OP_ALL_GATHER] = &all_gather,
+                                               [FIG_OP_WHOLE_ATTENTION] = &whole};
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         for (int i = 0; i < fig_kernel_table[op].family_count; i++) {
             fig_launch_shape shape;
@@ -508,9 +520,9 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
 static void rows_stand_at_their_number_and_only_operations_have_names(void **state) {
     (void)state;
     static const char *const names[] = {
-        "fetch",     "gated",        "rope",       "append_kv", "attention",        "plan",
-        "rms_norm",  "merge_states", "look_ahead", "ceiling",   "decode_attention", "all_reduce",
-        "all_gather"};
+        "fetch",      "gated",          "rope",       "append_kv", "attention",        "plan",
+        "rms_norm",   "merge_states",   "look_ahead", "ceiling",   "decode_attention", "all_reduce",
+        "all_gather", "whole_attention"};
     assert_int_equal(sizeof names / sizeof names[0], FIG_OP_KERNEL_COUNT);
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         assert_string_equal(fig_table_op_name(op), names[op]);

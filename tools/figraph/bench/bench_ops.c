@@ -371,10 +371,10 @@ const fig_command fig_bench_ops = {
     .name = "bench ops",
     .summary = "activations, rms_norm, RoPE and append in a chain: us, and bytes a second",
     .notes =
-        "rope_append: both in one launch, as decode_attention without an out records it.\n"
-        "share: of the bytes that a copy reads and writes in a second, measured in the same run.\n"
-        "Tensors of up to 512 rows are in a cache, if they fit it; of more, launches take\n"
-        "so many sets of them in turn that they are not.",
+        "rope_append is both in one launch, as decode_attention without an out records it.\n"
+        "share is of the bytes that a copy reads and writes in a second, measured in the same\n"
+        "run. Tensors of up to 512 rows lie in the GPU's cache, where they fit; where there are\n"
+        "more rows, launches take turns at so many sets of tensors that no cache holds them.",
     .example = "figraph bench ops --op silu --csv silu.csv",
     .run = run,
     .options =

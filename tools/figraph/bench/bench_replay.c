@@ -506,15 +506,17 @@ const fig_command fig_bench_replay = {
     .notes = "FILE is a .fig file; without it --preset or --config names the model, and limits "
              "that are\nnot given are as low as the rows allow. On the host rows grow by a token a "
              "step.\n\n"
-             "Host: a step is stage and launch, a bare launch is the driver's alone, of the same "
-             "graph; the\nloop runs ahead of the device. above bare: what a step takes more. "
-             "idle, in CSV and JSON:\nthe same by a loop that waits for each step to end.\n"
-             "A GPU: rows stay as they are. fetched: each graph fetches a plan of its own, all of "
-             "it;\nwaited: one such graph alone, launch and bus included; resident: the fetch "
-             "finds that\nthe plan is there; bare: the same nodes without a fetch. fetched is "
-             "over: what it takes\nmore than either. gap: between two graphs. result: the host "
-             "stages, launches, and knows\nthat the step has ended. Graphs of launches that do "
-             "nothing take the driver's least.",
+             "On the host, step is a stage and a launch, by a loop that runs ahead of the device; "
+             "bare\nlaunch is the driver's call alone, of the same graph; above bare is by how "
+             "much a step\ntakes longer. CSV and JSON have the same of a loop that waits for each "
+             "step to end: idle.\n\n"
+             "On a GPU rows keep their lengths. fetched: each graph fetches all of a plan of its "
+             "own;\nwaited: one such graph alone, with its launch and the way over the bus; "
+             "resident: the\nfetch finds the plan on the device; bare: the same nodes without a "
+             "fetch. fetched is over\nsays how much longer it takes than either of the last two, "
+             "gap what passes between two\ngraphs. result: the host stages, launches, and knows "
+             "that the step has ended. Graphs of\nlaunches that do nothing take the driver's "
+             "least.",
     .example = "figraph bench replay --preset llama-3.1-8b-layer --rows 1,8,64 --kv 1024",
     .run = run,
     .options =
@@ -523,7 +525,7 @@ const fig_command fig_bench_replay = {
             {"--layers", "N", "layers of the step; without it the model's"},
             {"--rows", "N,..", "row counts; without it 1,8,64, as far as the step takes them"},
             {"--kv", "LENS", "kv lengths, see figraph plan --help; without it made up, of 512"},
-            {"--steps", "N", "of each kind; without it 10000, on the host 100"},
+            {"--steps", "N", "steps of each kind; without it 10000, on the host 100"},
             FIG_SOURCE_DEVICE,
             {"--quick", NULL, "a tenth of the steps, where --steps does not say"},
             {"--csv", "FILE", "write all figures there, a line for each row count"},
