@@ -1,8 +1,7 @@
 /* operation.c: what each operation demands of its tensors and its attributes.
  *
- * The kernel table says which operands an operation has; dims and attributes are said here, so the
- * twins and a GPU's kernels need check nothing. Invariant: attributes that pass are resolved, so
- * that nothing downstream knows a default. */
+ * The kernel table says which operands an operation has; dims and attributes are said here, so no
+ * kernel checks any. Invariant: attributes that pass are resolved, and no default is known later. */
 #include "graphs/operation.h"
 
 #include <assert.h>
@@ -478,9 +477,18 @@ static fig_status check_attention(const fig_operand_node *o) {
     return check_logits(o);
 }
 
+/* Attention's alone, which without its out is none of the node's. */
+static fig_status check_absent(const fig_operand_node *o, uint32_t operand) {
+    if (fig_operand_tensor(o, operand) == NULL) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "%s is given without out",
+                              fig_operand_name(o, operand));
+}
+
 /* Attention's demands, to which k, v and what turns q and k are added. */
 static fig_status check_decode_attention(const fig_operand_node *o) {
     FIG_TRY(check_attention(o));
+    for (uint32_t i = FIG_ATTENTION_SINKS; i <= FIG_ATTENTION_LSE; i++)
+        if (fig_operand_tensor(o, FIG_ATTENTION_OUT) == NULL) FIG_TRY(check_absent(o, i));
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_ATTENTION_Q);
     const int64_t kv_heads = fig_operand_tensor(o, FIG_ATTENTION_K_CACHE)->dims[2];
     const fig_operand_form rows = {3, {FIG_DIM_BATCH, kv_heads, q->dims[2]}, q->dims[0]};

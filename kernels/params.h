@@ -190,6 +190,17 @@ typedef struct fig_rope_terms {
 static_assert(sizeof(fig_rope_terms) == 32, "ABI");
 static_assert(offsetof(fig_rope_spec, reserved) == sizeof(fig_rope_terms), "the same fields");
 
+/* Radians per position of pair i, but for rounding what fig_angle_frequency gives, without its
+ * exponential and its quotients: f * (least + more * kept), where f is the product of powers[k] for
+ * each bit k of i, and kept is slope * f + offset, but no less than 0 and no more than 1. */
+enum { FIG_ANGLE_POWERS = 7 };
+typedef struct fig_angle_product {
+    double powers[FIG_ANGLE_POWERS]; /* theta^(-2 * 2^k / rotary_dim) */
+    double slope, offset, least, more;
+    double reserved[5];
+} fig_angle_product;
+static_assert(sizeof(fig_angle_product) == 128, "ABI");
+
 /* A row that is in no segment is not written; a position outside cos_sin reads as the nearest one
  * in it. */
 typedef struct fig_rope_params {
@@ -209,8 +220,9 @@ typedef struct fig_rope_params {
     int32_t segments, cos_sin_rows;
     int32_t q_heads, k_heads, head_dim;
     int32_t dtype, positions_dtype, packed_dtype; /* the last two: FIG_I32 or FIG_I64 */
+    fig_angle_product angles;
 } fig_rope_params;
-static_assert(sizeof(fig_rope_params) == 240, "ABI");
+static_assert(sizeof(fig_rope_params) == 368, "ABI");
 
 /* [pages][page_size][kv_heads][head_dim] */
 typedef struct fig_cache_strides {
@@ -264,24 +276,14 @@ typedef struct fig_decode_attention_params {
     int32_t dtype, kv_dtype, positions_dtype;
     uint32_t tokens_offset; /* as in fig_append_kv_params */
     uint32_t haste;         /* FIG_HASTE_* */
+    fig_angle_product angles;
 } fig_decode_attention_params;
-static_assert(sizeof(fig_decode_attention_params) == 336, "ABI");
+static_assert(sizeof(fig_decode_attention_params) == 464, "ABI");
 
 /* EARLY: and the page table and tokens that the step itself does not append may be read before
  * fig_block_wait too. APART: no block waits for another of its launch, since it may not be running.
  * DENSE: there is no page table, and a sequence's one page may have any number of tokens. */
 enum { FIG_ATTENTION_EARLY = FIG_HASTE_EARLY, FIG_ATTENTION_APART = 2, FIG_ATTENTION_DENSE = 4 };
-
-/* Radians per position of pair i, but for rounding what fig_angle_frequency gives, without its
- * exponential and its quotients: f * (least + more * kept), where f is the product of powers[k] for
- * each bit k of i, and kept is slope * f + offset, but no less than 0 and no more than 1. */
-enum { FIG_ANGLE_POWERS = 7 };
-typedef struct fig_angle_product {
-    double powers[FIG_ANGLE_POWERS]; /* theta^(-2 * 2^k / rotary_dim) */
-    double slope, offset, least, more;
-    double reserved[5];
-} fig_angle_product;
-static_assert(sizeof(fig_angle_product) == 128, "ABI");
 
 /* Where attention turns and appends by itself, what it needs beside its own: as in
  * fig_decode_attention_params. */

@@ -222,6 +222,7 @@ static const fig_field rope_fields[] = {
     DTYPE(dtype, FIG_ROPE_Q),
     DTYPE(positions_dtype, FIG_ROPE_POSITIONS),
     DTYPE(packed_dtype, FIG_ROPE_INDPTR),
+    FROM(angles, FIG_FIELD_ANGLES),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -367,7 +368,7 @@ static const fig_operand decode_attention_operands[] = {
     [FIG_ATTENTION_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1, FIG_SHARE_KV_HEADS, 0},
     [FIG_ATTENTION_SINKS] = {"sinks", FIG_ACCESS_READ, 1, FIG_SHARE_Q_HEADS, 0},
     [FIG_ATTENTION_ALIBI] = {"alibi", FIG_ACCESS_READ, 1, FIG_SHARE_Q_HEADS, 0},
-    [FIG_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
     [FIG_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
     [FIG_DECODE_ATTENTION_K] = {"k", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0, FIG_SHARE_KV_HEADS, 1},
     [FIG_DECODE_ATTENTION_V] = {"v", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 1},
@@ -428,6 +429,7 @@ static const fig_field decode_attention_fields[] = {
     DTYPE(positions_dtype, FIG_DECODE_ATTENTION_POSITIONS),
     SECTION(tokens_offset, FIG_PLAN_TOKENS),
     FROM(haste, FIG_FIELD_HASTE),
+    FROM(angles, FIG_FIELD_ANGLES),
 };
 #undef ATTRIBUTES
 #undef PARAMS

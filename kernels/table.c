@@ -16,7 +16,8 @@
 
 static const fig_family fetch_families[] = {{.name = "general", .shape = fig_fetch_shape}};
 static const fig_family gated_families[] = {{.name = "general", .shape = fig_gated_shape}};
-static const fig_family rope_families[] = {{.name = "general", .shape = fig_rope_shape}};
+static const fig_family rope_families[] = {
+    {.name = "general", .shape = fig_rope_shape, .finish = fig_rope_finish}};
 static const fig_family append_kv_families[] = {{.name = "general", .shape = fig_append_kv_shape}};
 static const fig_family attention_families[] = {
     {.name = "turn",
@@ -47,8 +48,9 @@ static const fig_family merge_states_families[] = {
 static const fig_family look_ahead_families[] = {
     {.name = "general", .shape = fig_look_ahead_shape}};
 static const fig_family ceiling_families[] = {{.name = "general", .shape = fig_ceiling_shape}};
-static const fig_family decode_attention_families[] = {
-    {.name = "general", .shape = fig_decode_attention_shape}};
+static const fig_family decode_attention_families[] = {{.name = "general",
+                                                        .shape = fig_decode_attention_shape,
+                                                        .finish = fig_decode_attention_finish}};
 
 static const fig_family whole_attention_families[] = {
     {.name = "general", .shape = fig_whole_attention_shape, .entry = fig_whole_attention_entry}};

@@ -213,7 +213,8 @@ enum {
     FIG_ATTENTION_LSE
 };
 enum { FIG_ATTENTION_K_MAP, FIG_ATTENTION_V_MAP }; /* tensor maps */
-/* Attention's, then these: a launch of attention serves such a node as it serves its own. */
+/* Attention's, then these: a launch of attention serves such a node as it serves its own, where it
+ * has an out. */
 enum {
     FIG_DECODE_ATTENTION_K = FIG_ATTENTION_LSE + 1,
     FIG_DECODE_ATTENTION_V,

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "kernels/table.h"
+#include "kernels/twins.h"
 
 /* What attention needs of a decode_attention's node, and has not where the node is its own. */
 static int is_turn(const fig_field *field) {
@@ -368,6 +369,7 @@ static void only_what_is_optional_in_the_public_header_is_optional(void **state)
                 access = FIG_ACCESS_READ | FIG_ACCESS_WRITE;
             int may_lack = is_one_of(operand->name, optional);
             if (op == FIG_OP_ALL_REDUCE) may_lack |= i == FIG_ALL_REDUCE_WEIGHT;
+            if (op == FIG_OP_DECODE_ATTENTION) may_lack |= i == FIG_ATTENTION_OUT;
             assert_int_equal(operand->optional, may_lack);
             assert_int_equal(operand->access, access);
         }
@@ -406,7 +408,8 @@ static void a_name_is_divided_alike_in_every_row(void **state) {
     }
 }
 
-/* So that a launch of the one finds its operands in a node of the other. */
+/* So that a launch of the one finds its operands in a node of the other, which without an out has
+ * no such launch. */
 static void operands_of_what_a_node_launches_besides_come_first(void **state) {
     (void)state;
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
@@ -415,29 +418,50 @@ static void operands_of_what_a_node_launches_besides_come_first(void **state) {
         assert_true(then->operand_count <= kernel->operand_count);
         for (int i = 0; i < then->operand_count; i++) {
             assert_string_equal(kernel->operands[i].name, then->operands[i].name);
-            assert_int_equal(kernel->operands[i].optional, then->operands[i].optional);
+            assert_int_equal(kernel->operands[i].optional,
+                             then->operands[i].optional || i == FIG_ATTENTION_OUT);
             assert_int_equal(then->operands[i].access & ~kernel->operands[i].access, 0);
         }
     }
     assert_int_equal(offsetof(fig_decode_attention_attributes, attention), 0);
 }
 
+/* And of rms_norm's each has more of its row. */
+static void blocks_of_many_tokens_do_four(void **state) {
+    (void)state;
+    fig_launch_shape shape;
+    fig_rope_params rope = {.q_heads = 32, .k_heads = 1, .head_dim = 128, .dtype = FIG_BF16};
+    fig_rms_norm_params rms_norm = {.width = 4096, .dtype = FIG_BF16};
+    for (int32_t tokens = 510; tokens <= 514; tokens++) {
+        rope.rows = rms_norm.rows = (fig_rows){tokens, 1};
+        fig_rope_shape(&rope, &shape);
+        assert_int_equal(shape.grid[0], 3 * (tokens < 512 ? tokens : (tokens + 3) / 4));
+        fig_rms_norm_shape(&rms_norm, &shape);
+        assert_int_equal(shape.grid[0], tokens);
+        assert_int_equal(shape.block[0], tokens < 512 ? 256 : 128);
+    }
+}
+
+/* Blocks of what the test below describes. */
+static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
+    [FIG_OP_FETCH] = 1,
+    [FIG_OP_GATED] = 21 * 3,
+    [FIG_OP_ROPE] = 21 * 3,
+    [FIG_OP_APPEND_KV] = 21,
+    [FIG_OP_ATTENTION] = 13,
+    [FIG_OP_PLAN] = 1,
+    [FIG_OP_RMS_NORM] = 21,
+    [FIG_OP_MERGE_STATES] = 21,
+    [FIG_OP_LOOK_AHEAD] = 1,
+    [FIG_OP_CEILING] = 17,
+    [FIG_OP_DECODE_ATTENTION] = 21 * 3,
+    [FIG_OP_ALL_REDUCE] = 33,
+    [FIG_OP_ALL_GATHER] = 33,
+    [FIG_OP_WHOLE_ATTENTION] = 96,
+};
+
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
     (void)state;
-    static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {[FIG_OP_FETCH] = 1,
-                                                        [FIG_OP_GATED] = 21 * 3,
-                                                        [FIG_OP_ROPE] = 21 * 3,
-                                                        [FIG_OP_APPEND_KV] = 21,
-                                                        [FIG_OP_ATTENTION] = 13,
-                                                        [FIG_OP_PLAN] = 1,
-                                                        [FIG_OP_RMS_NORM] = 21,
-                                                        [FIG_OP_MERGE_STATES] = 21,
-                                                        [FIG_OP_LOOK_AHEAD] = 1,
-                                                        [FIG_OP_CEILING] = 17,
-                                                        [FIG_OP_DECODE_ATTENTION] = 21 * 3,
-                                                        [FIG_OP_ALL_REDUCE] = 32,
-                                                        [FIG_OP_ALL_GATHER] = 32,
-                                                        [FIG_OP_WHOLE_ATTENTION] = 96};
     fig_rows rows = {.row_limit = 21, .multiple = 3};
     fig_gated_params gated = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
     fig_rope_params rope = {
@@ -528,6 +552,7 @@ int main(void) {
         cmocka_unit_test(only_what_is_optional_in_the_public_header_is_optional),
         cmocka_unit_test(a_name_is_divided_alike_in_every_row),
         cmocka_unit_test(operands_of_what_a_node_launches_besides_come_first),
+        cmocka_unit_test(blocks_of_many_tokens_do_four),
         cmocka_unit_test(grids_follow_row_limit_or_workers_and_blocks_are_whole_warps),
         cmocka_unit_test(rows_stand_at_their_number_and_only_operations_have_names),
     };
