@@ -42,12 +42,13 @@ typedef struct fig_ranks fig_ranks;
  *
  *     torchrun, figraph-launch  RANK  WORLD_SIZE  LOCAL_RANK  MASTER_ADDR  MASTER_PORT
  *     Open MPI                  OMPI_COMM_WORLD_RANK  _SIZE  _LOCAL_RANK
- *     Slurm                     SLURM_PROCID  SLURM_NTASKS  SLURM_LOCALID
+ *     Slurm                     SLURM_PROCID  SLURM_STEP_NUM_TASKS  SLURM_LOCALID
  *
- * and without any it is alone, a group of one. Further, whoever launched it:
+ * and without any it is alone, a group of one; RANK without WORLD_SIZE, or the other way round, is
+ * refused. Further, whoever launched it:
  *
- *     MASTER_ADDR     rank 0's host; else Slurm's first node, or this machine where Open MPI says
- *                     that all ranks are on it
+ *     MASTER_ADDR     rank 0's host; else Slurm's first node. Where the launcher says that all
+ *                     ranks are on one host, it is this one
  *     FIG_PORT        where rank 0 listens; else MASTER_PORT + 1, as MASTER_PORT is the launcher's
  *                     own; else one of 20000 to 31999, taken from the job's number
  *     FIG_SECRET      what every rank of the job knows and no stranger; else the job's name, which
@@ -57,15 +58,14 @@ typedef struct fig_ranks fig_ranks;
  * A field that is set counts for more than the environment. */
 typedef struct fig_ranks_options {
     uint32_t size;
-    int32_t count;      /* of ranks; 0: the environment says it, and the next two fields are 0 */
-    int32_t rank;       /* this one, from 0 */
-    int32_t local_rank; /* among those of its host, from 0 */
-    int32_t port;       /* of rank 0; 0: the environment says it, or the default above */
-    int32_t reserved;   /* 0 */
-    const char
-        *address;       /* rank 0's host, a name or a number; NULL: the environment, or this host */
-    const char *secret; /* NULL: the environment */
-    int64_t timeout_us; /* the longest that any call waits for another rank; 0: 60 s */
+    int32_t count;       /* of ranks; 0: the environment says it, and the next two fields are 0 */
+    int32_t rank;        /* this one, from 0 */
+    int32_t local_rank;  /* among those of its host, from 0 */
+    int32_t port;        /* of rank 0; 0: the environment says it, or the default above */
+    int32_t reserved;    /* 0 */
+    const char *address; /* rank 0's host; NULL: the environment, or this host */
+    const char *secret;  /* NULL: the environment */
+    int64_t timeout_us;  /* the longest that any call waits for another rank; 0: 60 s */
 } fig_ranks_options;
 
 /* Collective. FIG_TIMEOUT: a rank did not come, which the sentence names. FIG_INVALID: a variable
@@ -77,7 +77,8 @@ FIG_API fig_status fig_ranks_open(fig_ranks **ranks, const fig_ranks_options *op
  * timeout_us alone is looked at. */
 FIG_API fig_status fig_ranks_open_local(fig_ranks **ranks, int32_t count,
                                         const fig_ranks_options *options);
-/* Not collective: nobody is waited for. Engines that use it are closed before. */
+/* Not collective: the others learn of it, and are waited for 0.2 s at most. Engines that use the
+ * group are closed before it. */
 FIG_API void fig_ranks_close(fig_ranks *ranks);
 
 typedef struct fig_ranks_info {

@@ -2,15 +2,9 @@
 #include "engine/ranks/carrier.h"
 
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -19,23 +13,7 @@
 #include "tests/support/fault.h"
 #include "tests/support/random.h"
 
-enum { COUNT = 4, LIMIT = 5000, ROUNDS = 1500, CHILD_S = 60 };
-
-static void assert_all(const fig_crew_member *crew, fig_status status, const char *words) {
-    for (int32_t i = 0; i < COUNT; i++) {
-        if (crew[i].is_away) continue;
-        if (crew[i].status != status || strstr(crew[i].message, words) == NULL)
-            print_error("rank %d: %s, %s\n", (int)i, fig_status_name(crew[i].status),
-                        crew[i].message);
-        assert_int_equal(crew[i].status, status);
-        assert_non_null(strstr(crew[i].message, words));
-    }
-}
-
-static void pause_us(int64_t us) {
-    const struct timespec time = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
-    nanosleep(&time, NULL);
-}
+enum { COUNT = 4, LIMIT = 5000, ROUNDS = 1500 };
 
 /* Number i of what a rank gives to an exchange: large and small ones, so that the order in which
  * they are added up shows in the bits. */
@@ -66,7 +44,8 @@ static fig_status reduce_often(fig_crew_member *m) {
     fig_status status = fig_carrier_open(&carrier, m->ranks, LIMIT);
     for (int64_t round = 0; round < ROUNDS && status == FIG_OK; round++) {
         const size_t count = (size_t)fig_random_range(&sizes, 0, LIMIT / (int)sizeof(float));
-        if (fig_random_range(&delays, 0, 15) == 0) pause_us(fig_random_range(&delays, 0, 200));
+        if (fig_random_range(&delays, 0, 15) == 0)
+            fig_crew_pause_us(fig_random_range(&delays, 0, 200));
         for (size_t i = 0; i < count; i++)
             mine[i] = value_of(round, m->rank, i);
         const fig_carrier_call call = {round, 3, (int32_t)round % 5, mine, count * sizeof(float)};
@@ -84,7 +63,7 @@ static void sums_have_the_same_bits_on_all_ranks_every_time(void **state) {
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
     fig_crew_run_local(crew, COUNT, reduce_often);
-    assert_all(crew, FIG_OK, "");
+    fig_crew_expect(crew, COUNT, FIG_OK, "");
 }
 
 /* ---- Ranks that differ ---------------------------------------------------------------------- */
@@ -119,7 +98,7 @@ static void ranks_that_disagree_are_told_where(void **state) {
         fig_crew_init(crew, COUNT);
         crew[2].user = &other;
         fig_crew_run_local(crew, COUNT, make_another_call);
-        assert_all(crew, FIG_INVALID, other_words[i]);
+        fig_crew_expect(crew, COUNT, FIG_INVALID, other_words[i]);
     }
 }
 
@@ -130,7 +109,7 @@ static fig_status stay_away(fig_crew_member *m) {
     fig_status status = fig_carrier_open(&carrier, m->ranks, LIMIT);
     if (status != FIG_OK) return status;
     while (m->rank == 1 && fig_ranks_check(m->ranks) == FIG_OK)
-        pause_us(1000);
+        fig_crew_pause_us(1000);
     status = fig_carrier_exchange(carrier, &call, parts);
     fig_carrier_close(carrier);
     return status;
@@ -144,7 +123,8 @@ static void a_rank_that_does_not_come_is_named(void **state) {
     const int64_t before = fig_clock_ns();
     fig_crew_run_local(crew, COUNT, stay_away);
     assert_true(fig_clock_ns() - before < 5000000000);
-    assert_all(crew, FIG_TIMEOUT, "rank 1 did not come to node 1 of step 8 within 0.1 s");
+    fig_crew_expect(crew, COUNT, FIG_TIMEOUT,
+                    "rank 1 did not come to node 1 of step 8 within 0.1 s");
 }
 
 static fig_status close_early(fig_crew_member *m) {
@@ -164,7 +144,7 @@ static void an_engine_that_closed_is_not_waited_for(void **state) {
     fig_crew_init(crew, COUNT);
     fig_crew_run_local(crew, COUNT, close_early);
     crew[3].is_away = 1;
-    assert_all(crew, FIG_LOST, "rank 3 has closed its engine");
+    fig_crew_expect(crew, COUNT, FIG_LOST, "rank 3 has closed its engine");
 }
 
 static fig_status open_with_another_limit(fig_crew_member *m) {
@@ -190,15 +170,14 @@ static void limits_are_the_same_and_are_kept(void **state) {
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
     fig_crew_run_local(crew, COUNT, open_with_another_limit);
-    assert_all(crew, FIG_INVALID, "rank 0 exchanges up to 128 bytes, rank 1 up to 64");
+    fig_crew_expect(crew, COUNT, FIG_INVALID, "rank 0 exchanges up to 128 bytes, rank 1 up to 64");
     fig_crew_run_local(crew, COUNT, give_too_much);
-    assert_all(crew, FIG_TOO_LARGE, "exchanges 5001 bytes, limit 5000");
+    fig_crew_expect(crew, COUNT, FIG_TOO_LARGE, "exchanges 5001 bytes, limit 5000");
 }
 
 /* ---- Processes ------------------------------------------------------------------------------ */
 
-/* 0: the rank died of rank `victim`'s death, in time. */
-static int outlive(fig_crew_member *m, int32_t victim, int ready) {
+static int outlive(fig_crew_member *m) {
     char words[32];
     const void *parts[COUNT];
     fig_carrier *carrier;
@@ -206,55 +185,26 @@ static int outlive(fig_crew_member *m, int32_t victim, int ready) {
     fig_status status = fig_crew_open(m);
     if (status == FIG_OK) status = fig_carrier_open(&carrier, m->ranks, sizeof mine);
     if (status != FIG_OK) return 1;
-    if (write(ready, "x", 1) != 1) return 2;
+    fig_crew_at_work(m, words);
     for (int64_t round = 0; status == FIG_OK; round++) {
         for (size_t i = 0; i < 64; i++)
             mine[i] = value_of(round, m->rank, i);
         const fig_carrier_call call = {round, 1, 0, mine, sizeof mine};
         status = fig_carrier_exchange(carrier, &call, parts);
-        if (status == FIG_OK && check_sum(parts, round, 64) != FIG_OK) return 3;
+        if (status == FIG_OK && check_sum(parts, round, 64) != FIG_OK) return 2;
     }
-    snprintf(words, sizeof words, "rank %d is gone", (int)victim);
-    if (status != FIG_LOST || strstr(fig_message(), words) == NULL) return 4;
+    if (status != FIG_LOST || strstr(fig_message(), words) == NULL) return 3;
     fig_carrier_close(carrier);
     fig_ranks_close(m->ranks);
     return 0;
 }
 
-static void kill_one_of_them(int32_t victim, int64_t after_us) {
-    fig_crew_member crew[COUNT];
-    pid_t children[COUNT];
-    int ready[2], status;
-    char byte;
-    fig_crew_init(crew, COUNT);
-    assert_int_equal(pipe(ready), 0);
-    for (int32_t i = 0; i < COUNT; i++) {
-        children[i] = fork();
-        assert_true(children[i] >= 0);
-        if (children[i] > 0) continue;
-        alarm(CHILD_S);
-        _exit(outlive(&crew[i], victim, ready[1]));
-    }
-    for (int32_t i = 0; i < COUNT; i++)
-        assert_int_equal(read(ready[0], &byte, 1), 1);
-    pause_us(after_us);
-    const int64_t before = fig_clock_ns();
-    assert_int_equal(kill(children[victim], SIGKILL), 0);
-    for (int32_t i = 0; i < COUNT; i++) {
-        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
-        if (i == victim) continue;
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
-    }
-    assert_true(fig_clock_ns() - before < 5000000000);
-    close(ready[0]);
-    close(ready[1]);
-}
-
 static void the_death_of_a_process_ends_an_exchange(void **state) {
     (void)state;
-    for (int32_t i = 0; i < 12; i++)
-        kill_one_of_them(i % COUNT, i * 700);
+    for (int32_t i = 0; i < 12; i++) {
+        const fig_crew_killing killing = {COUNT, i % COUNT, i * 700, outlive};
+        assert_int_equal(fig_crew_kill(&killing), FIG_OK);
+    }
 }
 
 /* ---- Faults --------------------------------------------------------------------------------- */

@@ -3,13 +3,10 @@
 
 #include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -19,23 +16,7 @@
 #include "tests/support/crew.h"
 #include "tests/support/fault.h"
 
-enum { COUNT = 4, ROUNDS = 200, CHILD_S = 60 };
-
-static void assert_all(const fig_crew_member *crew, fig_status status, const char *words) {
-    for (int32_t i = 0; i < COUNT; i++) {
-        if (crew[i].is_away) continue;
-        if (crew[i].status != status || strstr(crew[i].message, words) == NULL)
-            print_error("rank %d: %s, %s\n", (int)i, fig_status_name(crew[i].status),
-                        crew[i].message);
-        assert_int_equal(crew[i].status, status);
-        assert_non_null(strstr(crew[i].message, words));
-    }
-}
-
-static void pause_us(int64_t us) {
-    const struct timespec time = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
-    nanosleep(&time, NULL);
-}
+enum { COUNT = 4, ROUNDS = 200 };
 
 /* ---- Meet ---------------------------------------------------------------------------------- */
 
@@ -58,7 +39,7 @@ static void what_each_gives_all_get(void **state) {
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
     fig_crew_run_local(crew, COUNT, gather_often);
-    assert_all(crew, FIG_OK, "");
+    fig_crew_expect(crew, COUNT, FIG_OK, "");
 }
 
 static fig_status live(fig_crew_member *m) {
@@ -79,7 +60,7 @@ static void ranks_over_tcp_do_the_same(void **state) {
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
     fig_crew_run(crew, COUNT, live);
-    assert_all(crew, FIG_OK, "");
+    fig_crew_expect(crew, COUNT, FIG_OK, "");
 }
 
 static fig_status give_the_most(fig_crew_member *m) {
@@ -102,7 +83,7 @@ static void the_most_that_a_rank_may_give_arrives(void **state) {
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
     fig_crew_run_local(crew, COUNT, give_the_most);
-    assert_all(crew, FIG_OK, "");
+    fig_crew_expect(crew, COUNT, FIG_OK, "");
 }
 
 static void a_rank_that_is_alone_meets_itself(void **state) {
@@ -156,13 +137,13 @@ static void a_field_that_differs_is_named_with_its_ranks(void **state) {
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
     fig_crew_run_local(crew, COUNT, agree_on_files);
-    assert_all(crew, FIG_INVALID, "file differs between ranks 0, 2 and 3 and rank 1");
+    fig_crew_expect(crew, COUNT, FIG_INVALID, "file differs between ranks 0, 2 and 3 and rank 1");
     fig_crew_run_local(crew, COUNT, agree_on_gpus);
-    assert_all(crew, FIG_INVALID, "gpu is the same on ranks 1 and 3");
+    fig_crew_expect(crew, COUNT, FIG_INVALID, "gpu is the same on ranks 1 and 3");
     fig_crew_run_local(crew, COUNT, agree_on_other_fields);
-    assert_all(crew, FIG_INVALID, "agreed on differs between ranks 0 to 2 and rank 3");
+    fig_crew_expect(crew, COUNT, FIG_INVALID, "agreed on differs between ranks 0 to 2 and rank 3");
     fig_crew_run_local(crew, COUNT, agree_after_failing); /* the group is not lost by it */
-    assert_all(crew, FIG_OK, "");
+    fig_crew_expect(crew, COUNT, FIG_OK, "");
 }
 
 /* ---- Failure ------------------------------------------------------------------------------- */
@@ -170,7 +151,7 @@ static void a_field_that_differs_is_named_with_its_ranks(void **state) {
 static fig_status meet_without_rank_2(fig_crew_member *m) {
     const int64_t before = fig_clock_ns();
     while (m->rank == 2 && fig_ranks_check(m->ranks) == FIG_OK)
-        pause_us(1000);
+        fig_crew_pause_us(1000);
     const fig_status status = fig_ranks_barrier(m->ranks);
     if (fig_clock_ns() - before > 3000000000) return FIG_CALLBACK;
     return fig_ranks_barrier(m->ranks) == FIG_LOST ? status : FIG_CALLBACK;
@@ -182,7 +163,8 @@ static void a_rank_that_does_not_come_is_named(void **state) {
     fig_crew_init(crew, COUNT);
     crew[0].timeout_us = 100000;
     fig_crew_run_local(crew, COUNT, meet_without_rank_2);
-    assert_all(crew, FIG_TIMEOUT, "rank 2 did not come to fig_ranks_barrier within 0.1 s");
+    fig_crew_expect(crew, COUNT, FIG_TIMEOUT,
+                    "rank 2 did not come to fig_ranks_barrier within 0.1 s");
 }
 
 static fig_status meet_for_two_things(fig_crew_member *m) {
@@ -203,9 +185,9 @@ static void ranks_that_meet_for_different_things_are_told(void **state) {
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
     fig_crew_run_local(crew, COUNT, meet_for_two_things);
-    assert_all(crew, FIG_INVALID, "in fig_ranks_all_gather with 8");
+    fig_crew_expect(crew, COUNT, FIG_INVALID, "in fig_ranks_all_gather with 8");
     fig_crew_run_local(crew, COUNT, meet_in_two_calls);
-    assert_all(crew, FIG_INVALID, "in fig_ranks_barrier with 0");
+    fig_crew_expect(crew, COUNT, FIG_INVALID, "in fig_ranks_barrier with 0");
 }
 
 static fig_status abort_on_rank_3(fig_crew_member *m) {
@@ -216,8 +198,9 @@ static fig_status abort_on_rank_3(fig_crew_member *m) {
         fig_ranks_abort(m->ranks, "out of pages");
         fig_ranks_abort(m->ranks, "the second reason is not told");
     }
-    while (__atomic_load_n(&word, __ATOMIC_ACQUIRE) == 0)
-        pause_us(1000);
+    for (int ms = 0; ms < 10000 && __atomic_load_n(&word, __ATOMIC_ACQUIRE) == 0; ms++)
+        fig_crew_pause_us(1000);
+    if (__atomic_load_n(&word, __ATOMIC_ACQUIRE) == 0) return FIG_CALLBACK;
     fig_group_unwatch(m->ranks, &word);
     if (fig_ranks_barrier(m->ranks) != FIG_LOST) return FIG_CALLBACK;
     return fig_ranks_check(m->ranks);
@@ -228,7 +211,7 @@ static void every_rank_sees_an_abort(void **state) {
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
     fig_crew_run_local(crew, COUNT, abort_on_rank_3);
-    assert_all(crew, FIG_LOST, "rank 3 gave up: out of pages");
+    fig_crew_expect(crew, COUNT, FIG_LOST, "rank 3 gave up: out of pages");
 }
 
 static fig_status close_on_rank(fig_crew_member *m, int32_t rank) {
@@ -253,17 +236,17 @@ static void a_rank_that_closed_is_not_waited_for(void **state) {
     fig_crew_init(crew, COUNT);
     fig_crew_run(crew, COUNT, close_on_rank_0);
     crew[0].is_away = 1;
-    assert_all(crew, FIG_LOST, "rank 0 has closed its ranks");
+    fig_crew_expect(crew, COUNT, FIG_LOST, "rank 0 has closed its ranks");
     fig_crew_init(crew, COUNT);
     fig_crew_run(crew, COUNT, close_on_rank_2);
     crew[2].is_away = 1;
-    assert_all(crew, FIG_LOST, "rank 2 has closed its ranks");
+    fig_crew_expect(crew, COUNT, FIG_LOST, "rank 2 has closed its ranks");
 }
 
 static fig_status leave_at_will(fig_crew_member *m) {
     fig_status status = fig_crew_open(m);
     if (status == FIG_OK) status = fig_ranks_barrier(m->ranks);
-    pause_us(m->rank * 20000);
+    fig_crew_pause_us(m->rank * 20000);
     if (status == FIG_OK) status = fig_ranks_check(m->ranks);
     fig_ranks_close(m->ranks);
     return status;
@@ -274,56 +257,27 @@ static void closing_one_by_one_is_no_loss(void **state) {
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
     fig_crew_run(crew, COUNT, leave_at_will);
-    assert_all(crew, FIG_OK, "");
+    fig_crew_expect(crew, COUNT, FIG_OK, "");
 }
 
-/* 0: the rank died of rank `victim`'s death, in time. */
-static int outlive(fig_crew_member *m, int32_t victim, int ready) {
+static int outlive(fig_crew_member *m) {
     char words[32];
     fig_status status = fig_crew_open(m);
     if (status != FIG_OK) return 1;
-    if (write(ready, "x", 1) != 1) return 2;
+    fig_crew_at_work(m, words);
     while (status == FIG_OK)
         status = fig_ranks_barrier(m->ranks);
-    snprintf(words, sizeof words, "rank %d is gone", (int)victim);
-    if (status != FIG_LOST || strstr(fig_message(), words) == NULL) return 3;
-    const int64_t before = fig_clock_ns();
+    if (status != FIG_LOST || strstr(fig_message(), words) == NULL) return 2;
     fig_ranks_close(m->ranks);
-    return fig_clock_ns() - before < 1000000000 ? 0 : 4;
-}
-
-static void kill_one_of_them(int32_t victim, int64_t after_us) {
-    fig_crew_member crew[COUNT];
-    pid_t children[COUNT];
-    int ready[2], status;
-    char bytes[COUNT];
-    fig_crew_init(crew, COUNT);
-    assert_int_equal(pipe(ready), 0);
-    for (int32_t i = 0; i < COUNT; i++) {
-        children[i] = fork();
-        assert_true(children[i] >= 0);
-        if (children[i] > 0) continue;
-        alarm(CHILD_S);
-        _exit(outlive(&crew[i], victim, ready[1]));
-    }
-    for (int32_t i = 0; i < COUNT; i++)
-        assert_int_equal(read(ready[0], &bytes[i], 1), 1);
-    pause_us(after_us);
-    assert_int_equal(kill(children[victim], SIGKILL), 0);
-    for (int32_t i = 0; i < COUNT; i++) {
-        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
-        if (i == victim) continue;
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
-    }
-    close(ready[0]);
-    close(ready[1]);
+    return 0;
 }
 
 static void the_death_of_a_process_is_noticed_by_all(void **state) {
     (void)state;
-    for (int32_t i = 0; i < 12; i++)
-        kill_one_of_them(i % COUNT, i * 700);
+    for (int32_t i = 0; i < 12; i++) {
+        const fig_crew_killing killing = {COUNT, i % COUNT, i * 700, outlive};
+        assert_int_equal(fig_crew_kill(&killing), FIG_OK);
+    }
 }
 
 /* ---- Fork and faults ------------------------------------------------------------------------ */
@@ -349,7 +303,7 @@ static void a_forked_child_is_told_and_its_parent_goes_on(void **state) {
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
     fig_crew_run_local(crew, COUNT, fork_a_child);
-    assert_all(crew, FIG_OK, "");
+    fig_crew_expect(crew, COUNT, FIG_OK, "");
 }
 
 static void want_of_memory_or_threads_is_a_status(void **state) {

@@ -84,15 +84,24 @@ static void send_frame(const fig_post *post, const peer *to, frame head, const v
 
 /* ---- A call -------------------------------------------------------------------------------- */
 
+/* Gives the owner what all gave, where that is what it waits for. */
 static void deliver(fig_post *post, fig_ranks *ranks, const uint8_t *all, size_t bytes) {
+    fig_group_request *request = &ranks->request;
     post->came_count = 0;
     memset(post->came, 0, sizeof post->came);
     pthread_mutex_lock(&ranks->mutex);
-    if (ranks->request.state == FIG_GROUP_TAKEN && bytes > 0)
-        memcpy(ranks->request.all, all, bytes);
-    if (ranks->request.state == FIG_GROUP_TAKEN) ranks->request.state = FIG_GROUP_DONE;
-    pthread_cond_broadcast(&ranks->done);
+    const size_t want = (size_t)request->bytes * (size_t)post->info.count;
+    const int is_right = request->state == FIG_GROUP_TAKEN && bytes == want;
+    if (is_right) {
+        if (bytes > 0) memcpy(request->all, all, bytes);
+        request->state = FIG_GROUP_DONE;
+        pthread_cond_broadcast(&ranks->done);
+    }
     pthread_mutex_unlock(&ranks->mutex);
+    if (!is_right)
+        fig_group_lose(ranks, FIG_LOST,
+                       "ranks: rank 0 answers rank %" PRId32 " what it did not ask",
+                       post->info.rank);
 }
 
 static void finish_call(fig_post *post, fig_ranks *ranks) {
@@ -129,6 +138,10 @@ static void take_given(fig_post *post, fig_ranks *ranks, int32_t rank, const fra
         post->call = head->call;
         post->bytes = head->bytes;
         post->deadline_ns = patience(post);
+    } else if (post->came[rank]) {
+        fig_group_lose(ranks, FIG_LOST, "ranks: rank %" PRId32 " gives to %s twice", rank,
+                       fig_group_call_name(post->call));
+        return;
     } else if (head->call != post->call || head->bytes != post->bytes) {
         const int32_t first = first_that_came(post);
         fig_group_lose(ranks, FIG_INVALID,
@@ -203,7 +216,8 @@ static void take_frame(fig_post *post, fig_ranks *ranks, peer *from) {
     } else if (head->kind == FRAME_RESULT && post->info.rank != 0) {
         deliver(post, ranks, from->body, head->bytes);
     } else if (head->kind == FRAME_LOST) {
-        fig_group_lose(ranks, head->call, "%.*s", (int)head->bytes, (const char *)from->body);
+        fig_group_lose(ranks, head->call != FIG_OK ? head->call : FIG_LOST, "%.*s",
+                       (int)head->bytes, (const char *)from->body);
     } else {
         from->has_parted = 1;
         end_peer(from); /* so that the peer sees that its words were taken */
@@ -213,7 +227,8 @@ static void take_frame(fig_post *post, fig_ranks *ranks, peer *from) {
 
 /* A peer has proved that it is of this job, so this guards against faults, not strangers. */
 static int is_sound(const fig_post *post, const frame *head) {
-    const uint64_t most = (uint64_t)FIG_RANKS_BYTES_LIMIT * (uint64_t)post->info.count;
+    const uint64_t parts = head->kind == FRAME_RESULT ? (uint64_t)post->info.count : 1;
+    const uint64_t most = FIG_RANKS_BYTES_LIMIT * parts;
     return head->magic == FRAME_MAGIC && head->kind >= FRAME_GIVE && head->kind <= FRAME_BYE &&
            head->bytes <= most;
 }

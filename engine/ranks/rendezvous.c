@@ -26,8 +26,7 @@ enum {
     SAY_MS = 2000,     /* for a few bytes that the other side is there to take */
     GRACE_MS = 2000,   /* that rank 0's verdict may come after its own time is up */
     LINGER_MS = 1000,  /* that rank 0 stays, once one does not fit, to tell those who come yet */
-    RETRY_LEAST_MS = 10,
-    RETRY_MOST_MS = 200
+    RETRY_MS = 10
 };
 static const char magic[8] = {'F', 'I', 'G', 'R', 'A', 'N', 'K', 'S'};
 
@@ -105,7 +104,7 @@ static void drop(meeting *m, int32_t index) {
 }
 
 static fig_status greet(meeting *m) {
-    for (;;) {
+    for (int i = 0; i < CALLER_LIMIT; i++) { /* of a flood the rest comes next time */
         const int socket = fig_wire_accept(m->listener);
         if (socket < 0) return FIG_OK;
         if (m->caller_count == CALLER_LIMIT) drop(m, 0); /* a rank would try again */
@@ -115,6 +114,7 @@ static fig_status greet(meeting *m) {
         FIG_TRY(fig_secret_draw(each->hello.number));
         (void)fig_wire_send(socket, &each->hello, sizeof each->hello, in_ms(0));
     }
+    return FIG_OK;
 }
 
 /* A rank that knows the secret is believed, so what it says wrong ends the rendezvous for all. */
@@ -310,14 +310,13 @@ static fig_status try_once(const fig_environment *environment, int *link, int64_
 
 static fig_status join(const fig_environment *environment, int *link) {
     const int64_t deadline = fig_clock_ns() + environment->timeout_us * 1000;
-    for (int64_t pause = RETRY_LEAST_MS;;) {
+    for (;;) {
         const fig_status status = try_once(environment, link, deadline);
         if (status == FIG_OK) return FIG_OK;
         fig_wire_close(link);
         if (status != FIG_BUSY) return status;
         if (fig_wire_ms_until(deadline) == 0) break;
-        sleep_ms(pause);
-        pause = pause * 2 < RETRY_MOST_MS ? pause * 2 : RETRY_MOST_MS;
+        sleep_ms(RETRY_MS);
     }
     return fig_fail(FIG_TIMEOUT,
                     "ranks: rank 0 did not come within %.9g s; rank %" PRId32

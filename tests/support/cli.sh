@@ -1,5 +1,6 @@
 #!/bin/sh
-# cli.sh: what the tests of figraph's commands share: running one, and saying how a check went.
+# cli.sh: what the tests of command lines share: running figraph, or what FIGRAPH names, and saying
+# how a check went.
 #
 # Sourced by tests/test_*.sh. Owns $scratch, which goes when the test ends, and the counts that its
 # last line tells. Invariant: after `run` the output is in $scratch/out and err, the exit code in
@@ -9,6 +10,7 @@ LC_ALL=C
 export LC_ALL
 unset FIG_DEVICE COLUMNS
 figraph=${FIGRAPH:-${BUILD:-build}/figraph}
+name=${figraph##*/}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 passed=0
@@ -22,7 +24,7 @@ verdict() { # 0: it holds; what was to hold
         return
     fi
     failed=$((failed + 1))
-    echo "FAILED: figraph $words"
+    echo "FAILED: $name $words"
     echo "    $2; exit code $code, stdout and stderr:"
     head -c 2000 "$scratch/out" | sed 's/^/    | /'
     head -c 600 "$scratch/err" | sed 's/^/    ! /'
@@ -49,8 +51,8 @@ quiet() {
     verdict $? "stderr is to be empty"
 }
 says() {
-    [ "$(wc -l < "$scratch/err")" -eq 1 ] && grep -q '^figraph: ' "$scratch/err"
-    verdict $? "stderr is to be one line that begins with figraph:"
+    [ "$(wc -l < "$scratch/err")" -eq 1 ] && grep -q "^$name: " "$scratch/err"
+    verdict $? "stderr is to be one line that begins with $name:"
     for word; do
         grep -qF -e "$word" "$scratch/err"
         verdict $? "the sentence is to hold \"$word\""

@@ -6,29 +6,42 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "engine/clock.h"
+
+enum { CHILD_S = 60, END_NS = 2000000000 };
 
 typedef struct duty {
     fig_crew_member *member;
     fig_status (*main)(fig_crew_member *);
 } duty;
 
-/* One that nobody listens at, nor at the one above. */
+/* One that nobody listens at, from below those that the system hands out to who connects. */
 int32_t fig_crew_free_port(void) {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof at;
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(listener >= 0);
-    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &bytes), 0);
-    close(listener);
-    return ntohs(at.sin_port);
+    static int32_t drawn;
+    for (int tries = 0; tries < 1000; tries++) {
+        const int32_t port = 10000 + (int32_t)((getpid() * 37 + drawn++ * 101) % 10000);
+        const struct sockaddr_in at = {.sin_family = AF_INET,
+                                       .sin_port = htons((uint16_t)port),
+                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        const int listener = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(listener >= 0);
+        const int error = bind(listener, (const struct sockaddr *)&at, sizeof at);
+        close(listener);
+        if (error == 0) return port;
+    }
+    fail_msg("no port is free");
+    return 0;
 }
 
 void fig_crew_init(fig_crew_member *crew, int32_t count) {
@@ -78,4 +91,58 @@ void fig_crew_run_local(fig_crew_member *crew, int32_t count,
     fig_crew_run(crew, count, main);
     for (int32_t i = 0; i < count; i++)
         fig_ranks_close(ranks[i]);
+}
+
+void fig_crew_expect(const fig_crew_member *crew, int32_t count, fig_status status,
+                     const char *words) {
+    for (int32_t i = 0; i < count; i++) {
+        if (crew[i].is_away) continue;
+        if (crew[i].status == status && strstr(crew[i].message, words) != NULL) continue;
+        fail_msg("rank %d: %s, %s", (int)i, fig_status_name(crew[i].status), crew[i].message);
+    }
+}
+
+void fig_crew_pause_us(int64_t us) {
+    const struct timespec time = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
+    nanosleep(&time, NULL);
+}
+
+/* ---- Processes ----------------------------------------------------------------------------- */
+
+void fig_crew_at_work(const fig_crew_member *member, char words[32]) {
+    snprintf(words, 32, "rank %d is gone", (int)member->victim);
+    assert_int_equal(write(member->at_work, "x", 1), 1);
+}
+
+fig_status fig_crew_kill(const fig_crew_killing *killing) {
+    fig_crew_member crew[FIG_CREW_LIMIT];
+    pid_t children[FIG_CREW_LIMIT];
+    int pipes[2], how;
+    char byte;
+    fig_status status = FIG_OK;
+    fig_crew_init(crew, killing->count);
+    assert_int_equal(pipe(pipes), 0);
+    for (int32_t i = 0; i < killing->count; i++) {
+        crew[i].victim = killing->victim;
+        crew[i].at_work = pipes[1];
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] > 0) continue;
+        alarm(CHILD_S);
+        _exit(killing->main(&crew[i]));
+    }
+    for (int32_t i = 0; i < killing->count; i++)
+        assert_int_equal(read(pipes[0], &byte, 1), 1);
+    fig_crew_pause_us(killing->after_us);
+    const int64_t before = fig_clock_ns();
+    assert_int_equal(kill(children[killing->victim], SIGKILL), 0);
+    for (int32_t i = 0; i < killing->count; i++) {
+        assert_int_equal(waitpid(children[i], &how, 0), children[i]);
+        if (i == killing->victim || how == 0) continue;
+        print_error("rank %d ended with %d\n", (int)i, how);
+        status = FIG_CALLBACK;
+    }
+    close(pipes[0]);
+    close(pipes[1]);
+    return fig_clock_ns() - before < END_NS ? status : FIG_CALLBACK;
 }

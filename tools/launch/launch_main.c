@@ -20,7 +20,7 @@
 #include "tools/launch/launch_start.h"
 
 enum {
-    JUDGE_MS = 50,   /* after the first death: those that follow from it may be seen before it */
+    JUDGE_MS = 100,  /* after the first death: those that follow from it may be seen before it */
     KILL_MS = 1500,  /* from asking ranks to end to killing them */
     DRAIN_MS = 200,  /* for what a rank's own children print yet, when it has ended */
     READER_MS = 5000 /* for whoever reads what we print */
