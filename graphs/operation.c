@@ -1,8 +1,7 @@
 /* operation.c: what each operation demands of its tensors and its attributes.
  *
- * The kernel table says which operands an operation has; dims and attributes are said here, so the
- * twins and a GPU's kernels need check nothing. Invariant: attributes that pass are resolved, so
- * that nothing downstream knows a default. */
+ * The kernel table says which operands an operation has; dims and attributes are said here, so no
+ * kernel checks any. Invariant: attributes that pass are resolved, and no default is known later. */
 #include "graphs/operation.h"
 
 #include <assert.h>

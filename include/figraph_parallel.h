@@ -34,7 +34,15 @@ FIG_API fig_status fig_graphs_rank(fig_graphs **share, const fig_graphs *model, 
 /* ---- Collectives, recorded like any other operation ------------------------------------------ */
 /* Every rank runs the collectives of its program in the order recorded, whatever else runs beside
  * them. Rows lie close together in memory, and a row is whole pieces of 16 bytes. A program that
- * runs alone is a group of one. */
+ * runs alone is a group of one.
+ *
+ * fig_engine_open is a collective call where options name a group: all ranks agree on spec, buckets
+ * and file. A rank that in a step is elsewhere, late or gone, or whose callback failed, is a fault
+ * that fig_engine_wait tells on every rank: FIG_INVALID names both ranks with step and bucket,
+ * FIG_TIMEOUT the rank that did not come in the group's time, FIG_LOST what became of the group.
+ * The engine can then only be closed. On GPUs a group has at most 8 ranks, all on one host, each
+ * with a GPU of its own that reaches the others (FIG_UNSUPPORTED), and an engine takes for each
+ * rank four times the largest message of its device's memory. */
 
 /* out = the sum of what all ranks have in `in`: in their order, in f32, rounded once, so that every
  * rank has the same bits. in and out are [rows][width]; out may be in. */
@@ -45,7 +53,8 @@ typedef struct fig_all_reduce_op {
 FIG_API void fig_all_reduce(fig_program *program, const fig_all_reduce_op *op);
 
 /* fig_all_reduce of in, and fig_add_rms_norm of what comes out, as one node: it costs less and
- * leaves the same bits in residual and out. */
+ * leaves the same bits in residual, and in out but for numbers of 16 bits that a GPU may round the
+ * other way; on every rank alike. */
 FIG_API void fig_all_reduce_add_rms_norm(fig_program *program, const fig_rms_norm_op *op);
 
 /* out[row] = what each rank has in in[row], one behind another in their order: in is [rows][width],

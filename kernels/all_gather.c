@@ -17,14 +17,14 @@ void fig_all_gather_shape(const void *params, fig_launch_shape *shape) {
     const int64_t vectors = 1 + (in_row * p->rows.row_limit - 1) / FIG_PEERS_BLOCKS;
     const int64_t warps = 1 + (vectors - 1) / WARP;
     const int64_t threads = warps * WARP < THREAD_LIMIT ? warps * WARP : THREAD_LIMIT;
-    *shape =
-        (fig_launch_shape){.grid = {FIG_PEERS_BLOCKS, 1, 1}, .block = {(uint32_t)threads, 1, 1}};
+    *shape = (fig_launch_shape){.grid = {FIG_PEERS_GRID, 1, 1}, .block = {(uint32_t)threads, 1, 1}};
 }
 
 void fig_all_gather_twin(const void *params, const uint32_t block[3]) {
     const fig_all_gather_params *p = params;
     const int32_t rows = fig_params_rows(&p->rows, p->plan);
     const size_t bytes = (size_t)p->width * (size_t)fig_numeric_bytes(p->dtype);
+    if (block[0] == FIG_PEERS_BLOCKS) return;
     for (int32_t row = (int32_t)block[0]; row < rows; row += FIG_PEERS_BLOCKS) {
         for (int32_t r = 0; r < p->peers->count; r++) {
             uint8_t *to = (uint8_t *)p->out + (size_t)(row * p->peers->count + r) * bytes;

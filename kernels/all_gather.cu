@@ -17,17 +17,19 @@ extern "C" __global__ void __launch_bounds__(THREAD_LIMIT)
     __shared__ fig_peers_view view;
     const int64_t in_row = (int64_t)p.width * fig_numeric_bytes(p.dtype) / FIG_VECTOR_BYTES;
     const int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const int64_t apart = (int64_t)gridDim.x * blockDim.x;
+    const int64_t apart = (int64_t)(gridDim.x - 1) * blockDim.x;
     const uint4 *in = (const uint4 *)p.in;
     fig_peers_open(p.peers, &view);
     fig_block_enter(p.haste & FIG_HASTE_EARLY);
     const fig_peers_epoch e = fig_peers_enter(&view);
     const int32_t rows = fig_params_rows(&p.rows, p.plan);
-    const fig_peers_place place = fig_peers_place_of(p.plan, p.state, p.node, rows);
+    if (fig_peers_speaks()) {
+        fig_peers_speak(e, fig_peers_place_of(p.plan, p.state, p.node, rows));
+        fig_peers_leave(e);
+        return;
+    }
     for (int64_t i = first; i < in_row * rows; i += apart)
         fig_peers_push(e, i, fig_vector_fetch(in + i));
-    fig_peers_tell(e, place);
-    fig_peers_compare(e, place);
     for (int64_t i = first; i < in_row * rows; i += apart) {
         const int64_t row = i / in_row, column = i % in_row;
         uint4 *out = (uint4 *)p.out + row * view.count * in_row + column;

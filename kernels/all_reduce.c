@@ -18,8 +18,7 @@ void fig_all_reduce_shape(const void *params, fig_launch_shape *shape) {
     if (p->weight == NULL) vectors = 1 + (in_row * p->rows.row_limit - 1) / FIG_PEERS_BLOCKS;
     const int64_t warps = 1 + (vectors - 1) / WARP;
     const int64_t threads = warps * WARP < THREAD_LIMIT ? warps * WARP : THREAD_LIMIT;
-    *shape =
-        (fig_launch_shape){.grid = {FIG_PEERS_BLOCKS, 1, 1}, .block = {(uint32_t)threads, 1, 1}};
+    *shape = (fig_launch_shape){.grid = {FIG_PEERS_GRID, 1, 1}, .block = {(uint32_t)threads, 1, 1}};
 }
 
 static void add_up(const fig_all_reduce_params *p, int64_t at) {
@@ -51,6 +50,7 @@ void fig_all_reduce_twin(const void *params, const uint32_t block[3]) {
                                       .dtype = p->dtype,
                                       .epsilon = p->epsilon,
                                       .weight_offset = p->weight_offset};
+    if (block[0] == FIG_PEERS_BLOCKS) return;
     for (int32_t row = (int32_t)block[0]; row < rows; row += FIG_PEERS_BLOCKS) {
         const uint32_t of_norm[3] = {(uint32_t)row, 0, 0};
         add_up(p, (int64_t)row * p->width);

@@ -3,10 +3,10 @@
  * A block begins with fig_peers_open, which reads what never changes while the launch before ends,
  * and goes on with fig_peers_enter behind its wait. A message is pushed whole before any of
  * another's is waited for, so ranks wait for one another's wires and never for one another's
- * waits. The last block of a launch, which has least to do, also tells the others where this rank
- * is and compares where they are: ranks that are apart stop. Every wait ends: with its packet, with
- * the time, or because another wait has ended so. Invariant: tags of a packet that is taken are
- * this epoch's, both. */
+ * waits. The last block of a launch moves none: it tells the others where this rank is and compares
+ * where they are, so that nobody waits for that, and ranks that are apart stop. Every wait ends:
+ * with its packet, with the time, or because another wait has ended so. Invariant: tags of a packet
+ * that is taken are this epoch's, all of them. */
 #ifndef FIG_KERNELS_PEERS_CUH
 #define FIG_KERNELS_PEERS_CUH
 
@@ -165,30 +165,25 @@ static __device__ __forceinline__ uint4 fig_peers_take(const fig_peers_epoch &e,
     return fig_peers_read(e, fig_peers_slot(e, e.view->rank, from) + FIG_PEERS_HEAD_BYTES, i, from);
 }
 
-/* In the last block thread r speaks with rank r. tell comes before any take, compare after all
- * pushes. */
-static __device__ __forceinline__ int fig_peers_speaks(const fig_peers_view *view) {
-    return blockIdx.x == gridDim.x - 1 && (int32_t)threadIdx.x < view->count &&
-           (int32_t)threadIdx.x != view->rank;
+/* 1: this block moves no message. */
+static __device__ __forceinline__ int fig_peers_speaks(void) {
+    return blockIdx.x == gridDim.x - 1;
 }
 
-static __device__ __forceinline__ void fig_peers_tell(const fig_peers_epoch &e,
-                                                      const fig_peers_place &place) {
-    if (!fig_peers_speaks(e.view)) return;
-    fig_peers_write(fig_peers_slot(e, (int32_t)threadIdx.x, e.view->rank), 0,
+/* What that block does: thread r speaks with rank r. */
+static __device__ __forceinline__ void fig_peers_speak(const fig_peers_epoch &e,
+                                                       const fig_peers_place &place) {
+    const fig_peers_view *view = e.view;
+    const int32_t rank = (int32_t)threadIdx.x;
+    if (rank >= view->count || rank == view->rank) return;
+    fig_peers_write(fig_peers_slot(e, rank, view->rank), 0,
                     make_uint4(place.step, place.exec, place.node, place.rows), e.tag);
-}
-
-static __device__ __forceinline__ void fig_peers_compare(const fig_peers_epoch &e,
-                                                         const fig_peers_place &place) {
-    const int32_t from = (int32_t)threadIdx.x;
-    if (!fig_peers_speaks(e.view)) return;
-    const uint4 seen = fig_peers_read(e, fig_peers_slot(e, e.view->rank, from), 0, from);
+    const uint4 seen = fig_peers_read(e, fig_peers_slot(e, view->rank, rank), 0, rank);
     const fig_peers_place places[2] = {place, {seen.x, seen.y, seen.z, seen.w}};
-    if (*(volatile uint32_t *)&e.view->peers->aborted != 0) return;
+    if (*(volatile uint32_t *)&view->peers->aborted != 0) return;
     if (seen.x != place.step || seen.y != place.exec || seen.z != place.node ||
         seen.w != place.rows)
-        fig_peers_abort(e.view, FIG_PEERS_APART, from, places);
+        fig_peers_abort(view, FIG_PEERS_APART, rank, places);
 }
 
 /* What this rank says of itself. */
@@ -196,7 +191,6 @@ static __device__ __forceinline__ fig_peers_place fig_peers_place_of(const uint8
                                                                      const fig_fetch_state *state,
                                                                      uint32_t node, int32_t rows) {
     fig_peers_place place = {0, 0, node, (uint32_t)rows};
-    if (blockIdx.x != gridDim.x - 1) return place;
     if (state != NULL) place.step = (uint32_t) * (const volatile uint64_t *)&state->replays;
     if (plan != NULL) place.exec = ((const volatile fig_plan_head *)plan)->exec;
     return place;

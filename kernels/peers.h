@@ -22,7 +22,9 @@
 
 enum {
     FIG_PEERS_LIMIT = 8,         /* ranks whose GPUs write into one another */
-    FIG_PEERS_BLOCKS = 32,       /* of every launch, since each block counts the epoch for itself */
+    FIG_PEERS_BLOCKS = 32,       /* that move messages */
+    FIG_PEERS_GRID,              /* and one that speaks: blocks of every launch, since each counts
+                                    the epoch for itself */
     FIG_PEERS_PACKET_BYTES = 16, /* of which half are meant */
     FIG_PEERS_HEAD_BYTES = 64    /* of a slot, before the packets of its message */
 };
@@ -54,7 +56,7 @@ typedef struct fig_peers {
     int32_t rank, count;
     uint32_t aborted; /* 1: nothing is waited for any more */
     uint32_t reserved;
-    uint32_t epochs[FIG_PEERS_BLOCKS];
+    uint32_t epochs[FIG_PEERS_GRID];
 } fig_peers;
 
 /* The tag of an epoch is itself, never 0: that is what an inbox holds at first. */

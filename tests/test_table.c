@@ -442,22 +442,26 @@ static void blocks_of_many_tokens_do_four(void **state) {
     }
 }
 
+/* Blocks of what the test below describes. */
+static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
+    [FIG_OP_FETCH] = 1,
+    [FIG_OP_GATED] = 21 * 3,
+    [FIG_OP_ROPE] = 21 * 3,
+    [FIG_OP_APPEND_KV] = 21,
+    [FIG_OP_ATTENTION] = 13,
+    [FIG_OP_PLAN] = 1,
+    [FIG_OP_RMS_NORM] = 21,
+    [FIG_OP_MERGE_STATES] = 21,
+    [FIG_OP_LOOK_AHEAD] = 1,
+    [FIG_OP_CEILING] = 17,
+    [FIG_OP_DECODE_ATTENTION] = 21 * 3,
+    [FIG_OP_ALL_REDUCE] = 33,
+    [FIG_OP_ALL_GATHER] = 33,
+    [FIG_OP_WHOLE_ATTENTION] = 96,
+};
+
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
     (void)state;
-    static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {[FIG_OP_FETCH] = 1,
-                                                        [FIG_OP_GATED] = 21 * 3,
-                                                        [FIG_OP_ROPE] = 21 * 3,
-                                                        [FIG_OP_APPEND_KV] = 21,
-                                                        [FIG_OP_ATTENTION] = 13,
-                                                        [FIG_OP_PLAN] = 1,
-                                                        [FIG_OP_RMS_NORM] = 21,
-                                                        [FIG_OP_MERGE_STATES] = 21,
-                                                        [FIG_OP_LOOK_AHEAD] = 1,
-                                                        [FIG_OP_CEILING] = 17,
-                                                        [FIG_OP_DECODE_ATTENTION] = 21 * 3,
-                                                        [FIG_OP_ALL_REDUCE] = 32,
-                                                        [FIG_OP_ALL_GATHER] = 32,
-                                                        [FIG_OP_WHOLE_ATTENTION] = 96};
     fig_rows rows = {.row_limit = 21, .multiple = 3};
     fig_gated_params gated = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
     fig_rope_params rope = {

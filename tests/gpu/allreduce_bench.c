@@ -255,7 +255,7 @@ static void run_twin(kind of, const message *m, uint16_t *out, uint16_t *residua
     params.peers = &peers;
     if (of == NORMED) params.weight = weight;
     if (of == NORMED) params.residual = residual;
-    for (uint32_t b = 0; b < FIG_PEERS_BLOCKS; b++)
+    for (uint32_t b = 0; b < FIG_PEERS_GRID; b++)
         fig_kernel_table[FIG_OP_ALL_REDUCE].twin(&params, (uint32_t[3]){b, 0, 0});
 }
 
