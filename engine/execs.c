@@ -391,14 +391,18 @@ fig_status fig_execs_prepare(fig_execs *execs, uint32_t index) {
 
 /* ---- Taking up bindings -------------------------------------------------------------------- */
 
-static fig_status make_single(const fig_execs *execs, fig_op op, const void *params,
-                              fig_dev_exec **exec) {
+/* So many launches of one kernel, one after another. */
+static fig_status make_row(const fig_execs *execs, const fig_dev_launch *launch, uint32_t count,
+                           fig_dev_exec **exec) {
     const fig_device_api *api = execs->bindings->api;
     fig_dev *dev = execs->bindings->dev;
-    const fig_dev_launch launch = own_launch_of(execs, op, params);
     fig_dev_graph *graph;
     FIG_TRY(api->graph_create(dev, &graph));
-    fig_status status = api->graph_kernel(dev, graph, &launch, (fig_dev_after){NULL, 0});
+    fig_status status = FIG_OK;
+    for (uint32_t i = 0; status == FIG_OK && i < count; i++) {
+        const uint32_t before = i - 1;
+        status = api->graph_kernel(dev, graph, launch, (fig_dev_after){&before, i > 0});
+    }
     if (status == FIG_OK) status = api->exec_create(dev, exec, graph);
     api->graph_destroy(dev, graph);
     return status;
@@ -408,7 +412,8 @@ static fig_status make_single(const fig_execs *execs, fig_op op, const void *par
 static fig_status prepare_drop(fig_execs *execs, uint32_t what, fig_dev_exec **drop) {
     const fig_fetch_params params = {
         .state = execs->places.state, .words = execs->places.words, .shape = {.exec = what}};
-    return *drop != NULL ? FIG_OK : make_single(execs, FIG_OP_FETCH, &params, drop);
+    const fig_dev_launch launch = own_launch_of(execs, FIG_OP_FETCH, &params);
+    return *drop != NULL ? FIG_OK : make_row(execs, &launch, 1, drop);
 }
 
 int fig_execs_settled(const fig_execs *execs) {
@@ -579,6 +584,7 @@ fig_status fig_execs_reading(const fig_execs *execs, const fig_exec_reading *rea
                                        .out = reading->folded,
                                        .pieces = (uint32_t)pieces,
                                        .blocks = reading->blocks};
+    const fig_dev_launch launch = own_launch_of(execs, FIG_OP_CEILING, &params);
     *exec = NULL;
-    return make_single(execs, FIG_OP_CEILING, &params, exec);
+    return make_row(execs, &launch, reading->launches, exec);
 }

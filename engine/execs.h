@@ -105,12 +105,13 @@ typedef struct fig_exec_bare {
 /* The caller's to destroy once it has ended. */
 fig_status fig_execs_bare(const fig_execs *execs, const fig_exec_bare *bare, fig_dev_exec **out);
 
-/* One launch that reads memory from end to end. The caller's to destroy once it has ended. */
+/* Launches that each read memory from end to end, one after another; of no bytes they do nothing.
+ * The caller's to destroy once it has ended. */
 typedef struct fig_exec_reading {
     const void *from;
-    uint64_t *folded; /* device memory: changed by exclusive or with every word */
+    uint64_t *folded; /* device memory: changed by exclusive or with every word; NULL: of none */
     size_t bytes;     /* read in pieces of 16, up to 64 GB of them */
-    uint32_t blocks;
+    uint32_t blocks, launches;
 } fig_exec_reading;
 fig_status fig_execs_reading(const fig_execs *execs, const fig_exec_reading *reading,
                              fig_dev_exec **exec);

@@ -1,9 +1,10 @@
 /* measure.c: what a step costs, and what its parts do.
  *
- * One step is run over and over. Two execs of the measuring's own run beside the bucket's: `bare`,
- * its nodes without fetch and look ahead, under the plan that the device holds, and `chain`, those
- * nodes several times in one graph. On cuda a program's callbacks are called once more for each
- * copy.
+ * One step is run over and over. Execs of the measuring's own run beside the bucket's: `bare`, its
+ * nodes without fetch and look ahead, under the plan that the device holds, and `chain`, those
+ * nodes several times in one graph; and `empty` and `empty_chain`, of as many launches that do
+ * nothing, which is the least that the driver takes. On cuda a program's callbacks are called once
+ * more for each copy.
  *
  * The host. Rows are a token longer each time, as in a loop. check, choose and plan are what stage
  * is made of, each timed alone on memory of its own. A step, which is stage and launch, and a bare
@@ -13,7 +14,9 @@
  *
  * Both launch the same exec. First the wait is for a slot of the ring, as in a loop that runs ahead
  * of the device; then for the step before to end, as in a loop that needs its tokens: both find an
- * idle device and, whatever the wait did, colder caches. A look at the clock is taken off.
+ * idle device and, whatever the wait did, colder caches. A look at the clock is taken off. A result
+ * is a step with the wait for its end, which begins when the device is idle; one empty graph is
+ * launched and waited for alike.
  *
  * The device. A batch is replays of one kind between two marks on the stream; a sample is the time
  * from mark to mark divided by their number, and nothing is taken off:
@@ -24,6 +27,7 @@
  *     resident  own execs under the plan of the `own` before mark 0: the fetch reads none
  *     bare      bare execs
  *     chain     as many copies of the nodes, but in fewer graphs
+ *     empty     empty execs, and empty_chain as many copies of them in fewer graphs
  *     waited    one own exec, staged when all before has ended: there is nothing but the two marks
  *               around it, so its launch and the bus are in it
  *
@@ -31,9 +35,9 @@
  * travels whole, as where everything has changed. The chain in front is there for its length: the
  * device is busy until the host has launches in hand, so that it never waits for one. The own exec
  * behind it has looked ahead for the first of the batch, as each does for the next. All batches
- * begin and end alike, so what a mark costs falls out of the differences: between bare and chain,
- * the gaps; between fetched and either of the others, what a fetch adds. Kinds take turns batch by
- * batch. A median is of all samples of a kind.
+ * begin and end alike, so what a mark costs falls out of the differences: between a kind and its
+ * chain, the gaps; between fetched and either of the others, what a fetch adds. Kinds take turns
+ * batch by batch. A median is of all samples of a kind.
  *
  * The engine's own counters have all these steps in them afterwards. Cold. Invariant: whatever
  * fails, nothing stays staged and nothing runs when measuring has ended. */
@@ -71,10 +75,14 @@ typedef enum kind {
     BARE_LAUNCH,
     IDLE_STEP,
     IDLE_BARE,
+    RESULT,
+    EMPTY_RESULT,
     FETCHED,
     RESIDENT,
     BARE,
     CHAIN,
+    EMPTY,
+    EMPTY_CHAIN,
     WAITED,
     KIND_COUNT
 } kind;
@@ -90,8 +98,8 @@ typedef struct measuring {
     uint32_t exec; /* the one that serves it */
     int32_t steps;
     int64_t never_fetched; /* launches from before, which found no plan */
-    fig_dev_exec *bare, *chain;
-    int32_t copies; /* in the chain */
+    fig_dev_exec *bare, *chain, *empty, *empty_chain;
+    int32_t copies; /* in a chain */
     fig_plan_held held;
     uint8_t *slot;   /* scratch for a plan */
     double clock;    /* ns that a look at the clock takes */
@@ -239,6 +247,13 @@ static fig_status open_memory(measuring *m) {
     return fig_plan_held_init(&m->held, m->engine->program->spec.batch_limit);
 }
 
+static fig_status open_empty(measuring *m, int32_t copies, fig_dev_exec **exec) {
+    const fig_execs *execs = &m->engine->execs;
+    const uint32_t launches = fig_execs_launch_count(execs, m->exec);
+    const fig_exec_reading nothing = {.blocks = 1, .launches = launches * (uint32_t)copies};
+    return fig_execs_reading(execs, &nothing, exec);
+}
+
 /* Copies so that a batch is whole chains. Between two copies there are edges from each node that
  * ends one to each that begins the next, so there are few copies of many nodes. */
 static fig_status open_execs(measuring *m) {
@@ -252,7 +267,9 @@ static fig_status open_execs(measuring *m) {
     const fig_exec_bare once = {.exec = m->exec, .copies = 1};
     const fig_exec_bare chained = {.exec = m->exec, .copies = (uint32_t)m->copies};
     FIG_TRY(fig_execs_bare(execs, &once, &m->bare));
-    return fig_execs_bare(execs, &chained, &m->chain);
+    FIG_TRY(fig_execs_bare(execs, &chained, &m->chain));
+    FIG_TRY(open_empty(m, 1, &m->empty));
+    return open_empty(m, m->copies, &m->empty_chain);
 }
 
 /* After a success nothing runs, and whether one more wait succeeds is of no interest. */
@@ -267,6 +284,8 @@ static void finish(measuring *m) {
     api->stream_wait(engine->dev, engine->stream, -1);
     api->exec_destroy(engine->dev, m->bare);
     api->exec_destroy(engine->dev, m->chain);
+    api->exec_destroy(engine->dev, m->empty);
+    api->exec_destroy(engine->dev, m->empty_chain);
     fig_plan_held_finish(&m->held);
     free(m->slot);
     free(m->samples);
@@ -326,6 +345,8 @@ static fig_status warm_up(measuring *m) {
     FIG_TRY(run_step(m));
     FIG_TRY(replay(m, m->bare));
     FIG_TRY(replay(m, m->chain));
+    FIG_TRY(replay(m, m->empty));
+    FIG_TRY(replay(m, m->empty_chain));
     return fig_engine_wait(m->engine, -1);
 }
 
@@ -392,6 +413,21 @@ static fig_status time_step(measuring *m, pace at) {
     return FIG_OK;
 }
 
+static fig_status time_result(measuring *m) {
+    FIG_TRY(fig_engine_wait(m->engine, -1));
+    advance(m);
+    const int64_t begin_ns = fig_clock_ns();
+    FIG_TRY(fig_engine_stage(m->engine, &m->step));
+    FIG_TRY(fig_engine_launch(m->engine));
+    FIG_TRY(fig_engine_wait(m->engine, -1));
+    const int64_t end_ns = fig_clock_ns();
+    FIG_TRY(replay(m, m->empty));
+    FIG_TRY(fig_engine_wait(m->engine, -1));
+    note_host(m, RESULT, end_ns - begin_ns);
+    note_host(m, EMPTY_RESULT, fig_clock_ns() - end_ns);
+    return FIG_OK;
+}
+
 static fig_status time_host(measuring *m) {
     time_clock(m);
     for (int32_t i = 0; i < m->steps; i++)
@@ -404,6 +440,8 @@ static fig_status time_host(measuring *m) {
         FIG_TRY(time_bare_launch(m, IDLE));
         FIG_TRY(time_step(m, IDLE));
     }
+    for (int32_t i = 0; i < m->steps; i++)
+        FIG_TRY(time_result(m));
     return fig_engine_wait(m->engine, -1);
 }
 
@@ -441,10 +479,12 @@ static fig_status time_resident(measuring *m) {
 }
 
 static fig_status time_nodes(measuring *m, kind of) {
-    const int32_t launches = of == CHAIN ? BATCH / m->copies : BATCH;
+    fig_dev_exec *const execs[] = {
+        [BARE] = m->bare, [CHAIN] = m->chain, [EMPTY] = m->empty, [EMPTY_CHAIN] = m->empty_chain};
+    const int32_t launches = of == CHAIN || of == EMPTY_CHAIN ? BATCH / m->copies : BATCH;
     FIG_TRY(begin_batch(m, 1));
     for (int32_t i = 0; i < launches; i++)
-        FIG_TRY(replay(m, of == CHAIN ? m->chain : m->bare));
+        FIG_TRY(replay(m, execs[of]));
     return end_batch(m, of, BATCH);
 }
 
@@ -463,6 +503,8 @@ static fig_status time_device(measuring *m) {
         FIG_TRY(time_resident(m));
         FIG_TRY(time_nodes(m, BARE));
         FIG_TRY(time_nodes(m, CHAIN));
+        FIG_TRY(time_nodes(m, EMPTY));
+        FIG_TRY(time_nodes(m, EMPTY_CHAIN));
         for (int32_t i = 0; i < BATCH && done + i < m->steps; i++)
             FIG_TRY(time_waited(m));
     }
@@ -471,9 +513,13 @@ static fig_status time_device(measuring *m) {
 
 /* ---- All of it ----------------------------------------------------------------------------- */
 
+/* A batch of graphs has more gaps than one of chains. */
+static double gap_of(measuring *m, kind graph, kind chain) {
+    const int32_t gaps = BATCH - BATCH / m->copies;
+    return (median_of(m, graph) - median_of(m, chain)) * BATCH / gaps;
+}
+
 static void sum_up(measuring *m, fig_measured *measured) {
-    const int32_t gaps = BATCH - BATCH / m->copies; /* that a batch of bare has more than a chain */
-    const double bare_ns = median_of(m, BARE), chain_ns = median_of(m, CHAIN);
     *measured = (fig_measured){
         .bucket = (int32_t)m->bucket + 1,
         .launches = (int32_t)fig_execs_launch_count(&m->engine->execs, m->exec),
@@ -488,8 +534,11 @@ static void sum_up(measuring *m, fig_measured *measured) {
         .fetched_ns = median_of(m, FETCHED),
         .waited_ns = median_of(m, WAITED),
         .resident_ns = median_of(m, RESIDENT),
-        .bare_ns = bare_ns,
-        .gap_ns = (bare_ns - chain_ns) * BATCH / gaps,
+        .bare_ns = median_of(m, BARE),
+        .gap_ns = gap_of(m, BARE, CHAIN),
+        .empty_gap_ns = gap_of(m, EMPTY, EMPTY_CHAIN),
+        .result_ns = median_of(m, RESULT),
+        .empty_result_ns = median_of(m, EMPTY_RESULT),
     };
 }
 

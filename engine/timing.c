@@ -95,7 +95,8 @@ static fig_status open_reading(timing *t) {
     const fig_exec_reading reading = {.from = place->address,
                                       .folded = t->folded.device,
                                       .bytes = place->bytes,
-                                      .blocks = BLOCKS_PER_SM * (uint32_t)traits.sm_count};
+                                      .blocks = BLOCKS_PER_SM * (uint32_t)traits.sm_count,
+                                      .launches = 1};
     return fig_execs_reading(&engine->execs, &reading, &t->exec);
 }
 

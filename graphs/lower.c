@@ -87,26 +87,41 @@ static void shape_tiles(const fig_split_class *split_class, const fig_lower_targ
     split->fixed = target->deterministic;
 }
 
+/* Stretches that a segment may be long and is one worker's still. A worker that reads 16 bits a
+ * value has twice its part of the memory's speed while half of the machine is idle; one that reads
+ * 8 bits has no more than its part at any time, for what it does with them. */
+static int64_t whole_stretches(int64_t segments, int64_t places, int32_t value_bytes) {
+    if (value_bytes != 2 || segments >= places || segments < places / 8) return 1;
+    return segments * 8 >= places * 3 ? 4 : 2;
+}
+
 /* Workers that the fullest step has work for. On a GPU a worker's beginning, its end and the merge
  * of what it leaves take as long as reading a few tiles, and half of the machine lets the next
- * launch begin beside this one. So where half is enough each worker reads STRETCH_BYTES, but where
- * few would and rows are cut all the same. */
+ * launch begin beside this one. So where half is enough each worker reads STRETCH_BYTES, or a
+ * segment that is not much longer, but where few would and rows are cut all the same. */
 enum { STRETCH_BYTES = 65536 };
 static int64_t busy_workers(const fig_lower_target *target, const fig_bucket *caps,
-                            const fig_split_shape *split, int32_t token_bytes) {
+                            const fig_split_shape *split, int32_t token_bytes,
+                            int32_t value_bytes) {
     const int64_t tiles = split->tile_limit, segments = (int64_t)caps->batch * split->groups;
     const int64_t places = target->traits.compute_capability > 0 ? target->traits.sm_count : 0;
     int64_t tokens = segments * caps->kv;
     if (tokens > tiles * split->tile_tokens) tokens = tiles * split->tile_tokens;
     const int64_t stretches = (tokens * token_bytes + STRETCH_BYTES - 1) / STRETCH_BYTES;
-    if (split->tile_tokens * token_bytes >= STRETCH_BYTES || stretches > places / 2) return tiles;
+    if (split->tile_tokens * token_bytes >= STRETCH_BYTES) return tiles;
+    if (stretches > segments &&
+        stretches <= segments * whole_stretches(segments, places, value_bytes))
+        return segments;
+    if (stretches > places / 2) return tiles;
     return stretches > places / 8 || stretches <= segments ? stretches : tiles;
 }
 
 /* One worker for each place of the machine, but no more than the fullest step has work for. */
 static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit,
-                                const fig_bucket *caps, int32_t token_bytes, int32_t workers_per_sm,
-                                fig_split_shape *split) {
+                                const fig_split_class *own, fig_bucket_shape *shape,
+                                int32_t index) {
+    const fig_bucket *caps = &shape->caps;
+    fig_split_shape *split = &shape->plan.splits[index];
     const int64_t tokens = (int64_t)caps->batch * caps->kv;
     const int64_t tiles = fig_bounds_tiles(split, tokens, kv_limit) * split->groups;
     if (tiles > INT32_MAX)
@@ -115,9 +130,12 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
                         " head groups, limit %" PRId32,
                         caps->batch, caps->kv, tiles, split->groups, INT32_MAX);
     split->tile_limit = (int32_t)tiles;
-    const int64_t busy = busy_workers(target, caps, split, token_bytes);
-    int64_t workers = (int64_t)target->traits.sm_count * workers_per_sm;
+    const int64_t busy =
+        busy_workers(target, caps, split, shape->token_bytes[index], own->value_bytes);
+    int64_t workers = (int64_t)target->traits.sm_count * shape->variants[index].workers_per_sm;
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
+    if (own->value_bytes == 2 && target->traits.compute_capability > 0)
+        shape->places[index] = (int32_t)workers;
     /* Where nearly all have work all get some, so that an exec is shared with larger buckets. */
     if (busy * 4 < workers * 3) workers = busy;
     if (workers > tiles) workers = tiles;
@@ -135,8 +153,7 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
         shape_tiles(own, target, &shape->variants[i], split);
         shape->token_bytes[i] =
             2 * own->kv_heads / split->groups * own->head_dim * own->value_bytes;
-        FIG_TRY(shape_workers(target, view->spec.kv_limit, &shape->caps, shape->token_bytes[i],
-                              shape->variants[i].workers_per_sm, split));
+        FIG_TRY(shape_workers(target, view->spec.kv_limit, own, shape, i));
     }
     shape->plan.row_limit = shape->caps.batch;
     shape->plan.row_tokens = view->spec.row_tokens;
@@ -196,8 +213,7 @@ fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target 
         FIG_TRY(fig_lower_shape(view, target, 0, &candidates[count]));
         count++;
     }
-    fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
-    range.workers = fig_size_min(target->traits.sm_count, FIG_WORKER_LIMIT);
+    const fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
     const uint32_t chosen = fig_offer_choose(candidates, count, &range);
     for (int32_t i = 0; i < count; i++)
         *offered |= (chosen >> i & 1) << numbers[i];
@@ -212,9 +228,9 @@ static fig_launch launch_of(uint32_t op) {
     return launch;
 }
 
-static uint32_t launches_of(const fig_node *node) {
+static uint32_t launches_of(const fig_program_view *view, const fig_node *node) {
     if (node->op == FIG_OP_CALL || fig_kernel_table[node->op].then == 0) return 1;
-    return 2;
+    return fig_program_view_is_split(view, node) ? 2 : 1;
 }
 
 static void add_launch(fig_lower_common *common, uint32_t op, uint32_t node, uint32_t split_class) {
@@ -232,7 +248,7 @@ static void make_node_launches(fig_lower_common *common) {
         const fig_node *node = &view->nodes[n];
         const uint32_t split_class = fig_split_classes_index(&common->classes, view, node);
         const uint32_t first = common->launch_count;
-        if (launches_of(node) == 1) {
+        if (launches_of(view, node) == 1) {
             add_launch(common, node->op, n, split_class);
         } else {
             add_launch(common, node->op, n, UINT32_MAX);
@@ -257,7 +273,7 @@ static uint32_t lay_out_params(fig_lower_common *common) {
 uint32_t fig_lower_launch_count(const fig_program_view *view) {
     uint32_t count = 1;
     for (uint32_t n = 0; n < view->node_count; n++)
-        count += launches_of(&view->nodes[n]);
+        count += launches_of(view, &view->nodes[n]);
     return count;
 }
 

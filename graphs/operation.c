@@ -478,9 +478,18 @@ static fig_status check_attention(const fig_operand_node *o) {
     return check_logits(o);
 }
 
+/* Attention's alone, which without its out is none of the node's. */
+static fig_status check_absent(const fig_operand_node *o, uint32_t operand) {
+    if (fig_operand_tensor(o, operand) == NULL) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "%s is given without out",
+                              fig_operand_name(o, operand));
+}
+
 /* Attention's demands, to which k, v and what turns q and k are added. */
 static fig_status check_decode_attention(const fig_operand_node *o) {
     FIG_TRY(check_attention(o));
+    for (uint32_t i = FIG_ATTENTION_SINKS; i <= FIG_ATTENTION_LSE; i++)
+        if (fig_operand_tensor(o, FIG_ATTENTION_OUT) == NULL) FIG_TRY(check_absent(o, i));
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_ATTENTION_Q);
     const int64_t kv_heads = fig_operand_tensor(o, FIG_ATTENTION_K_CACHE)->dims[2];
     const fig_operand_form rows = {3, {FIG_DIM_BATCH, kv_heads, q->dims[2]}, q->dims[0]};
@@ -561,16 +570,17 @@ static fig_status check_kernel(const fig_operand_node *o) {
     return check_aliases(o);
 }
 
-/* What an engine puts into its graphs of itself, and no program records. */
-static int is_engine_s(uint16_t op) {
-    return op == FIG_OP_FETCH || op == FIG_OP_LOOK_AHEAD || op == FIG_OP_CEILING;
+/* What an engine or a run launches of itself, and no program records. */
+static int is_no_node_s(uint16_t op) {
+    return op == FIG_OP_FETCH || op == FIG_OP_LOOK_AHEAD || op == FIG_OP_CEILING ||
+           op == FIG_OP_WHOLE_ATTENTION;
 }
 
 fig_status fig_operation_check(const fig_program_view *view, uint32_t node) {
     assert(node < view->node_count);
     fig_operand_node o = {view, &view->nodes[node], NULL, node};
     if (o.node->op == FIG_OP_CALL) return check_call(&o);
-    if (o.node->op >= FIG_OP_KERNEL_COUNT || is_engine_s(o.node->op))
+    if (o.node->op >= FIG_OP_KERNEL_COUNT || is_no_node_s(o.node->op))
         return fig_operand_refuse(&o, FIG_FORMAT, "op is %d, which no node has", o.node->op);
     o.operands = fig_kernel_table[o.node->op].operands;
     FIG_TRY(check_kernel(&o));

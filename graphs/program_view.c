@@ -42,6 +42,11 @@ const char *fig_program_view_tensor_name(const fig_program_view *view, uint32_t 
     return view->strings + view->tensors[tensor - 1].name;
 }
 
+int fig_program_view_is_split(const fig_program_view *view, const fig_node *node) {
+    if (node->op >= FIG_OP_KERNEL_COUNT || !fig_kernel_table[node->op].split) return 0;
+    return view->operands[node->operand + FIG_ATTENTION_OUT] != 0;
+}
+
 int fig_program_view_reads_lengths(const fig_program_view *view) {
     return view->node_count > 0 && view->nodes[0].op == FIG_OP_PLAN;
 }

@@ -83,6 +83,9 @@ uint32_t fig_program_view_access(const fig_program_view *view, const fig_node *n
 uint32_t fig_program_view_dtype_bytes(uint32_t dtype); /* 0: no fig_dtype */
 /* dims[0] of so many rows or pages: as it is where it is no symbol. */
 int64_t fig_program_view_extent(const fig_tensor_record *record, int64_t rows);
+/* 1: attention is part of what the node does, and is split among workers. A decode_attention
+ * without an out turns and appends alone. */
+int fig_program_view_is_split(const fig_program_view *view, const fig_node *node);
 /* 1: it makes its plans on the device, from lengths that the host does not know. */
 int fig_program_view_reads_lengths(const fig_program_view *view);
 /* 1: it is a collective. */

@@ -11,10 +11,6 @@
 #include "planner/size.h"
 #include "planner/status.h"
 
-static int is_split(const fig_node *node) {
-    return node->op < FIG_OP_KERNEL_COUNT && fig_kernel_table[node->op].split;
-}
-
 static int32_t max_of(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
@@ -40,7 +36,7 @@ static int same_class(const fig_split_class *a, const fig_split_class *b) {
 
 uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_program_view *view,
                                  const fig_node *node) {
-    if (!is_split(node)) return UINT32_MAX;
+    if (!fig_program_view_is_split(view, node)) return UINT32_MAX;
     const fig_split_class needs = needs_of(view, node);
     for (int32_t i = 0; i < classes->count; i++) {
         if (same_class(&classes->of[i], &needs)) return (uint32_t)i;
@@ -52,7 +48,7 @@ fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classe
     classes->count = 0;
     for (uint32_t n = 0; n < view->node_count; n++) {
         const fig_node *node = &view->nodes[n];
-        if (!is_split(node)) continue;
+        if (!fig_program_view_is_split(view, node)) continue;
         const fig_split_class needs = needs_of(view, node);
         const uint32_t index = fig_split_classes_index(classes, view, node);
         if (index == UINT32_MAX) {

@@ -270,7 +270,7 @@ typedef struct fig_attention_op {
 FIG_API void fig_attention(fig_program *program, const fig_attention_op *op);
 
 /* fig_rope, fig_append_kv and fig_attention as one node: it costs less and leaves the same in the
- * cache and out, but q and k turned or as they were. A field means what it means there. */
+ * cache and out, but q and k turned or as they were. Without out: the first two, q and k turned. */
 typedef struct fig_decode_attention_op {
     uint32_t size;
     fig_tensor q, k, v, out, lse;

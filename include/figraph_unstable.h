@@ -76,7 +76,12 @@ typedef struct fig_measured {
     /* On the device. Each step with a plan of its own: back to back, and one alone. Back to back
      * without a new plan: under the plan that is there, and without a fetch. */
     double fetched_ns, waited_ns, resident_ns, bare_ns;
-    double gap_ns; /* between two graphs */
+    /* Between two graphs: the step's without a fetch, and such of as many launches that do nothing,
+     * which is the driver's least. */
+    double gap_ns, empty_gap_ns;
+    /* The host's: from stage until it knows that the step has ended, and the same of a graph of as
+     * many launches that do nothing. */
+    double result_ns, empty_result_ns;
 } fig_measured;
 
 /* Runs a step over and over, and times what it consists of. The engine is idle before (FIG_ORDER)

@@ -179,9 +179,13 @@ static __device__ __forceinline__ fig_strip_range fig_warps_sees(const fig_atten
     return seen;
 }
 
-/* Where a load's chunks lie, as kv_ring.cuh says: `block` is where those of the first do. */
+/* Where a load's chunks lie, as kv_ring.cuh says: `block` is where those of the first do. Of codes
+ * in an odd number of tiles the last load has one chunk alone, and no more than that is the warp's
+ * to read: it comes twice, and the second is not looked at. */
 template <class form>
 static __device__ __forceinline__ uint32_t fig_warps_load_at(uint32_t block, int32_t load) {
+    const int32_t is_odd = form::VALUE_BYTES == 1 && 2 * load + 1 == form::TILES;
+    if (is_odd) block -= threadIdx.x % FIG_BLOCK_WARP / 16 * FIG_RING_CHUNK;
     if (!form::IS_BULK) return block + (uint32_t)(load * 32);
     return (block ^ (uint32_t)(load % 4 * 32)) + (uint32_t)(load / 4 * FIG_RING_COLUMN);
 }

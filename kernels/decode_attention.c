@@ -6,6 +6,7 @@
  * would have done one after the other. */
 #include "kernels/decode_attention.h"
 
+#include "kernels/angle.h"
 #include "kernels/append_kv.h"
 #include "kernels/rope.h"
 #include "kernels/twins.h"
@@ -17,13 +18,18 @@ void fig_decode_attention_shape(const void *params, fig_launch_shape *shape) {
                                 .block = {FIG_HEADS_THREADS, 1, 1}};
 }
 
+void fig_decode_attention_finish(void *params) {
+    fig_decode_attention_params *p = params;
+    p->angles = fig_angle_product_of(&p->rope);
+}
+
 void fig_decode_attention_twin(const void *params, const uint32_t block[3]) {
     const fig_decode_attention_params *p = params;
     const fig_rope_params rope = fig_decode_attention_rope(p);
     const fig_append_kv_params append = fig_decode_attention_append(p);
     const fig_heads_part part =
         fig_heads_part_of(fig_decode_attention_heads(p), p->head_dim, p->dtype, block[0]);
-    const int32_t token = part.token;
+    const int32_t token = part.group;
     fig_rope_turns turns;
     fig_append_kv_place place;
     if (token >= fig_params_rows(&p->rows, p->plan)) return;

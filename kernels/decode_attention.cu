@@ -106,26 +106,28 @@ static __device__ __forceinline__ void do_vectors(const work *p, const fig_heads
     const int32_t bytes = fig_numeric_bytes(dtype);
     const int32_t sharers = fig_heads_sharers(rope->head_dim, dtype);
     const int32_t number = part->first + (int32_t)threadIdx.x / sharers;
-    const head_place head = place_of(p, part->token, number, dtype);
+    const head_place head = place_of(p, part->group, number, dtype);
     const fig_heads_piece piece =
         piece_of(p, head.side, (int32_t)threadIdx.x % sharers, fig_vector_lanes(dtype));
     const int32_t is_there = number < part->end && piece.first < rope->head_dim;
-    const fig_store_token token = fig_store_token_of(&p->append, part->token);
+    const fig_store_token token = fig_store_token_of(&p->append, part->group);
     const fig_heads_codes weights =
         fig_heads_fetch(head.norm, &piece, dtype, is_there && head.norm != NULL);
-    const double frequency = fig_heads_frequency(rope);
+    const double frequency = fig_heads_frequency(rope, (int32_t)threadIdx.x);
     if (is_there) fig_block_prefetch(head.in + piece.first * bytes);
     const fig_store_side side = fig_store_side_of(&p->append, head.side == V);
     const int32_t *last = (const int32_t *)(rope->plan + rope->positions_offset);
-    last += part->token / rope->rows.multiple;
+    last += part->group / rope->rows.multiple;
     fig_block_prefetch(last);
     fig_block_enter(p->is_early);
     fig_heads_codes codes = fig_heads_fetch(head.in, &piece, dtype, is_there);
     const int32_t planned = fig_vector_fetch_number(last);
     const fig_store_words words = fig_store_read(&p->append, &token);
     const fig_store_place place = fig_store_find(&p->append, &token, &words);
-    fig_heads_make_turns(rope, position_of(rope, &token, planned), frequency, turns);
-    if (part->token >= words.rows) return;
+    fig_heads_make_turn(rope, (int32_t)threadIdx.x, position_of(rope, &token, planned), frequency,
+                        turns);
+    __syncthreads();
+    if (part->group >= words.rows) return;
     const fig_store_heads cache = fig_store_in(&side, &place);
     float factor = 1;
     if (rope->q_norm != NULL)
@@ -148,19 +150,20 @@ static __device__ __forceinline__ void do_numbers(const work *p, const fig_heads
                                                   int32_t dtype, fig_heads_turns *turns) {
     const fig_rope_params *rope = &p->rope;
     const int32_t warp = (int32_t)threadIdx.x / FIG_HEADS_WARP;
-    const fig_store_token token = fig_store_token_of(&p->append, part->token);
-    const double frequency = fig_heads_frequency(rope);
+    const fig_store_token token = fig_store_token_of(&p->append, part->group);
+    const double frequency = fig_heads_frequency(rope, (int32_t)threadIdx.x);
     fig_block_enter(p->is_early);
     const fig_store_words words = fig_store_read(&p->append, &token);
-    if (part->token >= words.rows) return;
+    if (part->group >= words.rows) return;
     const fig_store_place place = fig_store_find(&p->append, &token, &words);
     int64_t position;
-    fig_angle_position(rope, part->token, &position);
-    fig_heads_make_turns(rope, position, frequency, turns);
+    fig_angle_position(rope, part->group, &position);
+    fig_heads_make_turn(rope, (int32_t)threadIdx.x, position, frequency, turns);
+    __syncthreads();
 #pragma unroll 1
     for (int32_t number = part->first + warp; number < part->end;
          number += FIG_HEADS_THREADS / FIG_HEADS_WARP) {
-        const head_place head = place_of(p, part->token, number, dtype);
+        const head_place head = place_of(p, part->group, number, dtype);
         const fig_store_side side = fig_store_side_of(&p->append, head.side == V);
         const fig_store_heads cache = fig_store_in(&side, &place);
         float factor = 1;
@@ -188,7 +191,7 @@ static __device__ __forceinline__ void do_heads(const work *p, int32_t dtype,
     const fig_rope_params *rope = &p->rope;
     const fig_heads_part part =
         fig_heads_part_of(rope->q_heads + 2 * rope->k_heads, rope->head_dim, dtype, blockIdx.x);
-    if (has_vectors(p, part.token, dtype)) {
+    if (has_vectors(p, part.group, dtype)) {
         do_vectors(p, &part, dtype, turns);
     } else {
         do_numbers(p, &part, dtype, turns);

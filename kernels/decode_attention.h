@@ -32,6 +32,7 @@ FIG_BOTH fig_rope_params fig_decode_attention_rope(const fig_decode_attention_pa
     rope.head_dim = p->head_dim;
     rope.dtype = p->dtype;
     rope.positions_dtype = p->positions_dtype;
+    rope.angles = p->angles;
     return rope;
 }
 

@@ -34,7 +34,7 @@ enum {
     FIG_FORM_WARP_LIMIT = 8,
     FIG_FORM_SHARE_LIMIT = 4,
     FIG_FORM_COPY_FILLERS = 4,  /* warps that fill the ring by copies of 16 bytes */
-    FIG_FORM_BULK_FILLERS = 3,  /* one that says what comes, one for K's boxes and one for V's */
+    FIG_FORM_BULK_FILLERS = 2,  /* one that says what comes and one that sends its boxes */
     FIG_FORM_TOKENS = 16,       /* of a block */
     FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
     FIG_FORM_RING_BYTES = 196608,

@@ -18,7 +18,8 @@ enum { PIECE = 256 };
 void fig_gated_shape(const void *params, fig_launch_shape *shape) {
     const fig_gated_params *p = params;
     const uint32_t blocks = (uint32_t)p->rows.row_limit * (uint32_t)fig_gated_stretches(p);
-    *shape = (fig_launch_shape){.grid = {blocks, 1, 1}, .block = {FIG_GATED_THREADS, 1, 1}};
+    const uint32_t threads = (uint32_t)fig_gated_threads(p);
+    *shape = (fig_launch_shape){.grid = {blocks, 1, 1}, .block = {threads, 1, 1}};
 }
 
 static float silu(float x) {
@@ -55,7 +56,7 @@ static void activate(int32_t activation, float *row, int32_t count) {
 
 void fig_gated_twin(const void *params, const uint32_t block[3]) {
     const fig_gated_params *p = params;
-    const fig_gated_part part = fig_gated_part_of(p, block[0]);
+    const fig_gated_part part = fig_gated_part_of(p, fig_gated_threads(p), block[0]);
     if (part.row >= fig_params_rows(&p->rows, p->plan)) return;
     const int64_t in = part.row * p->in_stride + part.first;
     const int64_t out = part.row * p->out_stride + part.first;

@@ -10,6 +10,7 @@
 #include "kernels/vector.cuh"
 
 #define ROOT_HALF 0.70710678118654752f
+#define ROOT_HALF_LOG2_E 0.84932180028801904f
 #define TWICE_ROOT_2_OVER_PI 1.5957691216057308f
 
 /* Where its stretch of a row begins in memory. */
@@ -18,18 +19,49 @@ typedef struct stretch_place {
     uint8_t *out;
 } stretch_place;
 
-/* x / (1 + exp(-y)). The GPU's own exponential and reciprocal err by two units each, and by one for
- * each unit of the exponent: far below half a unit of 16 bits. Its quotient is 0 where the divisor
- * is above 2^126; so far out the 1 is nothing beside the exponential. */
-static __device__ __forceinline__ float damped(float x, float y) {
-    if (y < -80.0f) return x * __expf(y);
-    return __fdividef(x, 1.0f + __expf(-y));
+/* Within a unit of the last place. */
+static __device__ __forceinline__ float inverse_of(float x) {
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+    return inverse;
 }
 
-static __device__ __forceinline__ float activation_of(float x, int32_t activation) {
+/* x / (1 + exp(-y)), by exp(y), which is 0 where exp(-y) would be infinite; beyond 80 the quotient
+ * is x. The GPU's own exponential errs by two units, and by one for each unit of the exponent: far
+ * below half a unit of 16 bits. */
+static __device__ __forceinline__ float damped(float x, float y) {
+    const float power = __expf(fminf(y, 80.0f));
+    return x * (power * inverse_of(1.0f + power));
+}
+
+/* x * erfc(-x / sqrt(2)) / 2 for numbers of 16 bits. With y = |x| / sqrt(2) and t = 1 / (1 + y / 2)
+ * erfc(y) is t * exp(polynomial(t) - y^2), within 1.2e-7 of itself however small it is (Numerical
+ * Recipes, 6.2); here that is a power of two, and half of it. erfcf has twice the instructions,
+ * which would be the limit at thousands of rows. */
+static __device__ __forceinline__ float short_gelu(float x) {
+    const float y = fabsf(x) * ROOT_HALF_LOG2_E;
+    const float t = inverse_of(fmaf(0.5f * ROOT_HALF, fabsf(x), 1.0f));
+    float power = 0.246517298f, beyond;
+    power = fmaf(power, t, -1.18611495f);
+    power = fmaf(power, t, 2.14747446f);
+    power = fmaf(power, t, -1.63775315f);
+    power = fmaf(power, t, 0.402321582f);
+    power = fmaf(power, t, -0.26875686f);
+    power = fmaf(power, t, 0.139630057f);
+    power = fmaf(power, t, 0.539700616f);
+    power = fmaf(power, t, 1.4427292f);
+    power = fmaf(power, t, -2.82574822f);
+    power = fmaf(-y, y, power);
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(beyond) : "f"(power));
+    beyond *= t;
+    return x * (x < 0.0f ? beyond : 1.0f - beyond);
+}
+
+static __device__ __forceinline__ float activation_of(float x, int32_t dtype, int32_t activation) {
     if (activation == FIG_SILU) return damped(x, x);
-    if (activation == FIG_GELU) return 0.5f * x * erfcf(-x * ROOT_HALF);
-    return damped(x, TWICE_ROOT_2_OVER_PI * (x + 0.044715f * x * x * x));
+    if (activation == FIG_GELU_TANH)
+        return damped(x, TWICE_ROOT_2_OVER_PI * (x + 0.044715f * x * x * x));
+    return dtype == FIG_F32 ? 0.5f * x * erfcf(-x * ROOT_HALF) : short_gelu(x);
 }
 
 static __device__ __forceinline__ uint4 product_of(uint4 gate, uint4 up, int32_t dtype,
@@ -40,7 +72,7 @@ static __device__ __forceinline__ uint4 product_of(uint4 gate, uint4 up, int32_t
     fig_vector_read(more, lanes, up, dtype);
 #pragma unroll
     for (int32_t i = 0; i < lanes; i++)
-        numbers[i] = activation_of(numbers[i], activation) * more[i];
+        numbers[i] = activation_of(numbers[i], dtype, activation) * more[i];
     return fig_vector_of(numbers, lanes, dtype);
 }
 
@@ -62,8 +94,8 @@ static __device__ __forceinline__ void gate_numbers(const fig_gated_params *p,
     fig_block_enter(p->haste & FIG_HASTE_EARLY);
     if (part->row >= fig_params_rows(&p->rows, p->plan)) return;
 #pragma unroll 1
-    for (int32_t i = (int32_t)threadIdx.x; i < part->count; i += FIG_GATED_THREADS) {
-        float x = activation_of(fig_numeric_load(at->gate, dtype, i), activation);
+    for (int32_t i = (int32_t)threadIdx.x; i < part->count; i += (int32_t)blockDim.x) {
+        float x = activation_of(fig_numeric_load(at->gate, dtype, i), dtype, activation);
         fig_numeric_store(at->out, dtype, i, x * fig_numeric_load(at->up, dtype, i));
     }
 }
@@ -73,23 +105,15 @@ static __device__ __forceinline__ void gate_vectors(const fig_gated_params *p,
                                                     const fig_gated_part *part,
                                                     const stretch_place *at, int32_t dtype,
                                                     int32_t activation) {
-    const int32_t thread = (int32_t)threadIdx.x, count = part->count / fig_vector_lanes(dtype);
+    const int32_t thread = (int32_t)threadIdx.x;
+    const int32_t is_there = thread < part->count / fig_vector_lanes(dtype);
     const uint4 *gate = (const uint4 *)at->gate + thread, *up = (const uint4 *)at->up + thread;
-    uint4 *out = (uint4 *)at->out + thread;
-    uint4 gates[FIG_GATED_VECTORS], ups[FIG_GATED_VECTORS];
+    uint4 gates, ups; /* set where they are there: as zeros else their loads would wait */
     fig_block_enter(p->haste & FIG_HASTE_EARLY);
-#pragma unroll
-    for (int32_t j = 0; j < FIG_GATED_VECTORS; j++) {
-        if (thread + j * FIG_GATED_THREADS >= count) continue;
-        gates[j] = fig_vector_fetch(gate + j * FIG_GATED_THREADS);
-        ups[j] = fig_vector_fetch(up + j * FIG_GATED_THREADS);
-    }
+    if (is_there) gates = fig_vector_fetch(gate);
+    if (is_there) ups = fig_vector_fetch(up);
     if (part->row >= fig_params_rows(&p->rows, p->plan)) return;
-#pragma unroll
-    for (int32_t j = 0; j < FIG_GATED_VECTORS; j++) {
-        if (thread + j * FIG_GATED_THREADS >= count) continue;
-        out[j * FIG_GATED_THREADS] = product_of(gates[j], ups[j], dtype, activation);
-    }
+    if (is_there) ((uint4 *)at->out)[thread] = product_of(gates, ups, dtype, activation);
 }
 
 static __device__ __forceinline__ void gate_stretch(const fig_gated_params *p,
@@ -112,9 +136,9 @@ static __device__ __forceinline__ void activate(const fig_gated_params *p,
     }
 }
 
-extern "C" __global__ void __launch_bounds__(FIG_GATED_THREADS)
+extern "C" __global__ void __launch_bounds__(FIG_GATED_THREAD_LIMIT)
     fig_kernel_gated(const __grid_constant__ fig_gated_params p) {
-    const fig_gated_part part = fig_gated_part_of(&p, blockIdx.x);
+    const fig_gated_part part = fig_gated_part_of(&p, (int32_t)blockDim.x, blockIdx.x);
     switch (p.dtype) {
     case FIG_F16: activate(&p, &part, FIG_F16); break;
     case FIG_BF16: activate(&p, &part, FIG_BF16); break;

@@ -1,37 +1,41 @@
 /* gated.h: which part of which row one block of gated does, for the twin and the kernel alike.
  *
- * A row is cut into stretches of columns, so that a single row keeps as many processors busy as it
- * has stretches, and thousands of rows need no other grid. Blocks are numbered row by row: rows
- * that a step does not have are the last ones. Invariant: all of it follows from width and dtype,
- * which are there before anything is bound. */
+ * A row is cut into stretches of columns, as equal as whole warps allow, so that a single row keeps
+ * as many processors busy as it has stretches, and thousands of rows need no other grid. Blocks are
+ * numbered row by row: rows that a step does not have are the last ones. Invariant: all of it
+ * follows from width and dtype, which are there before anything is bound. */
 #ifndef FIG_KERNELS_GATED_H
 #define FIG_KERNELS_GATED_H
 
 #include "kernels/numeric.h"
 #include "kernels/params.h"
 
-enum {
-    FIG_GATED_THREADS = 256,
-    FIG_GATED_VECTORS = 1, /* of 16 bytes, of either half, that a thread has in flight */
-    FIG_GATED_BYTES = 16 * FIG_GATED_THREADS * FIG_GATED_VECTORS /* of a stretch */
-};
+enum { FIG_GATED_THREAD_LIMIT = 256, FIG_GATED_WARP = 32, FIG_GATED_VECTOR_BYTES = 16 };
 
 typedef struct fig_gated_part {
     int32_t row, first, count; /* columns */
 } fig_gated_part;
 
-/* Columns of a stretch. */
-FIG_BOTH int32_t fig_gated_stretch(const fig_gated_params *p) {
-    return FIG_GATED_BYTES / (p->dtype == FIG_F32 ? 4 : 2);
+/* Columns of a vector, of which each thread has one of either half. */
+FIG_BOTH int32_t fig_gated_lanes(const fig_gated_params *p) {
+    return FIG_GATED_VECTOR_BYTES / (p->dtype == FIG_F32 ? 4 : 2);
 }
 
 /* Stretches of a row. */
 FIG_BOTH int32_t fig_gated_stretches(const fig_gated_params *p) {
-    return fig_size_ceil_div(p->width, fig_gated_stretch(p));
+    return fig_size_ceil_div(p->width, FIG_GATED_THREAD_LIMIT * fig_gated_lanes(p));
 }
 
-FIG_BOTH fig_gated_part fig_gated_part_of(const fig_gated_params *p, uint32_t block) {
-    const int32_t stretch = fig_gated_stretch(p);
+/* Threads of a block. */
+FIG_BOTH int32_t fig_gated_threads(const fig_gated_params *p) {
+    const int32_t columns = fig_gated_stretches(p) * fig_gated_lanes(p) * FIG_GATED_WARP;
+    return fig_size_ceil_div(p->width, columns) * FIG_GATED_WARP;
+}
+
+/* threads: fig_gated_threads, which a kernel knows without its quotient. */
+FIG_BOTH fig_gated_part fig_gated_part_of(const fig_gated_params *p, int32_t threads,
+                                          uint32_t block) {
+    const int32_t stretch = threads * fig_gated_lanes(p);
     const uint32_t stretches = (uint32_t)fig_gated_stretches(p);
     fig_gated_part part;
     part.row = (int32_t)(block / stretches);

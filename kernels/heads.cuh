@@ -69,19 +69,20 @@ static __device__ __forceinline__ void fig_heads_turn_of(double angle, float *co
     if (quarter & 2) *sine = -*sine;
 }
 
-/* Radians per position of this thread's pair; unread where angles are not computed. */
-static __device__ __forceinline__ double fig_heads_frequency(const fig_rope_params *p) {
-    const int32_t pair = (int32_t)threadIdx.x;
+/* Radians per position of a pair; unread where angles are not computed. */
+static __device__ __forceinline__ double fig_heads_frequency(const fig_rope_params *p,
+                                                             int32_t pair) {
     if (p->cos_sin != NULL || pair >= p->rope.rotary_dim / 2) return 0;
-    return fig_angle_frequency(&p->rope, pair);
+    return fig_angle_of_product(&p->angles, pair);
 }
 
-/* Makes all turns of a token, for the whole block. A position outside the table reads as the
- * nearest in it, so that nothing beside it is read. */
-static __device__ __forceinline__ void fig_heads_make_turns(const fig_rope_params *p,
-                                                            int64_t position, double frequency,
-                                                            fig_heads_turns *turns) {
-    const int32_t half = p->rope.rotary_dim / 2, pair = (int32_t)threadIdx.x;
+/* Makes a pair's turn of a token, where there is such a pair; a barrier stands between this and its
+ * use. A position outside the table reads as the nearest in it, so that nothing beside it is
+ * read. */
+static __device__ __forceinline__ void fig_heads_make_turn(const fig_rope_params *p, int32_t pair,
+                                                           int64_t position, double frequency,
+                                                           fig_heads_turns *turns) {
+    const int32_t half = p->rope.rotary_dim / 2;
     if (pair < half && p->cos_sin != NULL) {
         if (position >= p->cos_sin_rows) position = p->cos_sin_rows - 1;
         if (position < 0) position = 0;
@@ -91,7 +92,6 @@ static __device__ __forceinline__ void fig_heads_make_turns(const fig_rope_param
     } else if (pair < half) {
         fig_heads_turn_of((double)position * frequency, &turns->cosine[pair], &turns->sine[pair]);
     }
-    __syncthreads();
 }
 
 /* Every product is rounded before it is added, as the twin's are: a turn that cancels would show

@@ -46,5 +46,6 @@ fig_images_\file\()_\path:
     image decode_attention
     image all_reduce
     image all_gather
+    image_hopper whole_attention
 
     .section .note.GNU-stack, "", %progbits

@@ -40,6 +40,7 @@ DECLARE(ceiling);
 DECLARE(decode_attention);
 DECLARE(all_reduce);
 DECLARE(all_gather);
+DECLARE_HOPPER(whole_attention);
 
 typedef const fig_image_data *images_of_paths[FIG_IMAGE_PATH_COUNT]; /* NULL: serves there never */
 
@@ -58,6 +59,7 @@ static const images_of_paths table[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT] = {
     [FIG_OP_DECODE_ATTENTION] = {ROW(decode_attention)},
     [FIG_OP_ALL_REDUCE] = {ROW(all_reduce)},
     [FIG_OP_ALL_GATHER] = {ROW(all_gather)},
+    [FIG_OP_WHOLE_ATTENTION] = {ROW_HOPPER(whole_attention)},
 };
 
 int32_t fig_images_capability(fig_image_path path) {

@@ -43,100 +43,109 @@ static __device__ __forceinline__ void fig_feed_mark(int32_t is_newest, fig_ring
     ring->newest = is_newest ? ring->newest | slot : ring->newest & ~slot;
 }
 
-/* One side of the cache, as a warp that sends its boxes knows it. */
-typedef struct fig_feed_side {
-    const void *map;
-    int64_t pages;
-    uint64_t policy;
-    uint32_t offset; /* in a strip, of the lane's box */
-    int32_t number;  /* FIG_RING_K or FIG_RING_V */
-} fig_feed_side;
-
-template <class form>
-static __device__ __forceinline__ fig_feed_side fig_feed_side_of(const fig_attention_params &p,
-                                                                 const fig_ring &ring,
-                                                                 int32_t number) {
-    const uint32_t lane = threadIdx.x % FIG_BLOCK_WARP, BLOCKS = form::STRIP / FIG_RING_TOKENS;
-    fig_feed_side side = {&p.k_map, p.k_pages, fig_feed_once(), 0, number};
-    if (number == FIG_RING_V) side.map = &p.v_map;
-    if (number == FIG_RING_V) side.pages = p.v_pages;
-    side.offset = lane * (ring.side_bytes / BLOCKS);
-    /* It lies in the params, which are far away when a block begins. */
-    if (lane == 0) asm volatile("prefetch.tensormap [%0];" ::"l"(side.map) : "memory");
-    return side;
+/* The maps lie in the params, which are far away when a block begins. */
+static __device__ __forceinline__ void fig_feed_prefetch_maps(const fig_attention_params &p) {
+    if (threadIdx.x % FIG_BLOCK_WARP != 0) return;
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.k_map) : "memory");
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.v_map) : "memory");
 }
 
-/* Where 16 tokens lie: their page, as a coordinate of the map, and the first of it. */
+/* Where 16 tokens lie: their page, as a coordinate of K's map and of V's, and the first of it. */
 typedef struct fig_feed_block {
-    int32_t page, token;
+    int32_t k_page, v_page, token;
 } fig_feed_block;
 
-/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. A page number outside the
- * cache reads as page 0. */
-static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_feed_side &side,
+/* A page number outside the cache reads as page 0. */
+static __device__ __forceinline__ int32_t fig_feed_known(int32_t page, int64_t pages) {
+    return page < 0 || page >= pages ? 0 : page;
+}
+
+/* Of the 16 tokens from `token` on; those behind the piece lie nowhere. */
+static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_attention_params &p,
                                                                    const fig_feed_piece &of,
                                                                    int32_t token) {
-    fig_feed_block block = {-1, 0};
+    fig_feed_block block = {-1, -1, 0};
     if (token >= of.tokens.end) return block;
     const fig_feed_place place = fig_feed_place_of(of, token);
-    block.page = place.page < 0 || place.page >= side.pages ? 0 : place.page;
+    block.k_page = fig_feed_known(place.page, p.k_pages);
+    block.v_page = fig_feed_known(place.page, p.v_pages);
     block.token = place.token;
     return block;
 }
 
-/* The lane's block of a strip. The compiler makes a loop over the lanes of it, which is better than
- * a row of boxes: code that runs first comes the sooner the shorter it is. */
-static __device__ __forceinline__ void fig_feed_send(const fig_feed_side &side,
-                                                     const fig_ring &ring,
-                                                     const fig_feed_block &block, int32_t kv_head) {
-    fig_feed_box(fig_ring_side(ring, side.number) + side.offset, side.map, block.token, kv_head,
-                 block.page, fig_ring_full(ring, side.number), side.policy);
+/* The lane's block of a strip, on one side. The compiler makes a loop over the lanes of it, which
+ * is better than a row of boxes: code that runs first comes the sooner the shorter it is. */
+static __device__ __forceinline__ void fig_feed_send(const fig_attention_params &p,
+                                                     const fig_ring &ring, int32_t side,
+                                                     uint32_t offset, const fig_feed_block &block,
+                                                     int32_t kv_head, uint64_t policy) {
+    fig_feed_box(fig_ring_side(ring, side) + offset, side == FIG_RING_K ? &p.k_map : &p.v_map,
+                 block.token, kv_head, side == FIG_RING_K ? block.k_page : block.v_page,
+                 fig_ring_full(ring, side), policy);
 }
 
 /* Asks L2 for it, as fig_block_prefetch does. */
 static __device__ __forceinline__ void
-fig_feed_prefetch(const fig_feed_side &side, const fig_feed_block &block, int32_t kv_head) {
-    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %1, %3, %4}];" ::"l"(
-                     side.map),
-                 "r"(0), "r"(block.token), "r"(kv_head), "r"(block.page)
-                 : "memory");
+fig_feed_prefetch(const fig_attention_params &p, const fig_feed_block &block, int32_t kv_head) {
+    asm volatile(
+        "cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%2, %3, %2, %4, %5}];\n"
+        "cp.async.bulk.prefetch.tensor.5d.L2.global [%1, {%2, %3, %2, %4, %6}];" ::"l"(&p.k_map),
+        "l"(&p.v_map), "r"(0), "r"(block.token), "r"(kv_head), "r"(block.k_page), "r"(block.v_page)
+        : "memory");
 }
 
-/* Sends a piece's boxes of one side. A lane knows its block of 32, which move down by a strip's as
- * these are sent; half way through them it looks up that of the next, as behind them the next strip
- * would have to wait. */
+/* The lane's block of the next strip, of those that it brings down. */
 template <class form>
-static __device__ __forceinline__ void
-fig_feed_send_piece(const fig_attention_params &p, const fig_feed_side &side,
-                    const fig_feed_piece &of, fig_ring *ring, int32_t *has_waited) {
+static __device__ __forceinline__ fig_feed_block fig_feed_down(const fig_feed_block &block) {
+    const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS;
+    const fig_feed_block down = {__shfl_down_sync(0xffffffffu, block.k_page, BLOCKS),
+                                 __shfl_down_sync(0xffffffffu, block.v_page, BLOCKS),
+                                 __shfl_down_sync(0xffffffffu, block.token, BLOCKS)};
+    return down;
+}
+
+/* Sends a piece's boxes. A lane knows its block of 32, which move down by a strip's as these are
+ * sent; half way through them it looks up that of the next, as behind them the next strip would
+ * have to wait. */
+template <class form>
+static __device__ __forceinline__ void fig_feed_send_piece(const fig_attention_params &p,
+                                                           const fig_feed_piece &of, fig_ring *ring,
+                                                           int32_t *has_waited) {
     const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS, WINDOW = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, mine = lane * FIG_RING_TOKENS;
+    const uint32_t offset = (uint32_t)lane * (ring->side_bytes / BLOCKS);
     const int32_t first_new = of.length - p.split.row_tokens;
+    const uint64_t policy = fig_feed_once();
     int32_t token = of.tokens.first & -FIG_RING_TOKENS, sent = 0; /* sent: of the 32 */
-    fig_feed_block block = fig_feed_block_at(side, of, token + mine), ahead = block;
+    fig_feed_block block = fig_feed_block_at(p, of, token + mine), ahead = block;
     do {
         const int32_t is_newest = token + form::STRIP > first_new;
         const int32_t is_late = !form::TURNS && !*has_waited && is_newest;
         const int32_t is_new = is_late && token + mine + FIG_RING_TOKENS > first_new;
-        fig_ring_wait_empty(*ring, side.number);
-        if (form::TURNS) fig_feed_order_writes(*ring);
-        if (lane < BLOCKS && !is_new) fig_feed_send(side, *ring, block, of.kv_head);
-        __syncwarp();
+#pragma unroll
+        for (int32_t side = 0; side < 2; side++) {
+            fig_ring_wait_empty(*ring, side);
+            if (form::TURNS) fig_feed_order_writes(*ring);
+            if (lane < BLOCKS && !is_new)
+                fig_feed_send(p, *ring, side, offset, block, of.kv_head, policy);
+            __syncwarp();
+        }
         if (is_late) { /* What the step itself appends is sent behind the wait. */
-            if (lane < BLOCKS && is_new) fig_feed_prefetch(side, block, of.kv_head);
+            if (lane < BLOCKS && is_new) fig_feed_prefetch(p, block, of.kv_head);
             __syncwarp();
             fig_feed_wait(has_waited);
-            if (lane < BLOCKS && is_new) fig_feed_send(side, *ring, block, of.kv_head);
+#pragma unroll
+            for (int32_t side = 0; side < 2; side++)
+                if (lane < BLOCKS && is_new)
+                    fig_feed_send(p, *ring, side, offset, block, of.kv_head, policy);
             __syncwarp();
         }
         if (form::TURNS) fig_feed_mark(is_newest, ring);
         fig_ring_next(ring);
         token += form::STRIP;
         sent += BLOCKS;
-        block.page = __shfl_down_sync(0xffffffffu, block.page, BLOCKS);
-        block.token = __shfl_down_sync(0xffffffffu, block.token, BLOCKS);
-        if (sent == FIG_BLOCK_WARP / 2)
-            ahead = fig_feed_block_at(side, of, token + WINDOW / 2 + mine);
+        block = fig_feed_down<form>(block);
+        if (sent == FIG_BLOCK_WARP / 2) ahead = fig_feed_block_at(p, of, token + WINDOW / 2 + mine);
         if (sent == FIG_BLOCK_WARP) {
             sent = 0;
             block = ahead;
@@ -146,9 +155,8 @@ fig_feed_send_piece(const fig_attention_params &p, const fig_feed_side &side,
 
 /* Says what a piece's strips are, and how many bytes to await. */
 template <class form>
-static __device__ __forceinline__ void fig_feed_tell_piece(const fig_attention_params &p,
-                                                           const fig_feed_piece &of,
-                                                           fig_ring *ring) {
+static __device__ __forceinline__ void
+fig_feed_tell_piece(const fig_attention_params &p, const fig_feed_piece &of, fig_ring *ring) {
     const int32_t is_teller = threadIdx.x % FIG_BLOCK_WARP == 0;
     const int32_t first_new = of.length - p.split.row_tokens;
     const int32_t partial = fig_feed_partial(p, of);
@@ -278,18 +286,18 @@ static __device__ __forceinline__ void fig_feed_make_ring(const fig_ring &ring, 
     fig_ring_pass(FIG_RING_MADE_TO_FILL, fillers);
 }
 
-/* A warp that sends boxes. The way from the plan to the first is what the block waits for. */
+/* The warp that sends boxes. The way from the plan to the first is what the block waits for. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 template <class form>
 static __device__ __forceinline__ void fig_feed_sender(const fig_attention_params &p, fig_ring ring,
                                                        const fig_feed_plan &plan, int32_t filler,
                                                        int32_t has_waited) {
-    const fig_feed_side side = fig_feed_side_of<form>(p, ring, filler - 1);
+    fig_feed_prefetch_maps(p);
     fig_feed_make_ring<form>(ring, filler);
     fig_split_start start = plan.start;
     while (start.count > 0) {
         const fig_feed_piece of = fig_feed_piece_of(p, plan, start);
-        fig_feed_send_piece<form>(p, side, of, &ring, &has_waited);
+        fig_feed_send_piece<form>(p, of, &ring, &has_waited);
         fig_feed_pass(p, plan, of, &start);
     }
     fig_feed_wait(&has_waited);

@@ -190,6 +190,17 @@ typedef struct fig_rope_terms {
 static_assert(sizeof(fig_rope_terms) == 32, "ABI");
 static_assert(offsetof(fig_rope_spec, reserved) == sizeof(fig_rope_terms), "the same fields");
 
+/* Radians per position of pair i, but for rounding what fig_angle_frequency gives, without its
+ * exponential and its quotients: f * (least + more * kept), where f is the product of powers[k] for
+ * each bit k of i, and kept is slope * f + offset, but no less than 0 and no more than 1. */
+enum { FIG_ANGLE_POWERS = 7 };
+typedef struct fig_angle_product {
+    double powers[FIG_ANGLE_POWERS]; /* theta^(-2 * 2^k / rotary_dim) */
+    double slope, offset, least, more;
+    double reserved[5];
+} fig_angle_product;
+static_assert(sizeof(fig_angle_product) == 128, "ABI");
+
 /* A row that is in no segment is not written; a position outside cos_sin reads as the nearest one
  * in it. */
 typedef struct fig_rope_params {
@@ -209,8 +220,9 @@ typedef struct fig_rope_params {
     int32_t segments, cos_sin_rows;
     int32_t q_heads, k_heads, head_dim;
     int32_t dtype, positions_dtype, packed_dtype; /* the last two: FIG_I32 or FIG_I64 */
+    fig_angle_product angles;
 } fig_rope_params;
-static_assert(sizeof(fig_rope_params) == 240, "ABI");
+static_assert(sizeof(fig_rope_params) == 368, "ABI");
 
 /* [pages][page_size][kv_heads][head_dim] */
 typedef struct fig_cache_strides {
@@ -264,24 +276,14 @@ typedef struct fig_decode_attention_params {
     int32_t dtype, kv_dtype, positions_dtype;
     uint32_t tokens_offset; /* as in fig_append_kv_params */
     uint32_t haste;         /* FIG_HASTE_* */
+    fig_angle_product angles;
 } fig_decode_attention_params;
-static_assert(sizeof(fig_decode_attention_params) == 336, "ABI");
+static_assert(sizeof(fig_decode_attention_params) == 464, "ABI");
 
 /* EARLY: and the page table and tokens that the step itself does not append may be read before
  * fig_block_wait too. APART: no block waits for another of its launch, since it may not be running.
  * DENSE: there is no page table, and a sequence's one page may have any number of tokens. */
 enum { FIG_ATTENTION_EARLY = FIG_HASTE_EARLY, FIG_ATTENTION_APART = 2, FIG_ATTENTION_DENSE = 4 };
-
-/* Radians per position of pair i, but for rounding what fig_angle_frequency gives, without its
- * exponential and its quotients: f * (least + more * kept), where f is the product of powers[k] for
- * each bit k of i, and kept is slope * f + offset, but no less than 0 and no more than 1. */
-enum { FIG_ANGLE_POWERS = 7 };
-typedef struct fig_angle_product {
-    double powers[FIG_ANGLE_POWERS]; /* theta^(-2 * 2^k / rotary_dim) */
-    double slope, offset, least, more;
-    double reserved[5];
-} fig_angle_product;
-static_assert(sizeof(fig_angle_product) == 128, "ABI");
 
 /* Where attention turns and appends by itself, what it needs beside its own: as in
  * fig_decode_attention_params. */
@@ -328,6 +330,22 @@ typedef struct fig_attention_params {
     fig_attention_turn turn;
 } fig_attention_params;
 static_assert(sizeof(fig_attention_params) == 832, "ABI");
+
+/* Attention over a dense cache by rows of one length, which the host knows. */
+typedef struct fig_whole_attention_params {
+    const void *q;                 /* [rows][q_heads][head_dim] */
+    const void *k_cache, *v_cache; /* [rows][tokens][kv_heads][head_dim] */
+    void *out;                     /* as q */
+    float *lse;                    /* [rows][q_heads], base 2; NULL: not wanted */
+    fig_row_strides q_strides, out_strides;
+    fig_cache_strides k_cache_strides, v_cache_strides;
+    int64_t lse_stride;
+    int32_t rows, length; /* length: 1 at least */
+    int32_t q_heads, kv_heads, head_dim, dtype;
+    float scale; /* of a logit */
+    uint32_t reserved;
+} fig_whole_attention_params;
+static_assert(sizeof(fig_whole_attention_params) == 160, "ABI");
 
 typedef struct fig_merge_states_params {
     const void *out_a, *out_b;  /* [rows][heads][head_dim] */

@@ -10,13 +10,15 @@
 
 #include "kernels/numeric.h"
 
-enum { WARP = 32, WARP_LIMIT = 16, VECTOR_BYTES = 16, STRETCH = 256 };
+enum { WARP = 32, WARP_LIMIT = 16, VECTOR_BYTES = 16, STRETCH = 256, MANY_ROWS = 512 };
 
-/* Whole warps, of which each thread has a vector of the row, as far as a block may grow. */
+/* Whole warps, of which each thread has two vectors of the row, as far as a block may grow; four
+ * where rows are so many that what a thread does but once is the limit. */
 void fig_rms_norm_shape(const void *params, fig_launch_shape *shape) {
     const fig_rms_norm_params *p = params;
     const int32_t vectors = p->width * fig_numeric_bytes(p->dtype) / VECTOR_BYTES;
-    const int32_t warps = fig_size_min(1 + (vectors - 1) / WARP, WARP_LIMIT);
+    const int32_t of_warp = WARP * (p->rows.row_limit < MANY_ROWS ? 2 : 4);
+    const int32_t warps = fig_size_min(1 + (vectors - 1) / of_warp, WARP_LIMIT);
     *shape = (fig_launch_shape){.grid = {(uint32_t)p->rows.row_limit, 1, 1},
                                 .block = {(uint32_t)(warps * WARP), 1, 1}};
 }

@@ -2,10 +2,10 @@
  *
  * Turns each pair (x, y) among the first rotary_dim values of a head by angle(position, i), as
  * figraph.h defines it: x cos - y sin, y cos + x sin. A block turns some heads of a
- * token. The angle is a double, since at position 1M f32 errs by 0.02; its sine and cosine, the
- * turn, and the RMSNorm of the whole head that may come before it are f32, rounded to the dtype
- * once, at the end. Invariant: a head is read whole before it is written, so out may be in; what
- * neither turns nor is normalised keeps its bits. */
+ * token, or of a few where there are many. The angle is a double, since at position 1M f32 errs by
+ * 0.02; its sine and cosine, the turn, and the RMSNorm of the whole head that may come before it
+ * are f32, rounded to the dtype once, at the end. Invariant: a head is read whole before it is
+ * written, so out may be in; what neither turns nor is normalised keeps its bits. */
 #include "kernels/twins.h"
 
 #include <math.h>
@@ -17,8 +17,15 @@
 void fig_rope_shape(const void *params, fig_launch_shape *shape) {
     const fig_rope_params *p = params;
     const int32_t blocks = fig_heads_blocks(p->q_heads + p->k_heads, p->head_dim, p->dtype);
-    *shape = (fig_launch_shape){.grid = {(uint32_t)(p->rows.row_limit * blocks), 1, 1},
+    const int32_t groups =
+        fig_size_ceil_div(p->rows.row_limit, fig_heads_abreast(p->rows.row_limit));
+    *shape = (fig_launch_shape){.grid = {(uint32_t)(groups * blocks), 1, 1},
                                 .block = {FIG_HEADS_THREADS, 1, 1}};
+}
+
+void fig_rope_finish(void *params) {
+    fig_rope_params *p = params;
+    p->angles = fig_angle_product_of(&p->rope);
 }
 
 /* ---- Turns */
@@ -93,20 +100,26 @@ int fig_rope_find_turns(const fig_rope_params *p, int32_t token, fig_rope_turns 
     return 1;
 }
 
-void fig_rope_twin(const void *params, const uint32_t block[3]) {
-    const fig_rope_params *p = params;
-    const fig_heads_part part =
-        fig_heads_part_of(p->q_heads + p->k_heads, p->head_dim, p->dtype, block[0]);
+static void turn_heads(const fig_rope_params *p, const fig_heads_part *part, int32_t token) {
     fig_rope_turns turns;
-    if (part.token >= fig_params_rows(&p->rows, p->plan)) return;
-    if (!fig_rope_find_turns(p, part.token, &turns)) return;
-    for (int32_t number = part.first; number < part.end; number++) {
+    if (!fig_rope_find_turns(p, token, &turns)) return;
+    for (int32_t number = part->first; number < part->end; number++) {
         const int is_k = number >= p->q_heads;
         const int32_t head = is_k ? number - p->q_heads : number;
         const fig_row_strides in = is_k ? p->k_strides : p->q_strides;
         const fig_row_strides out = is_k ? p->k_out_strides : p->q_out_strides;
         fig_rope_turn_head(p, &turns, is_k ? p->k_norm : p->q_norm, is_k ? p->k : p->q,
-                           part.token * in.row + head * in.head, is_k ? p->k_out : p->q_out,
-                           part.token * out.row + head * out.head);
+                           token * in.row + head * in.head, is_k ? p->k_out : p->q_out,
+                           token * out.row + head * out.head);
     }
+}
+
+void fig_rope_twin(const void *params, const uint32_t block[3]) {
+    const fig_rope_params *p = params;
+    const fig_heads_part part =
+        fig_heads_part_of(p->q_heads + p->k_heads, p->head_dim, p->dtype, block[0]);
+    const int32_t abreast = fig_heads_abreast(p->rows.row_limit), first = part.group * abreast;
+    const int32_t rows = fig_params_rows(&p->rows, p->plan);
+    for (int32_t token = first; token < first + abreast && token < rows; token++)
+        turn_heads(p, &part, token);
 }

@@ -5,11 +5,12 @@
  * f32 errs by 0.02; its sine and cosine, the turn, and the RMSNorm of the whole head that may come
  * before it are f32, rounded to the dtype once, at the end.
  *
- * A block does some heads of one token, as heads.h deals them. Its pieces are on their way while it
- * asks where the token stands and makes the turns, which all its heads share; frequencies and the
- * weights of a norm, which no kernel writes, are there before the launch before has ended.
- * Invariant: both numbers of a pair are read by the thread that writes them, and before, so out may
- * be in; what neither turns nor is normalised keeps its bits. */
+ * A block does some heads of one token or, of many, of a few side by side, as heads.h deals them.
+ * Their pieces are on their way while it asks where the tokens stand and makes the turns, which all
+ * heads share; frequencies and the weights of a norm, which no kernel writes, are there before the
+ * launch before has ended. Helpers take the dtype and the number of tokens as
+ * constants, once inlined. Invariant: both numbers of a pair are read by the thread that writes
+ * them, and before, so out may be in; what neither turns nor is normalised keeps its bits. */
 #include "kernels/block.cuh"
 #include "kernels/heads.cuh"
 
@@ -18,6 +19,23 @@ typedef struct head_place {
     const uint8_t *in, *norm; /* norm: NULL: none */
     uint8_t *out;
 } head_place;
+
+/* Of a block. */
+typedef struct tokens {
+    int32_t first, count; /* count: 1 or FIG_HEADS_ABREAST */
+} tokens;
+
+/* Their turns. */
+typedef struct block_turns {
+    fig_heads_turns of[FIG_HEADS_ABREAST];
+    int32_t stands[FIG_HEADS_ABREAST]; /* 0: the token stands nowhere; unset of one alone */
+} block_turns;
+
+/* How many threads make the turns of one token. */
+static __device__ __forceinline__ int32_t makers_of(const fig_rope_params *p, tokens of) {
+    const int32_t few = FIG_HEADS_THREADS / 2;
+    return of.count > 1 && p->rope.rotary_dim / 2 <= few ? few : FIG_HEADS_THREADS;
+}
 
 static __device__ __forceinline__ head_place place_of(const fig_rope_params *p, int32_t token,
                                                       int32_t number, int32_t dtype) {
@@ -35,68 +53,106 @@ static __device__ __forceinline__ head_place place_of(const fig_rope_params *p, 
 
 /* 1: each vector of each head begins at a multiple of its size, and no pair is cut from its
  * neighbours by the end of one. */
-static __device__ __forceinline__ int32_t has_vectors(const fig_rope_params *p, int32_t token,
+static __device__ __forceinline__ int32_t has_vectors(const fig_rope_params *p, tokens of,
                                                       int32_t dtype) {
     const int32_t lanes = fig_vector_lanes(dtype);
-    const head_place q = place_of(p, token, 0, dtype), k = place_of(p, token, p->q_heads, dtype);
-    const int64_t apart =
+    const head_place q = place_of(p, of.first, 0, dtype);
+    const head_place k = place_of(p, of.first, p->q_heads, dtype);
+    int64_t apart =
         p->q_strides.head | p->q_out_strides.head | p->k_strides.head | p->k_out_strides.head;
+    if (of.count > 1)
+        apart |= p->q_strides.row | p->q_out_strides.row | p->k_strides.row | p->k_out_strides.row;
     const uintptr_t places = (uintptr_t)q.in | (uintptr_t)q.out | (uintptr_t)k.in |
                              (uintptr_t)k.out | (uintptr_t)q.norm | (uintptr_t)k.norm;
     return places % FIG_VECTOR_BYTES == 0 && apart % lanes == 0 && p->head_dim / 2 % lanes == 0 &&
            p->rope.rotary_dim / 2 % lanes == 0;
 }
 
-static __device__ __forceinline__ void turn_vectors(const fig_rope_params *p,
+/* The pair whose turns this thread makes: of one token each thread has its own; of several, as many
+ * threads as there are pairs make those of one, and others those of the next. */
+static __device__ __forceinline__ int32_t pair_of(const fig_rope_params *p, tokens of) {
+    return (int32_t)threadIdx.x % makers_of(p, of);
+}
+
+/* Of all tokens, with a barrier behind; returns a bit for each that stands somewhere. 0: nothing
+ * was made. */
+static __device__ __forceinline__ uint32_t make_turns(const fig_rope_params *p, tokens of,
+                                                      double frequency, block_turns *turns) {
+    const int32_t rows = fig_params_rows(&p->rows, p->plan), makers = makers_of(p, of);
+    const int32_t pair = pair_of(p, of);
+    uint32_t standing = 0;
+    if (of.first >= rows) return 0;
+#pragma unroll
+    for (int32_t n = 0; n < of.count; n++) {
+        const int32_t i =
+            of.count == 1 ? 0 : (int32_t)threadIdx.x / makers + n * (FIG_HEADS_THREADS / makers);
+        int64_t position;
+        if (i >= of.count) break;
+        const int32_t token = of.count == 1 ? of.first : min(of.first + i, p->rows.row_limit - 1);
+        const int32_t stands = fig_angle_position(p, token, &position) && of.first + i < rows;
+        fig_heads_make_turn(p, pair, position, frequency, &turns->of[i]);
+        if (of.count > 1 && pair == 0) turns->stands[i] = stands;
+        standing = (uint32_t)stands;
+    }
+    __syncthreads();
+    if (of.count == 1) return standing;
+    standing = 0;
+#pragma unroll
+    for (int32_t i = 0; i < of.count; i++)
+        standing |= (uint32_t)turns->stands[i] << i;
+    return standing;
+}
+
+static __device__ __forceinline__ void turn_vectors(const fig_rope_params *p, tokens of,
                                                     const fig_heads_part *part, int32_t dtype,
-                                                    fig_heads_turns *turns) {
+                                                    block_turns *turns) {
     const int32_t bytes = fig_numeric_bytes(dtype);
     const int32_t sharers = fig_heads_sharers(p->head_dim, dtype);
     const int32_t number = part->first + (int32_t)threadIdx.x / sharers;
-    const head_place head = place_of(p, part->token, number, dtype);
     const fig_heads_piece piece =
         fig_heads_piece_of((int32_t)threadIdx.x % sharers, fig_vector_lanes(dtype),
                            p->rope.rotary_dim / 2, p->rope.interleaved);
     const int32_t is_there = number < part->end && piece.first < p->head_dim;
-    const double frequency = fig_heads_frequency(p);
+    const head_place first = place_of(p, of.first, number, dtype);
+    const double frequency = fig_heads_frequency(p, pair_of(p, of));
     const fig_heads_codes weights =
-        fig_heads_fetch(head.norm, &piece, dtype, is_there && head.norm != NULL);
-    if (is_there) fig_block_prefetch(head.in + piece.first * bytes);
+        fig_heads_fetch(first.norm, &piece, dtype, is_there && first.norm != NULL);
+    fig_heads_codes codes[FIG_HEADS_ABREAST];
+    if (is_there) fig_block_prefetch(first.in + piece.first * bytes);
     fig_block_wait();
     fig_block_trigger();
-    fig_heads_codes codes = fig_heads_fetch(head.in, &piece, dtype, is_there);
-    int64_t position;
-    const int32_t rows = fig_params_rows(&p->rows, p->plan);
-    const int32_t stands = fig_angle_position(p, part->token, &position);
-    if (part->token >= rows || !stands) return;
-    fig_heads_make_turns(p, position, frequency, turns);
-    float factor = 1;
-    if (p->q_norm != NULL || p->k_norm != NULL)
-        factor = fig_heads_factor(fig_norm_squares(codes.of[0], dtype) +
-                                      fig_norm_squares(codes.of[1], dtype),
-                                  sharers, p->head_dim, p->norm_epsilon);
-    if (!is_there || (!piece.turns && head.norm == NULL && head.in == head.out)) return;
-    fig_heads_change(p, &piece, turns, &weights, head.norm != NULL, factor, dtype, &codes);
-    *(uint4 *)(head.out + piece.first * bytes) = codes.of[0];
-    *(uint4 *)(head.out + piece.second * bytes) = codes.of[1];
+#pragma unroll
+    for (int32_t i = 0; i < of.count; i++)
+        codes[i] = fig_heads_fetch(place_of(p, of.first + i, number, dtype).in, &piece, dtype,
+                                   is_there && (i == 0 || of.first + i < p->rows.row_limit));
+    const uint32_t standing = make_turns(p, of, frequency, turns);
+    if (standing == 0) return;
+#pragma unroll
+    for (int32_t i = 0; i < of.count; i++) {
+        const head_place head = place_of(p, of.first + i, number, dtype);
+        float factor = 1;
+        if (p->q_norm != NULL || p->k_norm != NULL)
+            factor = fig_heads_factor(fig_norm_squares(codes[i].of[0], dtype) +
+                                          fig_norm_squares(codes[i].of[1], dtype),
+                                      sharers, p->head_dim, p->norm_epsilon);
+        if (!is_there || !(standing >> i & 1)) continue;
+        if (!piece.turns && head.norm == NULL && head.in == head.out) continue;
+        fig_heads_change(p, &piece, &turns->of[i], &weights, head.norm != NULL, factor, dtype,
+                         &codes[i]);
+        *(uint4 *)(head.out + piece.first * bytes) = codes[i].of[0];
+        *(uint4 *)(head.out + piece.second * bytes) = codes[i].of[1];
+    }
 }
 
 /* A warp for each head. */
-static __device__ __forceinline__ void turn_numbers(const fig_rope_params *p,
+static __device__ __forceinline__ void turn_numbers(const fig_rope_params *p, int32_t token,
                                                     const fig_heads_part *part, int32_t dtype,
-                                                    fig_heads_turns *turns) {
+                                                    const fig_heads_turns *turns) {
     const int32_t warp = (int32_t)threadIdx.x / FIG_HEADS_WARP;
-    const double frequency = fig_heads_frequency(p);
-    fig_block_wait();
-    fig_block_trigger();
-    if (part->token >= fig_params_rows(&p->rows, p->plan)) return;
-    int64_t position;
-    if (!fig_angle_position(p, part->token, &position)) return;
-    fig_heads_make_turns(p, position, frequency, turns);
 #pragma unroll 1
     for (int32_t number = part->first + warp; number < part->end;
          number += FIG_HEADS_THREADS / FIG_HEADS_WARP) {
-        const head_place head = place_of(p, part->token, number, dtype);
+        const head_place head = place_of(p, token, number, dtype);
         float factor = 1;
         if (head.norm != NULL)
             factor = fig_heads_factor_of(head.in, p->head_dim, p->norm_epsilon, dtype);
@@ -113,23 +169,43 @@ static __device__ __forceinline__ void turn_numbers(const fig_rope_params *p,
     }
 }
 
-static __device__ __forceinline__ void turn(const fig_rope_params *p, int32_t dtype,
-                                            fig_heads_turns *turns) {
+static __device__ __forceinline__ void turn(const fig_rope_params *p, int32_t abreast,
+                                            int32_t dtype, block_turns *turns) {
     const fig_heads_part part =
         fig_heads_part_of(p->q_heads + p->k_heads, p->head_dim, dtype, blockIdx.x);
-    if (has_vectors(p, part.token, dtype)) {
-        turn_vectors(p, &part, dtype, turns);
+    const tokens of = {part.group * abreast, abreast};
+    if (has_vectors(p, of, dtype)) {
+        turn_vectors(p, of, &part, dtype, turns);
+        return;
+    }
+    const double frequency = fig_heads_frequency(p, pair_of(p, of));
+    fig_block_wait();
+    fig_block_trigger();
+    const uint32_t standing = make_turns(p, of, frequency, turns);
+#pragma unroll 1
+    for (int32_t i = 0; i < abreast; i++)
+        if (standing >> i & 1) turn_numbers(p, of.first + i, &part, dtype, &turns->of[i]);
+}
+
+static __device__ __forceinline__ void turn_tokens(const fig_rope_params *p, int32_t dtype,
+                                                   block_turns *turns) {
+    if (fig_heads_abreast(p->rows.row_limit) == 1) {
+        turn(p, 1, dtype, turns);
     } else {
-        turn_numbers(p, &part, dtype, turns);
+        turn(p, FIG_HEADS_ABREAST, dtype, turns);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(FIG_HEADS_THREADS)
+/* With fewer blocks a processor has too little in flight, and with registers for more of them
+ * pieces are spilled. */
+enum { BLOCKS = 6 };
+
+extern "C" __global__ void __launch_bounds__(FIG_HEADS_THREADS, BLOCKS)
     fig_kernel_rope(const __grid_constant__ fig_rope_params p) {
-    __shared__ __align__(16) fig_heads_turns turns;
+    __shared__ __align__(16) block_turns turns;
     switch (p.dtype) {
-    case FIG_F16: turn(&p, FIG_F16, &turns); break;
-    case FIG_BF16: turn(&p, FIG_BF16, &turns); break;
-    default: turn(&p, FIG_F32, &turns); break;
+    case FIG_F16: turn_tokens(&p, FIG_F16, &turns); break;
+    case FIG_BF16: turn_tokens(&p, FIG_BF16, &turns); break;
+    default: turn_tokens(&p, FIG_F32, &turns); break;
     }
 }

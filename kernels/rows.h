@@ -222,6 +222,7 @@ static const fig_field rope_fields[] = {
     DTYPE(dtype, FIG_ROPE_Q),
     DTYPE(positions_dtype, FIG_ROPE_POSITIONS),
     DTYPE(packed_dtype, FIG_ROPE_INDPTR),
+    FROM(angles, FIG_FIELD_ANGLES),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -367,7 +368,7 @@ static const fig_operand decode_attention_operands[] = {
     [FIG_ATTENTION_V_SCALE] = {"v_scale", FIG_ACCESS_READ, 1, FIG_SHARE_KV_HEADS, 0},
     [FIG_ATTENTION_SINKS] = {"sinks", FIG_ACCESS_READ, 1, FIG_SHARE_Q_HEADS, 0},
     [FIG_ATTENTION_ALIBI] = {"alibi", FIG_ACCESS_READ, 1, FIG_SHARE_Q_HEADS, 0},
-    [FIG_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
     [FIG_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
     [FIG_DECODE_ATTENTION_K] = {"k", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0, FIG_SHARE_KV_HEADS, 1},
     [FIG_DECODE_ATTENTION_V] = {"v", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 1},
@@ -428,6 +429,7 @@ static const fig_field decode_attention_fields[] = {
     DTYPE(positions_dtype, FIG_DECODE_ATTENTION_POSITIONS),
     SECTION(tokens_offset, FIG_PLAN_TOKENS),
     FROM(haste, FIG_FIELD_HASTE),
+    FROM(angles, FIG_FIELD_ANGLES),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -510,6 +512,39 @@ static const fig_field all_gather_fields[] = {
     FROM(peers, FIG_FIELD_PEERS),     ROWS(rows, FIG_ALL_GATHER_IN),
     DIM(width, FIG_ALL_GATHER_IN, 1), DTYPE(dtype, FIG_ALL_GATHER_IN),
     FROM(node, FIG_FIELD_NODE),       FROM(haste, FIG_FIELD_HASTE),
+};
+#undef PARAMS
+
+/* ---- whole_attention */
+
+static const fig_operand whole_attention_operands[] = {
+    [FIG_WHOLE_ATTENTION_Q] = {"q", FIG_ACCESS_READ, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_WHOLE_ATTENTION_K_CACHE] = {"k_cache", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 2},
+    [FIG_WHOLE_ATTENTION_V_CACHE] = {"v_cache", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 2},
+    [FIG_WHOLE_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
+    [FIG_WHOLE_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
+};
+
+#define PARAMS fig_whole_attention_params
+static const fig_field whole_attention_fields[] = {
+    ADDRESS(q, FIG_WHOLE_ATTENTION_Q),
+    ADDRESS(k_cache, FIG_WHOLE_ATTENTION_K_CACHE),
+    ADDRESS(v_cache, FIG_WHOLE_ATTENTION_V_CACHE),
+    ADDRESS(out, FIG_WHOLE_ATTENTION_OUT),
+    ADDRESS(lse, FIG_WHOLE_ATTENTION_LSE),
+    ROW_STRIDES(q_strides, FIG_WHOLE_ATTENTION_Q),
+    ROW_STRIDES(out_strides, FIG_WHOLE_ATTENTION_OUT),
+    CACHE_STRIDES(k_cache_strides, FIG_WHOLE_ATTENTION_K_CACHE),
+    CACHE_STRIDES(v_cache_strides, FIG_WHOLE_ATTENTION_V_CACHE),
+    STRIDE(lse_stride, FIG_WHOLE_ATTENTION_LSE, 0),
+    FROM(rows, FIG_FIELD_RUN),
+    FROM(length, FIG_FIELD_RUN),
+    DIM(q_heads, FIG_WHOLE_ATTENTION_Q, 1),
+    DIM(kv_heads, FIG_WHOLE_ATTENTION_K_CACHE, 2),
+    DIM(head_dim, FIG_WHOLE_ATTENTION_Q, 2),
+    DTYPE(dtype, FIG_WHOLE_ATTENTION_Q),
+    FROM(scale, FIG_FIELD_RUN),
+    FROM(reserved, FIG_FIELD_ZERO),
 };
 #undef PARAMS
 

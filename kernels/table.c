@@ -16,7 +16,8 @@
 
 static const fig_family fetch_families[] = {{.name = "general", .shape = fig_fetch_shape}};
 static const fig_family gated_families[] = {{.name = "general", .shape = fig_gated_shape}};
-static const fig_family rope_families[] = {{.name = "general", .shape = fig_rope_shape}};
+static const fig_family rope_families[] = {
+    {.name = "general", .shape = fig_rope_shape, .finish = fig_rope_finish}};
 static const fig_family append_kv_families[] = {{.name = "general", .shape = fig_append_kv_shape}};
 static const fig_family attention_families[] = {
     {.name = "turn",
@@ -47,9 +48,12 @@ static const fig_family merge_states_families[] = {
 static const fig_family look_ahead_families[] = {
     {.name = "general", .shape = fig_look_ahead_shape}};
 static const fig_family ceiling_families[] = {{.name = "general", .shape = fig_ceiling_shape}};
-static const fig_family decode_attention_families[] = {
-    {.name = "general", .shape = fig_decode_attention_shape}};
+static const fig_family decode_attention_families[] = {{.name = "general",
+                                                        .shape = fig_decode_attention_shape,
+                                                        .finish = fig_decode_attention_finish}};
 
+static const fig_family whole_attention_families[] = {
+    {.name = "general", .shape = fig_whole_attention_shape, .entry = fig_whole_attention_entry}};
 static const fig_family all_reduce_families[] = {
     {.name = "one_shot", .shape = fig_all_reduce_shape}};
 static const fig_family all_gather_families[] = {
@@ -145,6 +149,12 @@ const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
                            .meets = 1,
                            FAMILIES(all_gather_families),
                            .twin = fig_all_gather_twin},
+    [FIG_OP_WHOLE_ATTENTION] = {.name = "whole_attention",
+                                OPERANDS(whole_attention_operands),
+                                FIELDS(whole_attention_fields),
+                                .params_bytes = sizeof(fig_whole_attention_params),
+                                FAMILIES(whole_attention_families),
+                                .twin = fig_whole_attention_twin},
 };
 
 const fig_family *fig_table_families(fig_op op, uint32_t *count) {

@@ -26,7 +26,8 @@ typedef enum fig_op {
     FIG_OP_DECODE_ATTENTION = 10,
     FIG_OP_ALL_REDUCE = 11,
     FIG_OP_ALL_GATHER = 12,
-    FIG_OP_KERNEL_COUNT = 13,
+    FIG_OP_WHOLE_ATTENTION = 13, /* as look_ahead: a run's own */
+    FIG_OP_KERNEL_COUNT = 14,
     FIG_OP_CALL = 64 /* no kernel: kept as meaning */
 } fig_op;
 
@@ -212,7 +213,8 @@ enum {
     FIG_ATTENTION_LSE
 };
 enum { FIG_ATTENTION_K_MAP, FIG_ATTENTION_V_MAP }; /* tensor maps */
-/* Attention's, then these: a launch of attention serves such a node as it serves its own. */
+/* Attention's, then these: a launch of attention serves such a node as it serves its own, where it
+ * has an out. */
 enum {
     FIG_DECODE_ATTENTION_K = FIG_ATTENTION_LSE + 1,
     FIG_DECODE_ATTENTION_V,
@@ -223,6 +225,13 @@ enum {
 };
 enum { FIG_PLAN_IN_LENGTHS, FIG_PLAN_IN_POSITIONS };
 enum { FIG_CEILING_IN, FIG_CEILING_OUT };
+enum {
+    FIG_WHOLE_ATTENTION_Q,
+    FIG_WHOLE_ATTENTION_K_CACHE,
+    FIG_WHOLE_ATTENTION_V_CACHE,
+    FIG_WHOLE_ATTENTION_OUT,
+    FIG_WHOLE_ATTENTION_LSE
+};
 /* The residual is both: absent in rms_norm, read and written in add_rms_norm. */
 enum { FIG_RMS_NORM_IN, FIG_RMS_NORM_WEIGHT, FIG_RMS_NORM_RESIDUAL, FIG_RMS_NORM_OUT };
 /* Weight and residual are there where a norm is, and then both. */

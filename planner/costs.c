@@ -15,7 +15,7 @@ typedef struct cost_row {
 
 /* clang-format off */
 static const cost_row rows[] = {
-    {"h200", 2, "head", 2002, 33218, 144, 668},
+    {"h200", 2, "head", 2453, 33438, 96, 567},
     {"h200", 2, "page", 3328, 34843, 646, 0},
     {"h200", 2, "pair", 2922, 34681, 74, 398},
     {"h200", 2, "four", 2803, 34538, 336, 354},

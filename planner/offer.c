@@ -6,7 +6,7 @@
 
 #include "planner/spec.h"
 
-enum { STEP_LIMIT = 1024, WHOLE = 1000, SLACK = WHOLE / 80, SLACK_ALONE = WHOLE / 6 };
+enum { STEP_LIMIT = 1024, WHOLE = 1000, SLACK = WHOLE / 80 };
 
 fig_offer_range fig_offer_range_of(const fig_bucket *buckets, int32_t index, int32_t kv_limit) {
     const fig_bucket *own = &buckets[index];
@@ -26,7 +26,7 @@ fig_offer_range fig_offer_range_of(const fig_bucket *buckets, int32_t index, int
 /* What each candidate costs at each step that was tried, in thousandths of the cheapest. */
 typedef struct trial {
     const fig_bucket_shape *candidates;
-    int32_t count, step_count, slack;
+    int32_t count, step_count;
     int64_t costs[STEP_LIMIT][FIG_VARIANT_LIMIT];
 } trial;
 
@@ -80,7 +80,7 @@ static int32_t members_of(uint32_t set) {
 /* What the steps cost where each takes the cheapest of a set; -1: some step costs too much. */
 static int64_t cost_of(const trial *of, uint32_t set) {
     int64_t sum = 0;
-    const int32_t slack = members_of(set) == of->count ? INT32_MAX - WHOLE : of->slack;
+    const int32_t slack = members_of(set) == of->count ? INT32_MAX - WHOLE : SLACK;
     for (int32_t step = 0; step < of->step_count; step++) {
         int64_t least = INT64_MAX;
         for (int32_t i = 0; i < of->count; i++)
@@ -108,11 +108,8 @@ static uint32_t choose(const trial *of) {
 
 uint32_t fig_offer_choose(const fig_bucket_shape *candidates, int32_t count,
                           const fig_offer_range *range) {
-    trial of = {.candidates = candidates, .count = count, .slack = SLACK};
+    trial of = {.candidates = candidates, .count = count};
     assert(count >= 1 && count <= FIG_VARIANT_LIMIT);
-    for (int32_t i = 0; i < count; i++)
-        for (int32_t c = 0; c < candidates[i].plan.class_count; c++)
-            if (candidates[i].plan.splits[c].workers < range->workers) of.slack = SLACK_ALONE;
     for (int32_t rows = candidates[0].caps.batch; rows > range->rows_before; rows /= 2)
         try_all_tokens(&of, rows, range);
     try_all_tokens(&of, range->rows_before + 1, range);

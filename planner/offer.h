@@ -12,16 +12,13 @@
 typedef struct fig_offer_range {
     int32_t rows_before, kv_limit; /* kv_limit: tokens of a row at most */
     int64_t tokens_before;
-    int32_t workers; /* of a bucket that keeps the whole machine busy; 0: of any */
 } fig_offer_range;
 /* Of the bucket of that index of a normal list. */
 fig_offer_range fig_offer_range_of(const fig_bucket *buckets, int32_t index, int32_t kv_limit);
 
 /* Bit i: candidate i is offered; one at least is. candidates: [count] one bucket in each variant, 1
  * to FIG_VARIANT_LIMIT of them. No step of the range that is tried, with rows alike or one long
- * among short ones, costs more than an eightieth over what the best candidate would; or more than a
- * sixth where a candidate has fewer workers than the machine, as no other bucket shares its exec.
- */
+ * among short ones, costs more than an eightieth over what the best candidate would. */
 uint32_t fig_offer_choose(const fig_bucket_shape *candidates, int32_t count,
                           const fig_offer_range *range);
 

@@ -113,7 +113,7 @@ static void warps_are_eight_at_most_and_shared_memory_the_machine_s(void **state
     assert_true(served > 1000);
 }
 
-/* Three warps fill by boxes, four by copies. */
+/* Two warps fill by boxes, four by copies. */
 static void warps_that_share_a_head_are_four_two_or_one(void **state) {
     (void)state;
     static const struct {
@@ -122,7 +122,7 @@ static void warps_that_share_a_head_are_four_two_or_one(void **state) {
     fig_attention_params p = common();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         p.heads_per_worker = rows[i].heads;
-        assert_int_equal(choose(&p, 90).shape.block[0], 32 * (rows[i].readers + 3));
+        assert_int_equal(choose(&p, 90).shape.block[0], 32 * (rows[i].readers + 2));
         assert_int_equal(choose(&p, 80).shape.block[0], 32 * (rows[i].readers + 4));
     }
 }

@@ -30,8 +30,8 @@ for part in attention step ops replay; do
 done
 run bench replay --help
 COLUMNS=200 run bench replay --help
-prints "a bare launch is the driver's alone, of the same graph"
-prints 'loop runs ahead of the device'
+prints "bare launch is the driver's call alone, of the same graph"
+prints 'by a loop that runs ahead of the device'
 prints 'fetched is over'
 run --help
 prints '  bench '
@@ -49,6 +49,7 @@ python 'assert all(l["launches"] == 5 for l in j["lines"])'
 python 'for l in j["lines"]: assert l["step_ns"] >= l["launch_ns"] > 0'
 # What a GPU alone has is not told of the host.
 python 'for l in j["lines"]: assert not any("gap" in k or "fetch" in k or "wait" in k for k in l)'
+python 'for r in t: assert r["empty_gap_ns"] == "" and r["result_over_empty_ns"] == ""'
 python 'for r in t: assert r["gap_ns"] == "" and r["fetched_ns"] == "" and r["step_ns"] != ""'
 python 'for l in j["lines"]:
     assert abs(l["step_ns"] - l["bare_launch_ns"] - l["above_bare_ns"]) < 1'
@@ -230,6 +231,10 @@ tools/bench/run.sh --only step "$scratch/results" --device host > "$scratch/out"
 ends_with=$?
 [ "$ends_with" -eq 0 ] && [ "$(ls "$scratch/results")" = host_step.csv ]
 verdict $? 'one set alone is to be written where one is asked for'
+tools/bench/run.sh --only replay "$scratch/replays" --device host --quick > "$scratch/out" 2>&1
+ends_with=$?
+[ "$ends_with" -eq 0 ] && [ "$(wc -l < "$scratch/replays/host_replay.csv")" -eq 2 ]
+verdict $? 'replays of the shapes that suit the device are to be written'
 tools/bench/run.sh --only stop "$scratch/results" > "$scratch/out" 2>&1
 [ $? -eq 2 ] && grep -q 'none of uniform' "$scratch/out"
 verdict $? 'a set that is none is to be refused'

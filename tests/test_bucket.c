@@ -242,6 +242,27 @@ static void the_tokens_of_a_horizon_count_before_they_are_there(void **state) {
                                        "largest bucket of 4 rows takes 2048");
 }
 
+/* 8 heads one at once: 64 workers have a row's head each, of 256 tokens; one row is cut. */
+static void workers_of_whole_rows_share_what_idle_places_leave(void **state) {
+    (void)state;
+    static const int32_t even[] = {256, 256, 256, 256, 256, 256, 256, 256}, one[] = {2048};
+    const fig_plan_step whole = {.rows = 8, .lengths = even, .horizon = 1};
+    const fig_plan_step cut = {.rows = 1, .lengths = one, .horizon = 1};
+    fig_bucket_shape bucket = shape_of((fig_bucket){8, 256}, 0);
+    bucket.plan.splits[0].workers = 64;
+    static const struct {
+        int32_t places;
+        int64_t bytes;
+    } cases[] = {{0, 131072}, {64, 131072}, {100, 83886}, {128, 65536}, {1000, 65536}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bucket.places[0] = cases[i].places;
+        assert_int_equal(fig_bucket_work_of(&bucket, 0, &whole).pieces, 1);
+        assert_int_equal(fig_bucket_work_of(&bucket, 0, &whole).bytes, cases[i].bytes);
+        assert_int_equal(fig_bucket_work_of(&bucket, 0, &cut).pieces, 8);
+        assert_int_equal(fig_bucket_work_of(&bucket, 0, &cut).bytes, 131072);
+    }
+}
+
 /* There is room for the partials of a tile that its window left behind, in each row; without a
  * window, or where tiles have no partials of their own, a step may grow by any tokens that fit. */
 static void a_fixed_windowed_row_grows_by_no_more_than_a_tile(void **state) {
@@ -519,6 +540,7 @@ int main(void) {
         cmocka_unit_test(a_step_larger_than_every_bucket_is_refused_by_name),
         cmocka_unit_test(a_step_that_names_a_bucket_gets_it_or_hears_why_not),
         cmocka_unit_test(the_tokens_of_a_horizon_count_before_they_are_there),
+        cmocka_unit_test(workers_of_whole_rows_share_what_idle_places_leave),
         cmocka_unit_test(a_fixed_windowed_row_grows_by_no_more_than_a_tile),
         cmocka_unit_test(tokens_are_summed_past_32_bits),
         cmocka_unit_test(a_larger_bucket_does_not_compete_with_its_variants),

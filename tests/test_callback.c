@@ -3,26 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "engine/engine.h"
 #include "tests/support/cuda_bench.h"
 #include "tests/support/gate.h"
-
-/* Bounds how long any test may take: a hang is a failure. */
-static int set_up(void **state) {
-    (void)state;
-    alarm(FIG_HANG_S);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    alarm(0);
-    return 0;
-}
 
 /* What a callback got that calls its own engine, and another. */
 typedef struct caller {
@@ -136,12 +122,13 @@ static void a_lost_gpu_is_closed_at_once(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(on_the_host_a_callback_gets_a_status_and_no_deadlock,
-                                        set_up, tear_down),
+                                        fig_hang_watch, fig_hang_unwatch),
         cmocka_unit_test_setup_teardown(on_cuda_a_callback_gets_a_status_and_changes_nothing,
-                                        set_up, tear_down),
+                                        fig_hang_watch, fig_hang_unwatch),
         cmocka_unit_test_setup_teardown(a_close_that_runs_out_of_time_leaves_the_engine_as_it_was,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_lost_gpu_is_closed_at_once, set_up, tear_down),
+                                        fig_hang_watch, fig_hang_unwatch),
+        cmocka_unit_test_setup_teardown(a_lost_gpu_is_closed_at_once, fig_hang_watch,
+                                        fig_hang_unwatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -18,6 +17,7 @@
 #include "include/figraph_unstable.h"
 #include "tests/support/fault.h"
 #include "tests/support/fetch_place.h"
+#include "tests/support/hang.h"
 #include "tests/support/place.h"
 #include "tests/support/sample.h"
 
@@ -73,8 +73,7 @@ static int32_t answer(void *user, const fig_call_args *args) {
 }
 
 static void *leave_after_a_while(void *user) {
-    struct timespec pause = {0, 30 * 1000 * 1000};
-    nanosleep(&pause, NULL);
+    fig_hang_pause(30000);
     sem_post(&((scene *)user)->leave);
     return NULL;
 }

@@ -4,8 +4,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -14,33 +12,24 @@
 #include "tests/support/place.h"
 #include "tests/support/race.h"
 
-enum { LATE_MS = 100, ROWS = 3 };
+enum { LATE_US = 100000, ROWS = 3 };
 
 static fig_graphs *graphs;
 static fig_race race; /* of which only the engine is used */
 static float *lse;    /* [FIG_RACE_ROWS] bound, so that it outlives the engine */
 static const int32_t lengths[ROWS] = {5, 0, 90};
 
-/* A hang ends the program, which is a failure. */
 static int set_up(void **state) {
-    (void)state;
-    alarm(FIG_HANG_S);
+    fig_hang_watch(state);
     graphs = fig_race_graphs();
     lse = fig_place_allocate(FIG_RACE_ROWS * sizeof *lse);
     return graphs == NULL || lse == NULL;
 }
 
 static int tear_down(void **state) {
-    (void)state;
     fig_graphs_destroy(graphs);
     fig_place_free(lse);
-    alarm(0);
-    return 0;
-}
-
-static void ms_go_by(int ms) {
-    const struct timespec pause = {ms / 1000, ms % 1000 * 1000000L};
-    nanosleep(&pause, NULL);
+    return fig_hang_unwatch(state);
 }
 
 #define OK(call)                                                                                   \
@@ -85,7 +74,7 @@ static void a_launch_long_after_its_stage_is_right(void **state) {
     fig_engine *engine = open_engine();
     const fig_step step = three_rows(1);
     OK(fig_engine_stage(engine, &step));
-    ms_go_by(LATE_MS);
+    fig_hang_pause(LATE_US);
     check_not_run();
     OK(fig_engine_launch(engine));
     OK(fig_engine_wait(engine, FIG_HANG_US));
@@ -100,12 +89,12 @@ static void a_horizon_goes_on_after_a_long_pause(void **state) {
     OK(fig_engine_stage(engine, &step));
     for (int32_t grown = 0; grown < 4; grown++) {
         OK(fig_engine_launch(engine));
-        ms_go_by(LATE_MS);
+        fig_hang_pause(LATE_US);
         OK(fig_engine_wait(engine, FIG_HANG_US));
         check_grown(grown);
         if (grown == 1) OK(fig_engine_stage(engine, &next)); /* behind what is left */
     }
-    ms_go_by(LATE_MS);
+    fig_hang_pause(LATE_US);
     OK(fig_engine_launch(engine));
     OK(fig_engine_wait(engine, FIG_HANG_US));
     check_grown(0);
@@ -120,9 +109,9 @@ static void steps_with_pauses_anywhere_are_right(void **state) {
     const fig_step once = three_rows(1), twice = three_rows(2);
     OK(fig_engine_stage(engine, &twice));
     OK(fig_engine_launch(engine));
-    ms_go_by(LATE_MS / 2);
+    fig_hang_pause(LATE_US / 2);
     OK(fig_engine_stage(engine, &once));
-    ms_go_by(LATE_MS / 2);
+    fig_hang_pause(LATE_US / 2);
     OK(fig_engine_launch(engine)); /* the second of the first, which looks ahead */
     OK(fig_engine_wait(engine, FIG_HANG_US));
     check_grown(1);
@@ -281,7 +270,7 @@ static fig_progress poll_until(fig_engine *engine, int64_t completed) {
     fig_progress progress = {.size = sizeof progress};
     while (progress.completed < completed) {
         OK(fig_engine_poll(engine, &progress));
-        ms_go_by(1);
+        fig_hang_pause(1000);
     }
     return progress;
 }
@@ -321,7 +310,7 @@ static void a_loop_goes_on_after_a_replay_of_nothing(void **state) {
             engine->stream));
     while (progress.fault == FIG_OK) {
         OK(fig_engine_poll(engine, &progress));
-        ms_go_by(1);
+        fig_hang_pause(1000);
     }
     assert_int_equal(progress.fault, FIG_DRIVER);
     assert_int_equal(progress.launched, 0);

@@ -63,6 +63,37 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
     fig_program_destroy(program);
 }
 
+/* bf16 unless it is e4m3, 8 kv heads of 128, one at once: 64 KB are 128 tokens, or 256. */
+static void a_segment_is_whole_where_cutting_it_gains_nothing(void **state) {
+    (void)state;
+    static const struct {
+        fig_bucket caps;
+        fig_dtype kv_dtype;
+        int32_t workers;
+    } cases[] = {{{1, 256}, FIG_BF16, 32},  {{1, 512}, FIG_BF16, 32},   {{4, 256}, FIG_BF16, 32},
+                 {{4, 512}, FIG_BF16, 132}, {{8, 128}, FIG_BF16, 64},   {{8, 256}, FIG_BF16, 64},
+                 {{8, 512}, FIG_BF16, 64},  {{8, 1024}, FIG_BF16, 132}, {{16, 128}, FIG_BF16, 132},
+                 {{8, 512}, FIG_E4M3, 132}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_spec spec = fig_sample_spec();
+        fig_bucket_shape shape;
+        spec.dtype = FIG_BF16;
+        spec.kv_dtype = cases[i].kv_dtype;
+        spec.q_heads = 32;
+        spec.kv_heads = 8;
+        spec.head_dim = 128;
+        spec.batch_limit = 16;
+        spec.kv_limit = 1024;
+        fig_program *program = fig_sample_step(&spec);
+        const fig_lower_target target = fig_sample_target("h200");
+        assert_int_equal(shape_for(program, &target, &cases[i].caps, 0, &shape), FIG_OK);
+        if (shape.plan.splits[0].workers != cases[i].workers)
+            fail_msg("case %zu: %d workers", i, shape.plan.splits[0].workers);
+        assert_int_equal(shape.places[0], cases[i].kv_dtype == FIG_BF16 ? 132 : 0);
+        fig_program_destroy(program);
+    }
+}
+
 /* 8 warps at most, each with 8 vectors of a head; strips of what they are. f16 of head_dim 128. */
 static void no_worker_has_more_heads_than_warps(void **state) {
     (void)state;
@@ -289,6 +320,7 @@ static void a_class_too_many_is_not_shaped(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_are_the_machines_or_the_tiles),
+        cmocka_unit_test(a_segment_is_whole_where_cutting_it_gains_nothing),
         cmocka_unit_test(no_worker_has_more_heads_than_warps),
         cmocka_unit_test(every_count_of_vectors_is_shaped),
         cmocka_unit_test(a_class_brings_its_window_and_row_tokens),

@@ -116,11 +116,6 @@ static int64_t now_us(void) {
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-static void sleep_us(int64_t us) {
-    struct timespec pause = {us / 1000000, us % 1000000 * 1000};
-    nanosleep(&pause, NULL);
-}
-
 static void a_full_ring_refuses_a_claim(void **state) {
     (void)state;
     for (uint32_t count = 1; count <= 5; count++) {
@@ -245,7 +240,7 @@ static void a_plan_taken_back_leaves_those_before_it(void **state) {
 }
 
 static void *replay_after_a_while(void *user) {
-    sleep_us(20000);
+    fig_hang_pause(20000);
     replay(user);
     return NULL;
 }

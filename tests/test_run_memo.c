@@ -84,14 +84,14 @@ static void a_run_is_known_by_all_that_was_said(void **state) {
     fig_run_memo_destroy(memo);
 }
 
-static void the_oldest_of_four_runs_makes_room(void **state) {
+static void the_oldest_of_64_runs_makes_room(void **state) {
     (void)state;
     fig_run_memo *memo = make();
-    for (int32_t rows = 1; rows <= 5; rows++) {
+    for (int32_t rows = 1; rows <= 65; rows++) {
         const fig_run run = run_of(rows);
         assert_false(meet(memo, FIG_RUN_NODES, &run));
     }
-    for (int32_t rows = 5; rows >= 1; rows--) {
+    for (int32_t rows = 65; rows >= 1; rows--) {
         const fig_run run = run_of(rows);
         assert_int_equal(meet(memo, FIG_RUN_NODES, &run), rows > 1);
     }
@@ -102,7 +102,7 @@ static void a_run_that_broke_off_is_forgotten(void **state) {
     (void)state;
     fig_run_memo *memo = make();
     const fig_run run = run_of(1);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 70; i++) {
         const fig_run_entry *entry = fig_run_memo_take(memo, FIG_RUN_NODES, &run);
         assert_non_null(entry);
         assert_false(entry->is_known);
@@ -154,7 +154,7 @@ static void nobody_waits_for_the_lock(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_is_known_by_all_that_was_said),
-        cmocka_unit_test(the_oldest_of_four_runs_makes_room),
+        cmocka_unit_test(the_oldest_of_64_runs_makes_room),
         cmocka_unit_test(a_run_that_broke_off_is_forgotten),
         cmocka_unit_test(what_may_change_behind_an_address_is_not_kept),
         cmocka_unit_test(nobody_waits_for_the_lock),

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "kernels/table.h"
+#include "kernels/twins.h"
 
 /* What attention needs of a decode_attention's node, and has not where the node is its own. */
 static int is_turn(const fig_field *field) {
@@ -240,6 +241,9 @@ static const table_dimension dimensions[] = {
     {FIG_OP_DECODE_ATTENTION, "v_scales", FIG_ATTENTION_V_SCALE, 0, 1},
     {FIG_OP_ALL_REDUCE, "width", FIG_ALL_REDUCE_IN, 1, 1},
     {FIG_OP_ALL_GATHER, "width", FIG_ALL_GATHER_IN, 1, 1},
+    {FIG_OP_WHOLE_ATTENTION, "q_heads", FIG_WHOLE_ATTENTION_Q, 1, 1},
+    {FIG_OP_WHOLE_ATTENTION, "kv_heads", FIG_WHOLE_ATTENTION_K_CACHE, 2, 1},
+    {FIG_OP_WHOLE_ATTENTION, "head_dim", FIG_WHOLE_ATTENTION_Q, 2, 1},
 };
 
 static void dimensions_are_those_of_the_documented_shapes(void **state) {
@@ -264,7 +268,7 @@ static void dimensions_are_those_of_the_documented_shapes(void **state) {
 /* The kinds whose fields bear one name each, whatever the row. What lowering leaves 0 is reserved
  * or an engine's to fill. */
 static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
-    static const char *const names[][5] = {
+    static const char *const names[][6] = {
         [FIG_FIELD_ZERO] = {"reserved", "tells", "pieces", "blocks"},
         [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype", "packed_dtype", "kv_dtype"},
         [FIG_FIELD_ROWS] = {"rows.row_limit"},
@@ -283,7 +287,7 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_RING_SLOTS] = {"slot_count"},
         [FIG_FIELD_RING_BYTES] = {"slot_bytes"},
         [FIG_FIELD_PAGE_TOKENS] = {"page_size"},
-        [FIG_FIELD_RUN] = {"zeros", "rows", "length", "zero_pieces"},
+        [FIG_FIELD_RUN] = {"zeros", "rows", "length", "zero_pieces", "scale"},
         [FIG_FIELD_PEERS] = {"peers"},
         [FIG_FIELD_NODE] = {"node"},
     };
@@ -355,7 +359,8 @@ static void only_what_is_optional_in_the_public_header_is_optional(void **state)
         for (int i = 0; i < kernel->operand_count; i++) {
             const fig_operand *operand = &kernel->operands[i];
             int writes = is_one_of(operand->name, written);
-            if (op == FIG_OP_ATTENTION && strstr(operand->name, "_cache")) writes = 0;
+            const int reads = op == FIG_OP_ATTENTION || op == FIG_OP_WHOLE_ATTENTION;
+            if (reads && strstr(operand->name, "_cache")) writes = 0;
             uint8_t access = writes ? FIG_ACCESS_WRITE : FIG_ACCESS_READ;
             if (strcmp(operand->name, "residual") == 0) access |= FIG_ACCESS_READ;
             if (op == FIG_OP_DECODE_ATTENTION &&
@@ -364,6 +369,7 @@ static void only_what_is_optional_in_the_public_header_is_optional(void **state)
                 access = FIG_ACCESS_READ | FIG_ACCESS_WRITE;
             int may_lack = is_one_of(operand->name, optional);
             if (op == FIG_OP_ALL_REDUCE) may_lack |= i == FIG_ALL_REDUCE_WEIGHT;
+            if (op == FIG_OP_DECODE_ATTENTION) may_lack |= i == FIG_ATTENTION_OUT;
             assert_int_equal(operand->optional, may_lack);
             assert_int_equal(operand->access, access);
         }
@@ -386,7 +392,8 @@ static void a_name_is_divided_alike_in_every_row(void **state) {
             int heads = is_one_of(name, q) || is_one_of(name, words);
             int columns =
                 op == FIG_OP_GATED || (op == FIG_OP_ALL_GATHER && strcmp(name, "in") == 0);
-            if (strcmp(name, "out") == 0) heads = kernel->split || op == FIG_OP_MERGE_STATES;
+            if (strcmp(name, "out") == 0)
+                heads = kernel->split || op == FIG_OP_MERGE_STATES || op == FIG_OP_WHOLE_ATTENTION;
             uint8_t rule = columns ? FIG_SHARE_COLUMNS
                            : heads ? FIG_SHARE_Q_HEADS
                                    : FIG_SHARE_WHOLE;
@@ -401,7 +408,8 @@ static void a_name_is_divided_alike_in_every_row(void **state) {
     }
 }
 
-/* So that a launch of the one finds its operands in a node of the other. */
+/* So that a launch of the one finds its operands in a node of the other, which without an out has
+ * no such launch. */
 static void operands_of_what_a_node_launches_besides_come_first(void **state) {
     (void)state;
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
@@ -410,11 +418,28 @@ static void operands_of_what_a_node_launches_besides_come_first(void **state) {
         assert_true(then->operand_count <= kernel->operand_count);
         for (int i = 0; i < then->operand_count; i++) {
             assert_string_equal(kernel->operands[i].name, then->operands[i].name);
-            assert_int_equal(kernel->operands[i].optional, then->operands[i].optional);
+            assert_int_equal(kernel->operands[i].optional,
+                             then->operands[i].optional || i == FIG_ATTENTION_OUT);
             assert_int_equal(then->operands[i].access & ~kernel->operands[i].access, 0);
         }
     }
     assert_int_equal(offsetof(fig_decode_attention_attributes, attention), 0);
+}
+
+/* And of rms_norm's each has more of its row. */
+static void blocks_of_many_tokens_do_four(void **state) {
+    (void)state;
+    fig_launch_shape shape;
+    fig_rope_params rope = {.q_heads = 32, .k_heads = 1, .head_dim = 128, .dtype = FIG_BF16};
+    fig_rms_norm_params rms_norm = {.width = 4096, .dtype = FIG_BF16};
+    for (int32_t tokens = 510; tokens <= 514; tokens++) {
+        rope.rows = rms_norm.rows = (fig_rows){tokens, 1};
+        fig_rope_shape(&rope, &shape);
+        assert_int_equal(shape.grid[0], 3 * (tokens < 512 ? tokens : (tokens + 3) / 4));
+        fig_rms_norm_shape(&rms_norm, &shape);
+        assert_int_equal(shape.grid[0], tokens);
+        assert_int_equal(shape.block[0], tokens < 512 ? 256 : 128);
+    }
 }
 
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
@@ -431,7 +456,8 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
                                                         [FIG_OP_CEILING] = 17,
                                                         [FIG_OP_DECODE_ATTENTION] = 21 * 3,
                                                         [FIG_OP_ALL_REDUCE] = 32,
-                                                        [FIG_OP_ALL_GATHER] = 32};
+                                                        [FIG_OP_ALL_GATHER] = 32,
+                                                        [FIG_OP_WHOLE_ATTENTION] = 96};
     fig_rows rows = {.row_limit = 21, .multiple = 3};
     fig_gated_params gated = {.rows = rows, .width = 5000, .dtype = FIG_BF16};
     fig_rope_params rope = {
@@ -457,6 +483,7 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
         .rows = rows, .q_heads = 32, .kv_heads = 1, .head_dim = 128, .dtype = FIG_BF16};
     fig_all_reduce_params all_reduce = {.rows = rows, .width = 4096, .dtype = FIG_BF16};
     fig_all_gather_params all_gather = {.rows = rows, .width = 8, .dtype = FIG_BF16};
+    fig_whole_attention_params whole = {.rows = 3, .q_heads = 16, .kv_heads = 2, .head_dim = 64};
     const void *params[FIG_OP_KERNEL_COUNT] = {[FIG_OP_FETCH] = &fetch,
                                                [FIG_OP_GATED] = &gated,
                                                [FIG_OP_ROPE] = &rope,
@@ -469,7 +496,8 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
                                                [FIG_OP_CEILING] = &ceiling,
                                                [FIG_OP_DECODE_ATTENTION] = &decode_attention,
                                                [FIG_OP_ALL_REDUCE] = &all_reduce,
-                                               [FIG_OP_ALL_GATHER] = &all_gather};
+                                               [FIG_OP_ALL_GATHER] = &all_gather,
+                                               [FIG_OP_WHOLE_ATTENTION] = &whole};
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         for (int i = 0; i < fig_kernel_table[op].family_count; i++) {
             fig_launch_shape shape;
@@ -488,9 +516,9 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
 static void rows_stand_at_their_number_and_only_operations_have_names(void **state) {
     (void)state;
     static const char *const names[] = {
-        "fetch",     "gated",        "rope",       "append_kv", "attention",        "plan",
-        "rms_norm",  "merge_states", "look_ahead", "ceiling",   "decode_attention", "all_reduce",
-        "all_gather"};
+        "fetch",      "gated",          "rope",       "append_kv", "attention",        "plan",
+        "rms_norm",   "merge_states",   "look_ahead", "ceiling",   "decode_attention", "all_reduce",
+        "all_gather", "whole_attention"};
     assert_int_equal(sizeof names / sizeof names[0], FIG_OP_KERNEL_COUNT);
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         assert_string_equal(fig_table_op_name(op), names[op]);
@@ -520,6 +548,7 @@ int main(void) {
         cmocka_unit_test(only_what_is_optional_in_the_public_header_is_optional),
         cmocka_unit_test(a_name_is_divided_alike_in_every_row),
         cmocka_unit_test(operands_of_what_a_node_launches_besides_come_first),
+        cmocka_unit_test(blocks_of_many_tokens_do_four),
         cmocka_unit_test(grids_follow_row_limit_or_workers_and_blocks_are_whole_warps),
         cmocka_unit_test(rows_stand_at_their_number_and_only_operations_have_names),
     };

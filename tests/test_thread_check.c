@@ -4,27 +4,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "engine/engine.h"
 #include "tests/support/gate.h"
-
-/* Bounds how long any test may take: a hang is a failure. */
-
-static int set_up(void **state) {
-    (void)state;
-    alarm(FIG_HANG_S);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    alarm(0);
-    return 0;
-}
 
 #ifdef FIG_CHECK_THREADS
 
@@ -48,9 +32,8 @@ static void *wait_for_the_gate(void *user) {
 
 /* Until the other thread is inside; white box, since from outside nobody can tell. */
 static void wait_until_inside(const fig_engine *engine) {
-    const struct timespec pause = {0, 100000};
     while (__atomic_load_n(&engine->owner.inside, __ATOMIC_ACQUIRE) == 0)
-        nanosleep(&pause, NULL);
+        fig_hang_pause(100);
 }
 
 static void refuse_every_call(fig_engine *engine) {
@@ -165,5 +148,5 @@ int main(void) {
         cmocka_unit_test(a_release_build_counts_nobody),
 #endif
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, fig_hang_watch, fig_hang_unwatch);
 }

@@ -118,7 +118,8 @@ static fig_status cuda_prepare(const fig_run_device *device, const fig_family_ch
     fig_cuda_gpu gpu;
     assert(kernel != NULL && "open loaded all that a run may need");
     launch->kernel = kernel->function;
-    if (fig_families_of(launch->op, choice->family)->map == NULL) return FIG_OK;
+    const fig_family *family = fig_families_of(launch->op, choice->family);
+    if (family->map == NULL && family->finish == NULL) return FIG_OK;
     gpu = device->gpu;
     return fig_cuda_maps_fill(&gpu, launch->op, choice->family, launch->params);
 }

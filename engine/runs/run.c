@@ -11,6 +11,7 @@
 #include <stdalign.h>
 #include <string.h>
 
+#include "kernels/whole_attention.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
@@ -30,6 +31,10 @@ typedef struct run_work {
     int launched; /* so far */
     int is_kept;  /* 1: the runner's memo takes the launches */
 } run_work;
+
+static int reads_lengths(const run_work *work) {
+    return fig_program_view_reads_lengths(work->runner->program);
+}
 
 /* ---- Params ---------------------------------------------------------------------------------- */
 
@@ -217,8 +222,39 @@ static fig_status launch_first(run_work *work) {
     return launch_planner(work, work->scratch + shape->zeros, shape->temps - shape->zeros);
 }
 
+/* Attention alone over few tokens, as many as the host says: without a plan, and without pieces
+ * that anyone would have to join. */
+static fig_status find_whole(const run_work *work, fig_whole_attention_params *whole, int *found) {
+    alignas(64) uint8_t bytes[FIG_PARAMS_LIMIT];
+    fig_attention_params attention;
+    const fig_lower_common *common = &work->runner->graphs->common;
+    const int32_t rows = work->run->rows, length = (int32_t)work->run->kv_length;
+    const uint32_t node = work->bound.nodes.first;
+    *found = 0;
+    if (!work->plans || reads_lengths(work) || work->bound.nodes.count != 1) return FIG_OK;
+    if (work->runner->program->nodes[node].op != FIG_OP_ATTENTION) return FIG_OK;
+    FIG_TRY(fill(work, common->node_launches[node].first, bytes));
+    memcpy(&attention, bytes, sizeof attention);
+    *whole = fig_whole_attention_of(&attention, rows, length);
+    *found =
+        fig_whole_attention_refuses(&attention, rows, length, &work->runner->kernel_traits) == NULL;
+    return FIG_OK;
+}
+
+static fig_status launch_whole(run_work *work, int *launched) {
+    alignas(64) uint8_t bytes[FIG_PARAMS_LIMIT];
+    fig_whole_attention_params whole;
+    FIG_TRY(find_whole(work, &whole, launched));
+    if (!*launched) return FIG_OK;
+    memcpy(bytes, &whole, sizeof whole);
+    return put(work, FIG_OP_WHOLE_ATTENTION, bytes);
+}
+
 static fig_status launch_all(run_work *work) {
     const fig_run_nodes *nodes = &work->bound.nodes;
+    int launched;
+    FIG_TRY(launch_whole(work, &launched));
+    if (launched) return FIG_OK;
     FIG_TRY(launch_first(work));
     for (uint32_t n = nodes->first; n < nodes->first + nodes->count; n++)
         if (work->runner->program->nodes[n].op != FIG_OP_PLAN) FIG_TRY(launch_node(work, n));
@@ -261,10 +297,6 @@ static void find_needs(run_work *work) {
     }
     work->plans = planned && work->run->plan == NULL;
     work->plan = planned ? work->run->plan : NULL;
-}
-
-static int reads_lengths(const run_work *work) {
-    return fig_program_view_reads_lengths(work->runner->program);
 }
 
 /* What a program plans for sequences that are as long as this. */

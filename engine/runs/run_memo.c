@@ -1,8 +1,9 @@
 /* run_memo.c: see run_memo.h.
  *
- * A few runs, since a caller whose arrays are donated comes back with two sets of addresses by
- * turns; the oldest makes room. Invariant: an entry's key is set only while its launches are whole.
- */
+ * As many runs as the layers of a model are, twice, since a caller whose arrays are donated comes
+ * back with two sets of addresses by turns; the oldest makes room. Runs lie apart in one block, of
+ * which what no run has used is never touched. Invariant: an entry's key is set only while its
+ * launches are whole. */
 #include "engine/runs/run_memo.h"
 
 #include <assert.h>
@@ -13,15 +14,17 @@
 #include "planner/size.h"
 #include "planner/status.h"
 
-enum { RUN_LIMIT = 4, PARAMS_UNIT = 64 };
+enum { RUN_LIMIT = 64, LEAST_RUNS = 4, BLOCK_BYTES = 1 << 18, PARAMS_UNIT = 64 };
 
 /* Words, so that it is compared as bytes. */
 typedef struct run_key {
     uint64_t kind; /* fig_run_kind; 0: of no run */
+    uint64_t hash; /* their hash */
     int64_t rows, kv_length;
     uint64_t plan, plan_bytes, scratch, scratch_bytes;
 } run_key;
 
+/* Its memory: [params][launches][bindings] */
 typedef struct known_run {
     fig_run_entry entry; /* its launches: [launch_limit] */
     run_key key;
@@ -33,12 +36,10 @@ typedef struct known_run {
 struct fig_run_memo {
     pthread_mutex_t lock;
     known_run runs[RUN_LIMIT];
-    int32_t oldest, taken; /* taken: of runs, while the lock is */
+    int32_t run_count, oldest, taken; /* taken: of runs, while the lock is */
     int32_t binding_count, launch_limit;
-    size_t params_bytes;
-    fig_run_launch *launches; /* [RUN_LIMIT][launch_limit] */
-    fig_binding *bindings;    /* [RUN_LIMIT][binding_count] */
-    uint8_t *params;          /* [RUN_LIMIT][params_bytes] */
+    size_t params_bytes, run_bytes;
+    uint8_t *memory; /* [run_count][run_bytes] */
 };
 
 static size_t params_bytes_of(uint32_t op) {
@@ -54,23 +55,26 @@ static size_t count_params(const fig_lower_common *common) {
 }
 
 static void deal_out(fig_run_memo *memo) {
-    for (int32_t i = 0; i < RUN_LIMIT; i++) {
+    for (int32_t i = 0; i < memo->run_count; i++) {
         known_run *run = &memo->runs[i];
-        run->entry.launches = memo->launches + (size_t)i * (size_t)memo->launch_limit;
-        run->bindings = memo->bindings + (size_t)i * (size_t)memo->binding_count;
-        run->params = memo->params + (size_t)i * memo->params_bytes;
+        run->params = memo->memory + (size_t)i * memo->run_bytes;
+        run->entry.launches = (fig_run_launch *)(void *)(run->params + memo->params_bytes);
+        run->bindings = (fig_binding *)(void *)(run->entry.launches + memo->launch_limit);
     }
 }
 
 static fig_status init(fig_run_memo *memo, const fig_lower_common *common) {
     memo->launch_limit = (int32_t)common->launch_count; /* the fetch's place is the planner's */
     memo->params_bytes = count_params(common);
-    const size_t launches = (size_t)memo->launch_limit, bindings = (size_t)memo->binding_count + 1;
-    memo->launches = calloc(RUN_LIMIT * launches, sizeof *memo->launches);
-    memo->bindings = calloc(RUN_LIMIT * bindings, sizeof *memo->bindings);
-    memo->params = aligned_alloc(PARAMS_UNIT, RUN_LIMIT * memo->params_bytes);
-    if (memo->launches == NULL || memo->bindings == NULL || memo->params == NULL)
-        return fig_fail(FIG_NOMEM, "runner: %zu bytes of params", RUN_LIMIT * memo->params_bytes);
+    memo->run_bytes = memo->params_bytes + (size_t)memo->launch_limit * sizeof(fig_run_launch) +
+                      (size_t)memo->binding_count * sizeof(fig_binding);
+    memo->run_bytes = fig_size_align(memo->run_bytes, PARAMS_UNIT);
+    memo->run_count = (int32_t)(BLOCK_BYTES / memo->run_bytes);
+    if (memo->run_count > RUN_LIMIT) memo->run_count = RUN_LIMIT;
+    if (memo->run_count < LEAST_RUNS) memo->run_count = LEAST_RUNS;
+    const size_t bytes = (size_t)memo->run_count * memo->run_bytes;
+    memo->memory = aligned_alloc(PARAMS_UNIT, bytes);
+    if (memo->memory == NULL) return fig_fail(FIG_NOMEM, "runner: %zu bytes", bytes);
     deal_out(memo);
     return FIG_OK;
 }
@@ -96,9 +100,7 @@ fig_status fig_run_memo_create(fig_run_memo **out, const fig_lower_common *commo
 void fig_run_memo_destroy(fig_run_memo *memo) {
     if (memo == NULL) return;
     pthread_mutex_destroy(&memo->lock);
-    free(memo->launches);
-    free(memo->bindings);
-    free(memo->params);
+    free(memo->memory);
     free(memo);
 }
 
@@ -112,8 +114,21 @@ static int is_kept(const fig_run_memo *memo, const fig_run *run) {
     return 1;
 }
 
+static size_t bindings_bytes(const fig_run_memo *memo) {
+    return (size_t)memo->binding_count * sizeof(fig_binding);
+}
+
+/* Which runs are worth a look: arrays of one caller differ by where they lie. */
+static uint64_t hash_of(const fig_run *run) {
+    uint64_t hash = 0, factor = 0x9e3779b97f4a7c15u;
+    for (int32_t i = 0; i < run->binding_count; i++, factor += 0x7f4a7c15d1b54a32u)
+        hash += (uint64_t)(uintptr_t)run->bindings[i].address * (factor | 1);
+    return hash;
+}
+
 static run_key key_of(fig_run_kind kind, const fig_run *run) {
     return (run_key){.kind = kind,
+                     .hash = hash_of(run),
                      .rows = run->rows,
                      .kv_length = run->kv_length,
                      .plan = (uint64_t)(uintptr_t)run->plan,
@@ -124,20 +139,21 @@ static run_key key_of(fig_run_kind kind, const fig_run *run) {
 
 /* That is known as such a run; else the oldest, emptied. */
 static known_run *find(fig_run_memo *memo, const run_key *key, const fig_binding *bindings) {
-    const size_t bytes = (size_t)memo->binding_count * sizeof *bindings;
-    for (memo->taken = 0; memo->taken < RUN_LIMIT; memo->taken++) {
+    for (memo->taken = 0; memo->taken < memo->run_count; memo->taken++) {
         known_run *run = &memo->runs[memo->taken];
-        run->entry.is_known =
-            memcmp(&run->key, key, sizeof *key) == 0 && memcmp(run->bindings, bindings, bytes) == 0;
+        if (run->key.hash != key->hash) continue;
+        run->entry.is_known = memcmp(&run->key, key, sizeof *key) == 0 &&
+                              memcmp(run->bindings, bindings, bindings_bytes(memo)) == 0;
         if (run->entry.is_known) return run;
     }
     known_run *oldest = &memo->runs[memo->oldest];
     memo->taken = memo->oldest;
+    oldest->entry.is_known = 0;
     oldest->entry.launch_count = 0;
     oldest->params_used = 0;
     oldest->key = *key;
     oldest->key.kind = 0;
-    memcpy(oldest->bindings, bindings, bytes);
+    memcpy(oldest->bindings, bindings, bindings_bytes(memo));
     return oldest;
 }
 
@@ -163,7 +179,7 @@ void fig_run_memo_give(fig_run_memo *memo, fig_run_kind kind, int is_whole) {
     known_run *run = &memo->runs[memo->taken];
     if (!run->entry.is_known && is_whole) {
         run->key.kind = kind;
-        memo->oldest = (memo->taken + 1) % RUN_LIMIT;
+        memo->oldest = (memo->taken + 1) % memo->run_count;
     }
     pthread_mutex_unlock(&memo->lock);
 }

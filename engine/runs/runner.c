@@ -11,6 +11,7 @@
 
 #include "engine/choice.h"
 #include "graphs/haste.h"
+#include "kernels/whole_attention.h"
 #include "planner/status.h"
 
 static fig_status check_program(const fig_program_view *program) {
@@ -52,6 +53,20 @@ static fig_status load_launch(fig_runner *runner, const fig_run_shape *shape, ui
     return load_families(runner, (fig_op)common->launches[launch].op, params);
 }
 
+/* Whatever is bound and however long its sequences are, attention of such heads. */
+static fig_status load_whole(fig_runner *runner, const fig_launch *launch) {
+    fig_attention_params attention;
+    fig_whole_attention_params whole;
+    if (launch->op != FIG_OP_ATTENTION || fig_program_view_reads_lengths(runner->program))
+        return FIG_OK;
+    memcpy(&attention, runner->graphs->common.params + launch->params, sizeof attention);
+    attention.split.row_tokens = 1;
+    if (fig_whole_attention_refuses(&attention, 1, 1, &runner->kernel_traits) != NULL)
+        return FIG_OK;
+    whole = fig_whole_attention_of(&attention, 1, 1);
+    return load_families(runner, FIG_OP_WHOLE_ATTENTION, (const uint8_t *)&whole);
+}
+
 /* Of every variant that a run may be cut in: how long its sequences are decides which. */
 static fig_status load_kernels(fig_runner *runner) {
     const fig_run_size size = {1, runner->program->spec.kv_limit, FIG_RUN_SHAPE_BEST};
@@ -60,6 +75,8 @@ static fig_status load_kernels(fig_runner *runner) {
         runner->graphs->common.classes.count > 0 && !runner->graphs->target.deterministic;
     const int32_t count = fig_traits_variant_count(&runner->traits);
     FIG_TRY(load_families(runner, FIG_OP_PLAN, (const uint8_t *)&planner));
+    for (uint32_t i = 1; i < runner->graphs->common.launch_count; i++)
+        FIG_TRY(load_whole(runner, &runner->graphs->common.launches[i]));
     for (int32_t variant = 0; variant < (varies ? count : 1); variant++) {
         fig_run_shape shape;
         FIG_TRY(fig_run_shape_of_variant(runner->graphs, &runner->traits, &size, variant, &shape));

@@ -1,13 +1,14 @@
 """jax_replay.py: one compiled step of XLA targets on a GPU, captured by XLA and not.
 
-    tests/gpu/jax_replay.py build/libfigraph_ffi.so [--steps 1000]
+    tests/gpu/jax_replay.py build/libfigraph_ffi.so [--steps 1000] [--devices 2]
 
 Runs the same steps in a process of its own for each way in which XLA may launch them: without
 command buffers, with them as they are by default, and with all that can be captured; caches donated
 and not; from one thread and from two. A step's lengths change on the device, so that a replay that
-kept anything of an earlier step would show. All must give the same bits, and where caches are
-donated nothing is captured again once both sets of addresses were seen. Prints what was counted in
-the handlers; exits with 1 where anything differs.
+kept anything of an earlier step would show. With several devices each has a thread and does the
+same work. All must give the same bits, and where caches are donated nothing is captured again once
+both sets of addresses were seen. Prints what was counted in the handlers; exits with 1 where
+anything differs.
 """
 
 import argparse
@@ -84,6 +85,20 @@ def serve(library, step, steps, donated, seed):
     return np.stack(kept).view(np.uint16), library.counts().captured - captured
 
 
+def serve_on(device, *arguments):
+    import jax
+
+    with jax.default_device(jax.devices()[device]):
+        return serve(*arguments)
+
+
+def seats_of(arguments):
+    """Of each thread its device and seed: numbers differ where devices do not."""
+    if arguments.devices > 1:
+        return [(device, 0) for device in range(arguments.devices)]
+    return [(0, seed) for seed in range(arguments.threads)]
+
+
 def child(library, arguments):
     import numpy as np
 
@@ -91,13 +106,16 @@ def child(library, arguments):
     step = make_step(library)
     first, _ = serve(library, step, 8, arguments.donated, 0)
     assert np.isfinite(first.view(np.float16)).all()
+    for device in range(1, arguments.devices):
+        serve_on(device, library, step, 8, arguments.donated, 0)
     seen = library.counts()
     with concurrent.futures.ThreadPoolExecutor(arguments.threads) as pool:
         jobs = [
-            pool.submit(serve, library, step, arguments.steps, arguments.donated, seed)
-            for seed in range(arguments.threads)
+            pool.submit(serve_on, device, library, step, arguments.steps, arguments.donated, seed)
+            for device, seed in seats_of(arguments)
         ]
         kept = np.stack([job.result()[0] for job in jobs])
+        assert arguments.devices == 1 or (kept == kept[0]).all(), "devices differ"
         late = jobs[0].result()[1]
     told = library.counts()
     np.save(arguments.child, kept)
@@ -117,11 +135,12 @@ def parent(arguments):
     folder = tempfile.mkdtemp()
     for mode, flags in MODES.items():
         for donated in (0, 1):
-            for threads in (1, 2):
+            for threads in (1, 2) if arguments.devices == 1 else (arguments.devices,):
                 name = f"{mode}{', donated' if donated else ''}, {threads} threads"
                 kept = os.path.join(folder, f"{mode}{donated}{threads}.npy")
                 command = [sys.executable, __file__, arguments.library, "--child", kept]
                 command += ["--steps", str(arguments.steps), "--threads", str(threads)]
+                command += ["--devices", str(arguments.devices)]
                 command += ["--donated"] if donated else []
                 environment = dict(os.environ, XLA_FLAGS=flags)
                 environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
@@ -155,6 +174,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--child")
     parser.add_argument("--donated", action="store_true")
     parser.add_argument("--threads", type=int, default=1)

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -36,8 +35,7 @@ int32_t fig_gate_callback(void *user, const fig_call_args *args) {
 }
 
 static void *leave_later(void *user) {
-    struct timespec pause = {0, 30 * 1000 * 1000};
-    nanosleep(&pause, NULL);
+    fig_hang_pause(30000);
     sem_post(&((fig_gate *)user)->leave);
     return NULL;
 }

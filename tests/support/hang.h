@@ -6,6 +6,16 @@
 #ifndef FIG_TESTS_SUPPORT_HANG_H
 #define FIG_TESTS_SUPPORT_HANG_H
 
+#include <stdint.h>
+
 enum { FIG_HANG_S = 600, FIG_HANG_US = FIG_HANG_S * 1000000 };
+
+/* Set up and tear down of a CMocka test between which a hang ends the program: that is a failure
+ * too. */
+int fig_hang_watch(void **state);
+int fig_hang_unwatch(void **state);
+
+/* Lets at least so much time go by. */
+void fig_hang_pause(int64_t us);
 
 #endif

@@ -6,7 +6,7 @@
 # run, and the exit code is 1.
 #
 # Usage: tools/bench/run.sh [--only SET] [DIRECTORY [OPTION...]]   FIGRAPH is the program
-#   SET         uniform, ragged, fp8, shapes, step, ops or tune; without it all of them
+#   SET         uniform, ragged, fp8, shapes, step, replay, ops or tune; without it all of them
 #   DIRECTORY   tools/bench/results; OPTION   of every call: --quick, --device host
 cd "$(dirname "$0")/../.." || exit 1
 figraph=${FIGRAPH:-build/figraph}
@@ -14,9 +14,9 @@ only=
 if [ "$1" = --only ]; then
     only=$2
     case $only in
-    uniform | ragged | fp8 | shapes | step | ops | tune) shift 2 ;;
+    uniform | ragged | fp8 | shapes | step | replay | ops | tune) shift 2 ;;
     *)
-        sets="uniform, ragged, fp8, shapes, step, ops, tune"
+        sets="uniform, ragged, fp8, shapes, step, replay, ops, tune"
         echo "run.sh: --only: \"$only\" is none of $sets" >&2
         exit 2
         ;;
@@ -53,19 +53,21 @@ bench() { # WHAT PART OPTION...
     fi
 }
 # Several calls into one file.
-shapes() { # OPTION...: of all calls; one shape of each line that follows
-    is_asked shapes || return 0
+calls() { # WHAT PART OPTION...: of all calls; the rest of each is a line that follows
+    what=$1 part=$2
+    shift 2
+    is_asked "$what" || return 0
     : > "$scratch/all.csv"
-    while read -r shape; do
+    while read -r rest; do
         # shellcheck disable=SC2086
-        if "$figraph" bench attention $shape "$@" --csv "$scratch/t.csv" > "$scratch/out"; then
+        if "$figraph" bench "$part" $rest "$@" --csv "$scratch/t.csv" > "$scratch/out"; then
             sed "$([ -s "$scratch/all.csv" ] && echo 1d)" "$scratch/t.csv" >> "$scratch/all.csv"
         else
             code=1
         fi
     done
     mv "$scratch/all.csv" "$scratch/t.csv"
-    keep shapes
+    keep "$what"
 }
 
 # What costs.sh makes the library's table of: times of every variant, over bf16 and e4m3 caches.
@@ -93,7 +95,7 @@ tune() { # OPTION...
 bench uniform attention --heads 32/8,64/8 --uniform "$@"
 bench ragged attention --ragged --random 6 "$@"
 bench fp8 attention --fp8 "$@"
-shapes "$@" << 'END'
+calls shapes attention "$@" << 'END'
 --kv 8x512,8x4096,32x2048
 --heads 40/8 --kv 8x4096
 --heads 28/4 --kv 8x8192
@@ -114,6 +116,14 @@ shapes "$@" << 'END'
 --heads 16/4 --head-dim 64 --dtype f16 --kv 1x512
 END
 bench step step "$@"
+# What a step costs beside an empty graph, of the tutorial's shape; whole models on GPUs alone.
+replays='--preset tutorial --rows 1 --kv 500'
+[ -n "$device" ] || replays="$replays
+--preset llama-3.1-8b --rows 1,8,32,64 --steps 500
+--preset llama-3.1-8b-layer --rows 1,8,32,64"
+calls replay replay "$@" << END
+$replays
+END
 bench ops ops "$@"
 tune "$@"
 exit $code

@@ -385,13 +385,14 @@ const fig_command fig_bench_attention = {
     .name = "bench attention",
     .summary = "its share of what memory allows, in a chain and alone",
     .notes = "A cell is its rows, 8x2048 or 1x32768+39x512; a comma stands between two cells.\n"
+             "\n"
              "chain: layers over cold caches and shuffled pages, each with the out of the one\n"
-             "before as its q; alone: a RoPE of q between each two, and nothing begins before\n"
-             "all before it has ended; what a RoPE takes in such a chain is taken off.\n"
-             "of_twin: bytes a second of a random batch, of those of the uniform one beside it.\n"
-             "limit: 2 us and the bytes of K and V at 4.70 TB/s; share: of it in what was taken.\n"
-             "CSV and JSON have the ceiling that was measured, and shares of it, as well.\n"
-             "family: kv heads and tokens that a worker reads at once.",
+             "before as its q; alone: with a RoPE of q between each two, where nothing begins\n"
+             "before all before it has ended, less what a RoPE takes in such a chain. limit is\n"
+             "2 us and the bytes of K and V at 4.70 TB/s; share how much of that limit was\n"
+             "reached. CSV and JSON also have the ceiling that was measured, and shares of it.\n"
+             "of_twin: a random batch's bytes a second, as a share of those of the uniform batch\n"
+             "beside it. family: how many kv heads and tokens a worker reads at once.",
     .example = "figraph bench attention --heads 32/8,64/8 --kv 8x2048,1x32768+39x512",
     .run = run,
     .options =
@@ -400,9 +401,9 @@ const fig_command fig_bench_attention = {
             {"--head-dim", "N", "without it 128"},
             {"--page", "N", "tokens of a cache page; without it 16"},
             {"--dtype", "NAME", "f32, f16 or bf16; without it bf16"},
-            {"--kv-dtype", "NAME", "of the cache, e4m3 and e5m2 too; without it --dtype"},
-            {"--kv-scales", "NAME", "of e4m3 or e5m2, one for each tensor or head"},
-            {"--layout", "NAME", "of a cache page: nhd or hnd"},
+            {"--kv-dtype", "NAME", "the cache's type, e4m3 and e5m2 too; without it --dtype"},
+            {"--kv-scales", "NAME", "a scale of an e4m3 or e5m2 cache for each: tensor or head"},
+            {"--layout", "NAME", "order of a cache page: nhd or hnd"},
             {"--window", "N", "tokens that a query sees; without it all"},
             {"--kv", "CELLS", "cells, see below; without it and the sets, a few"},
             {"--uniform", NULL, "batch 1 to 256 x kv 128 to 32768, what memory holds of them"},

@@ -85,7 +85,7 @@ static double bytes_of(const size *of) {
     case OP_RMS_NORM: return item * (2 * rows * of->width + of->width);
     case OP_ROPE: return 2 * item * rows * (q + kv);
     case OP_APPEND: return 2 * item * rows * 2 * kv;
-    case OP_BOTH: return 2 * item * rows * (q + 3 * kv);
+    case OP_BOTH: return item * rows * (2 * (q + kv) + 3 * kv); /* k is read once */
     }
     return 0;
 }
@@ -127,6 +127,7 @@ static int32_t sets_of(const size *of, int32_t launches) {
 typedef struct heads_set {
     fig_rope_op rope;
     fig_append_kv_op append;
+    fig_decode_attention_op both; /* without attention */
 } heads_set;
 
 static heads_set record_heads_set(fig_bench_rig *rig, const fig_spec *spec, fig_tensor page_table,
@@ -137,13 +138,16 @@ static heads_set record_heads_set(fig_bench_rig *rig, const fig_spec *spec, fig_
     const fig_tensor k =
         fig_bench_rig_rows(rig, name_of("k", set).text, KV_HEADS, HEAD_DIM, multiple);
     heads_set recorded = {.rope = {.size = sizeof recorded.rope, .q = q, .k = k},
-                          .append = {.size = sizeof recorded.append, .k = k}};
+                          .append = {.size = sizeof recorded.append, .k = k},
+                          .both = {.size = sizeof recorded.both, .q = q, .k = k}};
     if (page_table.id == 0) return recorded;
     recorded.append.v =
         fig_bench_rig_rows(rig, name_of("v", set).text, KV_HEADS, HEAD_DIM, multiple);
     recorded.append.cache.k = fig_bench_rig_cache(rig, spec, name_of("k_cache", set).text);
     recorded.append.cache.v = fig_bench_rig_cache(rig, spec, name_of("v_cache", set).text);
     recorded.append.cache.page_table = page_table;
+    recorded.both.v = recorded.append.v;
+    recorded.both.cache = recorded.append.cache;
     return recorded;
 }
 
@@ -155,8 +159,10 @@ static void record_heads(fig_bench_rig *rig, const size *of, int32_t launches, i
     for (int32_t set = 0; set < sets; set++)
         recorded[set] = record_heads_set(rig, &spec, page_table, set);
     for (int32_t i = 0; i < launches; i++) {
-        if (of->op != OP_APPEND) fig_rope(rig->program, &recorded[i % sets].rope);
-        if (of->op != OP_ROPE) fig_append_kv(rig->program, &recorded[i % sets].append);
+        const heads_set *next = &recorded[i % sets];
+        if (of->op == OP_ROPE) fig_rope(rig->program, &next->rope);
+        if (of->op == OP_APPEND) fig_append_kv(rig->program, &next->append);
+        if (of->op == OP_BOTH) fig_decode_attention(rig->program, &next->both);
     }
 }
 
@@ -365,9 +371,10 @@ const fig_command fig_bench_ops = {
     .name = "bench ops",
     .summary = "activations, rms_norm, RoPE and append in a chain: us, and bytes a second",
     .notes =
-        "share: of the bytes that a copy reads and writes in a second, measured in the same run.\n"
-        "Tensors of up to 512 rows are in a cache, if they fit it; of more, launches take\n"
-        "so many sets of them in turn that they are not.",
+        "rope_append is both in one launch, as decode_attention without an out records it.\n"
+        "share is of the bytes that a copy reads and writes in a second, measured in the same\n"
+        "run. Tensors of up to 512 rows lie in the GPU's cache, where they fit; where there are\n"
+        "more rows, launches take turns at so many sets of tensors that no cache holds them.",
     .example = "figraph bench ops --op silu --csv silu.csv",
     .run = run,
     .options =

@@ -23,6 +23,7 @@ enum {
     STEPS_LIMIT = 1000000,
     STEPS_OF_GPU = 10000,
     STEPS_OF_HOST = 100, /* whose kernels are C on one thread */
+    QUICKER = 10,        /* times fewer where that is asked for */
     GROWTH = 64,         /* tokens that measuring adds to a row, at most */
     LENGTH_MEAN = 512,   /* of lengths that are made up */
     BAR = 50,
@@ -37,7 +38,7 @@ typedef struct line {
     fig_lengths lengths; /* [rows] */
     fig_measured measured;
     fig_bucket_info bucket;
-    double above_bare, fetch_over_bare, fetch_over_resident;
+    double above_bare, fetch_over_bare, fetch_over_resident, result_over_empty;
 } line;
 
 typedef struct bench {
@@ -48,7 +49,7 @@ typedef struct bench {
     char driver[32];
     fig_graphs *graphs;
     fig_graphs_info info;
-    int32_t steps;
+    int32_t steps, quick;
     line *lines; /* [line_count] */
     int32_t line_count;
 } bench;
@@ -75,6 +76,10 @@ static const struct figure {
     {"fetch_over_bare_ns", offsetof(line, fetch_over_bare), 1},
     {"fetch_over_resident_ns", offsetof(line, fetch_over_resident), 1},
     {"gap_ns", offsetof(line, measured.gap_ns), 1},
+    {"empty_gap_ns", offsetof(line, measured.empty_gap_ns), 1},
+    {"result_ns", offsetof(line, measured.result_ns), 1},
+    {"empty_result_ns", offsetof(line, measured.empty_result_ns), 1},
+    {"result_over_empty_ns", offsetof(line, result_over_empty), 1},
 };
 enum { FIGURE_COUNT = sizeof figures / sizeof *figures };
 
@@ -222,6 +227,7 @@ static int read_arguments(const fig_arguments *arguments, bench *b) {
     if (code != FIG_EXIT_FINE) return code;
     b->steps = (int32_t)steps;
     b->csv = fig_arguments_text(arguments, "--csv");
+    b->quick = fig_arguments_text(arguments, "--quick") != NULL;
     b->info.size = sizeof b->info;
     code = arguments->operand != NULL ? read_file(arguments, b) : read_preset(arguments, b);
     if (code == FIG_EXIT_FINE) code = read_lines(arguments, b);
@@ -277,7 +283,9 @@ static int measure_session(bench *b, fig_session *session, line *of) {
     const int code = feed(b, session, of);
     if (code != FIG_EXIT_FINE) return code;
     of->measured = (fig_measured){.size = sizeof of->measured};
-    if (b->steps == 0) b->steps = b->device == FIG_DEVICE_CUDA ? STEPS_OF_GPU : STEPS_OF_HOST;
+    if (b->steps == 0)
+        b->steps = (b->device == FIG_DEVICE_CUDA ? STEPS_OF_GPU : STEPS_OF_HOST) /
+                   (b->quick ? QUICKER : 1);
     if (fig_engine_measure(session->engine,
                            FIG_OPTIONS(fig_measure_options, .step = &step, .steps = b->steps),
                            &of->measured) != FIG_OK)
@@ -308,6 +316,7 @@ static int measure_line(bench *b, line *of) {
     of->above_bare = m->step_ns - m->bare_launch_ns;
     of->fetch_over_bare = m->fetched_ns - m->bare_ns;
     of->fetch_over_resident = m->fetched_ns - m->resident_ns;
+    of->result_over_empty = m->result_ns - m->empty_result_ns;
     return FIG_EXIT_FINE;
 }
 
@@ -355,13 +364,20 @@ static void print_bar(const line *of) {
 
 static void print_gpu(const bench *b) {
     printf("\ndevice, a replay                                       fetched is over\n"
-           "  rows  launches  fetched   waited resident     bare     bare resident      gap\n");
+           "  rows  launches  fetched   waited resident     bare     bare resident\n");
     for (int32_t i = 0; i < b->line_count; i++) {
         const line *of = &b->lines[i];
         const fig_measured *m = &of->measured;
-        printf("  %4d  %8d %8.0f %8.0f %8.0f %8.0f %+8.0f %+8.0f %8.0f\n", of->rows, m->launches,
+        printf("  %4d  %8d %8.0f %8.0f %8.0f %8.0f %+8.0f %+8.0f\n", of->rows, m->launches,
                m->fetched_ns, m->waited_ns, m->resident_ns, m->bare_ns, of->fetch_over_bare,
-               of->fetch_over_resident, m->gap_ns);
+               of->fetch_over_resident);
+    }
+    printf("\nbeside graphs of as many launches that do nothing\n"
+           "  rows       gap  of empty  from stage to result  of empty  over it\n");
+    for (int32_t i = 0; i < b->line_count; i++) {
+        const fig_measured *m = &b->lines[i].measured;
+        printf("  %4d  %8.0f  %8.0f  %20.0f  %8.0f %+8.0f\n", b->lines[i].rows, m->gap_ns,
+               m->empty_gap_ns, m->result_ns, m->empty_result_ns, b->lines[i].result_over_empty);
     }
 }
 
@@ -490,13 +506,17 @@ const fig_command fig_bench_replay = {
     .notes = "FILE is a .fig file; without it --preset or --config names the model, and limits "
              "that are\nnot given are as low as the rows allow. On the host rows grow by a token a "
              "step.\n\n"
-             "Host: a step is stage and launch, a bare launch is the driver's alone, of the same "
-             "graph; the\nloop runs ahead of the device. above bare: what a step takes more. "
-             "idle, in CSV and JSON:\nthe same by a loop that waits for each step to end.\n"
-             "A GPU: rows stay as they are. fetched: each graph fetches a plan of its own, all of "
-             "it;\nwaited: one such graph alone, launch and bus included; resident: the fetch "
-             "finds that\nthe plan is there; bare: the same nodes without a fetch. fetched is "
-             "over: what it takes\nmore than either. gap: between two graphs.",
+             "On the host, step is a stage and a launch, by a loop that runs ahead of the device; "
+             "bare\nlaunch is the driver's call alone, of the same graph; above bare is by how "
+             "much a step\ntakes longer. CSV and JSON have the same of a loop that waits for each "
+             "step to end: idle.\n\n"
+             "On a GPU rows keep their lengths. fetched: each graph fetches all of a plan of its "
+             "own;\nwaited: one such graph alone, with its launch and the way over the bus; "
+             "resident: the\nfetch finds the plan on the device; bare: the same nodes without a "
+             "fetch. fetched is over\nsays how much longer it takes than either of the last two, "
+             "gap what passes between two\ngraphs. result: the host stages, launches, and knows "
+             "that the step has ended. Graphs of\nlaunches that do nothing take the driver's "
+             "least.",
     .example = "figraph bench replay --preset llama-3.1-8b-layer --rows 1,8,64 --kv 1024",
     .run = run,
     .options =
@@ -505,8 +525,9 @@ const fig_command fig_bench_replay = {
             {"--layers", "N", "layers of the step; without it the model's"},
             {"--rows", "N,..", "row counts; without it 1,8,64, as far as the step takes them"},
             {"--kv", "LENS", "kv lengths, see figraph plan --help; without it made up, of 512"},
-            {"--steps", "N", "of each kind; without it 10000, on the host 100"},
+            {"--steps", "N", "steps of each kind; without it 10000, on the host 100"},
             FIG_SOURCE_DEVICE,
+            {"--quick", NULL, "a tenth of the steps, where --steps does not say"},
             {"--csv", "FILE", "write all figures there, a line for each row count"},
             {"--json", NULL, "print an object"},
         },

@@ -234,10 +234,10 @@ const fig_command fig_bench_step = {
     .name = "bench step",
     .summary = "a layer of silu, RoPE, append and attention, beside its attention alone",
     .notes = "Layers depend on each other: each turns and attends what the one before left, over\n"
-             "caches of its own. layer_us: one of them, its launches one after another;\n"
-             "parallel_us: with activations beside the rest, as the engine launches the step;\n"
-             "attention_us: of the same layers with nothing but attention; above_us: what the\n"
-             "others add to it.",
+             "caches of its own. layer_us is one layer, its launches one after another;\n"
+             "parallel_us one with its activation beside the rest, as the engine launches a step;\n"
+             "attention_us one of the same layers with attention alone; above_us what the other\n"
+             "launches add to that.",
     .example = "figraph bench step --kv 1x512,8x2048,32x2048",
     .run = run,
     .options =

@@ -237,12 +237,13 @@ const fig_command fig_cmd_serve = {
         "is no model and no prefill.\n\nA trace has the line "
         "arrival_s,prompt_tokens,output_tokens and behind it a line for each request. Without "
         "one, lengths are lognormal with ShareGPT's means, 220 and 200 tokens, cut to what fits, "
-        "and arrivals are a Poisson process.\n\n--check: each plan carries a checksum that the "
-        "device verifies before it runs a row; staged, launched and ended steps are as many as "
-        "the loop counted, none ran without rows; and in the end every entry of every page table "
-        "on the device is the page that was given. Attention's numbers are not compared: figraph "
+        "and arrivals are a Poisson process.\n\nWith --check each plan carries a checksum that the "
+        "device verifies before it runs a row; it is checked that as many steps were staged, "
+        "launched and ended as the loop counted, that none ran without rows, and in the end that "
+        "every entry of every page table on the device is the page that was given. Attention's "
+        "numbers are not compared: figraph "
         "replay --check does that.\n\nPercentiles are of bins an eighth of an octave wide, so "
-        "that two digits are all that they tell.",
+        "that their first two digits are all that they tell.",
     .failure = "a step failed, ran no rows, or --check found something",
     .example = "figraph serve --preset tutorial --requests 64 --rate 20 --check",
     .run = run,
@@ -252,9 +253,9 @@ const fig_command fig_cmd_serve = {
              FIG_OPTION_ONE_OF},
             {"--trace", "FILE", "the requests, as CSV"},
             {"--requests", "N", "how many are made up; without it 64"},
-            {"--rate", "R", "of them come in a second; without it, or 0: all at once"},
+            {"--rate", "R", "requests that come in a second; without it, or 0: all at once"},
             {"--seed", "S", "of what is made up; without it 1"},
-            {"--save-trace", "FILE", "where the requests that were made up go"},
+            {"--save-trace", "FILE", "where to write the requests that were made up"},
             {"--kv-pages", "N", "pages of the cache"},
             {"--kv-gib", "G",
              "GiB of the cache; without this and --kv-pages as many pages as the requests need, of "

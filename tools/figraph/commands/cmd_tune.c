@@ -328,18 +328,19 @@ const fig_command fig_cmd_tune = {
     .notes =
         "Times each variant that may serve the file's attention, over cold caches, in a chain\n"
         "and alone, on the machine that the file is lowered for. Four figures are fitted to\n"
-        "the times of each: a start, bytes in a microsecond of a worker, a piece of the longest\n"
-        "row, a segment of a worker. All but the rate are then leaned, by a quarter at most, to\n"
-        "where taking the cheapest loses least time. Steps are served by what these make the\n"
-        "cheapest, as soon as the file is loaded.\n"
+        "the times of each variant: what a start costs, how many bytes a worker reads in a\n"
+        "microsecond, and what a piece of the longest row and a segment of a worker cost. All\n"
+        "but the rate are then moved, by a quarter at most, so that choosing the cheapest\n"
+        "variant by them loses the least time. Whoever loads the file is served by that choice.\n"
         "\n"
-        "off: how far the figures are off, in the mean. A minute or two on a GPU.",
+        "off, in the table, is how far the figures are from the times, on average. All of it\n"
+        "takes a minute or two on a GPU.",
     .failure = "attention is not within its tolerance of float64",
     .example = "figraph tune llama.fig -o tuned.fig --csv times.csv",
     .run = run,
     .options =
         {
-            {"-o", "FILE", "where to; without it the file itself is replaced"},
+            {"-o", "FILE", "where the file goes; without it FILE itself is replaced"},
             {"--times", "FILE", "a CSV of times measured before, in place of measuring"},
             {"--rows", NULL, "print rows of the library's own table, and keep nothing"},
             FIG_BENCH_MACHINE_OPTIONS,

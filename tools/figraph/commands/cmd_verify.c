@@ -108,8 +108,8 @@ const fig_command fig_cmd_verify = {
     .name = "verify",
     .summary = "check a .fig file",
     .operand = "FILE",
-    .notes = "A file is sound where this library lowers buckets otherwise than its maker did, too: "
-             "they are lowered again.",
+    .notes = "A file is sound even where this library lowers its buckets otherwise than the one "
+             "that wrote it: loading lowers them again.",
     .failure = "the file is damaged, or must be captured anew",
     .example = "figraph verify tutorial.fig",
     .run = run,

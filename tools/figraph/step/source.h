@@ -19,9 +19,9 @@
     {"--batch-limit", "N", "most rows of a step"},                                                 \
         {"--kv-limit", "N", "most tokens of one sequence"},                                        \
         {"--page-size", "N", "tokens of a cache page; 0: dense"},                                  \
-        {"--kv-dtype", "NAME", "of the cache: e4m3 or e5m2; without it the activations'"},         \
-        {"--kv-scales", "NAME", "of e4m3 or e5m2, one for each tensor or head"},                   \
-        {"--kv-layout", "NAME", "of a cache page: nhd or hnd"},                                    \
+        {"--kv-dtype", "NAME", "the cache's type: e4m3 or e5m2; without it the activations'"},     \
+        {"--kv-scales", "NAME", "a scale of an e4m3 or e5m2 cache for each: tensor or head"},      \
+        {"--kv-layout", "NAME", "order of a cache page: nhd or hnd"},                              \
         {"--row-tokens", "N", "query tokens of a row, 1 to 8"}, {                                  \
         "--deterministic", NULL, "a row's bits depend on its own length alone"                     \
     }

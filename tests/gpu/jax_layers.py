@@ -1,0 +1,194 @@
+"""jax_layers.py: 32 layers of llama-3.1-8b at 8 x 2048 in one jit, under one plan, steps pipelined.
+
+    build/figraph capture --preset llama-3.1-8b --batch-limit 8 --kv-limit 2048 -o llama.fig
+    tests/gpu/jax_layers.py build/libfigraph_ffi.so llama.fig
+
+Three ways: a call for each operation, figraph.decode_attention for RoPE, append and attention, and
+the whole step as one figraph.program. Tells us a step, and what the host takes to ask for one.
+XLA_FLAGS decide what is captured. `figraph bench replay` does the same step without JAX.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../../tools/jax"))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from library import Library
+
+ROWS, LAYERS, TOKENS, PAGE = 8, 32, 2048, 16
+Q_HEADS, KV_HEADS, DIM, WIDTH = 32, 8, 128, 14336
+THETA = dict(rope_theta=5e5, llama3_factor=8.0, llama3_low=1.0, llama3_high=4.0)
+ROPE = dict(THETA, llama3_context=8192)
+
+
+def like(*arrays):
+    return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
+
+
+def call(target, outs, *arrays, aliases=None, **attributes):
+    options = {"input_output_aliases": aliases} if aliases else {}
+    return jax.ffi.ffi_call("figraph." + target, outs, **options)(*arrays, **attributes)
+
+
+def normal(seed, *shape):
+    return jax.random.normal(jax.random.key(seed), shape, jnp.float32).astype(jnp.bfloat16)
+
+
+HEADS = (ROWS, Q_HEADS, DIM), (ROWS, KV_HEADS, DIM), (ROWS, KV_HEADS, DIM)
+CACHE = ROWS * TOKENS // PAGE, PAGE, KV_HEADS, DIM
+
+
+class Separate:
+    """Out of a layer is q of the next, as k goes on where it lies; v is the same in all.
+    Activations are nobody's result, so that who asks for a step hands over little but caches."""
+
+    def __init__(self, library, content_id):
+        self.library = library
+        self.content_id = content_id
+        self.x = [normal(n, ROWS, 2 * WIDTH) for n in range(LAYERS)]
+        self.table = jnp.arange(CACHE[0], dtype=jnp.int32).reshape(ROWS, TOKENS // PAGE)
+        self.lengths = jnp.full((ROWS,), TOKENS, jnp.int32)
+
+    def state(self):
+        """What a step is given, donated, and gives."""
+        caches = [(normal(n, *CACHE), normal(n + 99, *CACHE)) for n in range(LAYERS)]
+        return caches, normal(5, *HEADS[0])
+
+    def plan(self, lengths):
+        return self.library.plan(lengths, "bfloat16", Q_HEADS, KV_HEADS, DIM, TOKENS, PAGE)
+
+    def activate(self, x):
+        act = jax.ShapeDtypeStruct((ROWS, WIDTH), x.dtype)
+        jax.ffi.ffi_call("figraph.silu_and_mul", act, has_side_effect=True)(x)
+
+    def layer(self, q, k, v, caches, lengths, table, plan, scratch):
+        q, k = call("rope", like(q, k), q, k, lengths - 1, **ROPE)
+        rest = lengths, table, plan
+        caches = call("append_kv", like(*caches), k, v, *caches, *rest, aliases={2: 0, 3: 1})
+        rest = *caches, *rest, scratch
+        out, scratch = call("attention", like(q, scratch), q, *rest, aliases={6: 1})
+        return out, k, caches, scratch
+
+    def step(self, state, x, k, v, lengths, table):
+        caches, q = state
+        plan, scratch = self.plan(lengths)
+        grown = []
+        for n in range(LAYERS):
+            self.activate(x[n])
+            q, k, cache, scratch = self.layer(q, k, v, caches[n], lengths, table, plan, scratch)
+            grown.append(tuple(cache))
+        return grown, q
+
+    def constants(self):
+        return self.x, normal(6, *HEADS[1]), normal(7, *HEADS[2]), self.lengths, self.table
+
+
+class Fused(Separate):
+    def layer(self, q, k, v, caches, lengths, table, plan, scratch):
+        arrays = q, k, v, *caches, lengths, table, plan, scratch
+        outs = like(q, q, k, *caches, scratch)
+        aliases = {0: 1, 1: 2, 3: 3, 4: 4, 8: 5}
+        out, _, k, *caches, scratch = call(
+            "decode_attention", outs, *arrays, aliases=aliases, **ROPE
+        )
+        return out, k, caches, scratch
+
+
+class Program(Separate):
+    """The file's tensors: the page table, and of each layer gate_up, act, q, k, v, out and the two
+    caches. What is written before it is read is a result; all else that is written goes in and out,
+    in one order, so that each lands where it was."""
+
+    def state(self):
+        shapes = (ROWS, WIDTH), HEADS[0], HEADS[0], HEADS[1], CACHE, CACHE
+        layer = lambda n: tuple(normal(i + 6 * n, *s) for i, s in enumerate(shapes))
+        return [layer(n) for n in range(LAYERS)]
+
+    def step(self, state, x, k, v, lengths, table):
+        plan, scratch = self.plan(lengths)
+        arguments, outs, aliases = [table], [], {}
+
+        def turned(*arrays):
+            for array in arrays:
+                aliases[len(arguments)] = len(outs)
+                arguments.append(array)
+                outs.append(array)
+
+        for n, (act, out, q, k, k_cache, v_cache) in enumerate(state):
+            arguments.append(x[n])
+            outs.append(act)
+            turned(q, k)
+            arguments.append(v)
+            outs.append(out)
+            turned(k_cache, v_cache)
+        aliases[len(arguments) + 1] = len(outs)
+        arguments += [plan, scratch]
+        options = dict(content_id=self.content_id, kv_length=TOKENS, rows=ROWS)
+        got = call("program", like(*outs, scratch), *arguments, aliases=aliases, **options)
+        layers = [got[6 * n : 6 * n + 6] for n in range(LAYERS)]
+        return [(act, out, q, k, *caches) for act, q, k, out, *caches in layers]
+
+
+class Loop:
+    def __init__(self, way):
+        self.held = way.state()
+        self.constants = way.constants()
+        self.compiled = jax.jit(way.step, donate_argnums=0, keep_unused=True)
+
+    def step(self):
+        self.held = self.compiled(self.held, *self.constants)
+
+    def wait(self):
+        jax.block_until_ready(self.held)
+
+
+WAYS = {"separate": Separate, "fused": Fused, "program": Program}
+
+
+def measure(loop, rounds, count):
+    times, asked = [], []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(count):
+            loop.step()
+        asked.append((time.perf_counter() - start) / count * 1e6)
+        loop.wait()
+        times.append((time.perf_counter() - start) / count * 1e6)
+    return np.median(times), min(times), min(asked)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library")
+    parser.add_argument("file")
+    parser.add_argument("--way", action="append", choices=WAYS)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--count", type=int, default=50)
+    arguments = parser.parse_args()
+    library = Library(arguments.library)
+    library.register_targets("CUDA")
+    content_id = library.load(arguments.file)
+    print(f"jax {jax.__version__}, XLA_FLAGS={os.environ.get('XLA_FLAGS', '')}")
+    for name in arguments.way or WAYS:
+        loop = Loop(WAYS[name](library, content_id))
+        for _ in range(6):
+            loop.step()
+        loop.wait()
+        before = library.counts()
+        median, least, asked = measure(loop, arguments.rounds, arguments.count)
+        after = library.counts()
+        print(
+            f"{name:10} {median:8.1f} us a step, least {least:.1f}, the host at least {asked:.1f}; "
+            f"eager {after.eager - before.eager}, captured {after.captured - before.captured}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
