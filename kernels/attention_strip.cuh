@@ -187,8 +187,7 @@ static __device__ __forceinline__ fig_strip_range fig_warps_sees(const fig_atten
  * in an odd number of tiles the last load has one chunk alone, which comes twice. */
 template <class form>
 static __device__ __forceinline__ uint32_t fig_warps_load_at(uint32_t block, int32_t load) {
-    const int32_t is_odd = form::VALUE_BYTES == 1 && 2 * load + 1 == form::TILES;
-    if (is_odd) block -= threadIdx.x % FIG_BLOCK_WARP / 16 * FIG_RING_CHUNK;
+    if (form::VALUE_BYTES == 1 && 2 * load + 1 == form::TILES) block -= threadIdx.x / 16 % 2 * 16;
     if (!form::IS_BULK) return block + (uint32_t)(load * 32);
     return (block ^ (uint32_t)(load % 4 * 32)) + (uint32_t)(load / 4 * FIG_RING_COLUMN);
 }
