@@ -375,10 +375,9 @@ fig_warps_tiles_of_v(const fig_warps_v<form> &v, int32_t step, int32_t load, uin
         fig_fragment_load_turned(chunks, fig_warps_load_at<form>(block, load));
     }
     if constexpr (form::VALUE_BYTES == 2) {
-        tiles[0][0] = chunks[0] & low;
-        tiles[0][1] = chunks[1] & low;
-        tiles[0][2] = chunks[2] & high;
-        tiles[0][3] = chunks[3] & high;
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            tiles[0][i] = chunks[i] & (i < 2 ? low : high);
     } else {
 #pragma unroll
         for (int32_t i = 0; i < 2; i++) {
@@ -551,8 +550,7 @@ static __device__ __forceinline__ void
 fig_warps_bring_v(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
                   const fig_warps_role &role, const fig_turn<form> &turn, fig_warps_v<form> *v) {
     const fig_warps_blocks blocks = fig_warps_blocks_of<form>(ring, note, role, FIG_RING_V);
-    const uint32_t block = blocks.first + fig_warps_row_of_v<form>(role, blocks.apart);
-    v->block = block;
+    v->block = blocks.first + fig_warps_row_of_v<form>(role, blocks.apart);
     v->apart = blocks.apart;
     fig_ring_wait_full(ring, FIG_RING_V);
     if constexpr (form::TURNS)
@@ -565,7 +563,7 @@ fig_warps_bring_v(const fig_attention_params &p, const fig_ring &ring, const fig
             for (int32_t load = 0; load < form::LOADS; load++)
                 fig_fragment_load_turned(
                     v->ahead[s][load],
-                    fig_warps_load_at<form>(block + (uint32_t)s * blocks.apart, load));
+                    fig_warps_load_at<form>(v->block + (uint32_t)s * v->apart, load));
     }
 }
 
