@@ -14,10 +14,9 @@
  * sixteenth of a bf16's, and q is f16 times the power of two that brings its largest number below
  * 2^15. m rises only where a logit passes it by 2^8, so that most strips shrink nothing.
  *
- * Leaves the way from the cache to kv_feed.cuh, and what becomes of a piece's sums to
- * attention_warps.cuh. Invariant: a token that a vector does not see does no harm, whatever lies
- * there: its logit is not looked at, and where a strip holds such tokens V is cleared of them for
- * each query by itself, as NaN times a weight of 0 would not be 0. */
+ * Leaves the way from the cache to kv_feed.cuh, and a piece's sums to attention_warps.cuh.
+ * Invariant: a token that a vector does not see does no harm, whatever lies there: no logit of it is
+ * looked at, and V is cleared of such tokens for each query by itself, as NaN times 0 is not 0. */
 #ifndef FIG_KERNELS_ATTENTION_STRIP_CUH
 #define FIG_KERNELS_ATTENTION_STRIP_CUH
 
