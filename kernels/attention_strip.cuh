@@ -8,16 +8,15 @@
  *     sums   [head_dim][8 vectors]  += V^T [head_dim][16] * weights [16][8]
  *
  * so that logits become weights where they lie, and turn by one exchange of lanes. Weights are two
- * numbers of the cache's 16 bits, the one next below and what that leaves, so that they count in
- * full. Neither is below 0 and neither is 0 alone, as an infinite V must meet no inf - inf and no
- * 0 * inf. Over codes of 8 bits they are one f16, at most half a unit of an f16 output off and a
- * sixteenth of a bf16's, and q is f16 times the power of two that brings its largest number below
- * 2^15. m rises only where a logit passes it by 2^8, so that most strips shrink nothing.
+ * numbers of the cache's 16 bits, the one next below and what that leaves. Neither is below 0 and
+ * neither is 0 alone, as an infinite V must meet no inf - inf and no 0 * inf. Over codes of 8 bits
+ * they are one f16, at most half a unit of an f16 output off and a sixteenth of a bf16's, and q is
+ * f16 times the power of two that brings its largest number below 2^15. m rises only where a logit
+ * passes it by 2^8, so that most strips shrink nothing.
  *
- * Leaves the way from the cache to kv_feed.cuh, and what becomes of a piece's sums to
- * attention_warps.cuh. Invariant: a token that a vector does not see does no harm, whatever lies
- * there: its logit is not looked at, and where a strip holds such tokens V is cleared of them for
- * each query by itself, as NaN times a weight of 0 would not be 0. */
+ * Leaves the way from the cache to kv_feed.cuh, and a piece's sums to attention_warps.cuh.
+ * Invariant: a token that a vector does not see does no harm, whatever lies there: its logit is not
+ * looked at, and V is cleared of it for each query by itself, as NaN times 0 is not 0. */
 #ifndef FIG_KERNELS_ATTENTION_STRIP_CUH
 #define FIG_KERNELS_ATTENTION_STRIP_CUH
 
