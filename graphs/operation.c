@@ -1,7 +1,7 @@
 /* operation.c: what each operation demands of its tensors and its attributes.
  *
  * The kernel table says which operands an operation has; dims and attributes are said here, so no
- * kernel checks any. Invariant: attributes that pass are resolved, and no default is known later. */
+ * kernel checks any. Invariant: attributes that pass are resolved; no default is known later. */
 #include "graphs/operation.h"
 
 #include <assert.h>
