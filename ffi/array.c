@@ -1,7 +1,7 @@
 /* array.c: what may be asked of a foreign caller's array.
  *
- * Owns counting, and the sentences. Invariant: no product here wraps, since a decoder takes no
- * array whose bytes would (fig_array_bytes saturates instead). */
+ * Owns counting, and the sentences. Invariant: no product here wraps: a decoder takes no array
+ * whose count would, and spans, which strides decide, saturate. */
 #include "ffi/array.h"
 
 #include <assert.h>
@@ -42,6 +42,11 @@ static uint64_t bytes_of(uint64_t elements, uint32_t bits) {
 
 uint64_t fig_array_bytes(const fig_array *array) {
     return bytes_of((uint64_t)fig_array_count(array), array->bits);
+}
+
+fig_status fig_array_check_size(const fig_array *array) {
+    if (fig_array_count(array) < INT64_MAX && fig_array_bytes(array) < UINT64_MAX) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s has more bytes than can be counted", array->name);
 }
 
 uint64_t fig_array_span(const fig_array *array) {

@@ -40,6 +40,8 @@ int fig_array_is_present(const fig_array *array);
 void fig_array_pack(fig_array *array);
 int64_t fig_array_count(const fig_array *array); /* of elements */
 uint64_t fig_array_bytes(const fig_array *array);
+/* For a decoder, so that from here on no count of an array's is more than its type holds. */
+fig_status fig_array_check_size(const fig_array *array);
 /* From the first element to the end of the last, as strides spread them. */
 uint64_t fig_array_span(const fig_array *array);
 

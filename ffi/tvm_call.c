@@ -115,6 +115,7 @@ static fig_status take_tensor(fig_array *array, const fig_dl_tensor *tensor) {
     if (tensor->data != NULL) array->data = (char *)tensor->data + tensor->byte_offset;
     if (array->data == NULL && fig_array_count(array) > 0)
         return fig_fail(FIG_INVALID, "%s has no memory", array->name);
+    FIG_TRY(fig_array_check_size(array));
     return take_device(array, tensor);
 }
 

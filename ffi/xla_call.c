@@ -88,7 +88,7 @@ static fig_status take_buffer(const fig_xla_call *call, fig_array *array,
     fig_array_pack(array);
     if (array->data == NULL && fig_array_count(array) > 0 && call->frame->stage == FIG_XLA_EXECUTE)
         return fig_fail(FIG_INVALID, "%s has no memory", array->name);
-    return FIG_OK;
+    return fig_array_check_size(array);
 }
 
 static void read_array(fig_xla_call *call, const fig_xla_list *list, int64_t index,

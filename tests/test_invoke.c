@@ -252,6 +252,7 @@ static void a_plan_is_of_the_heads_that_read_it(void **state) {
                                      .rows = COUNT,
                                      .kv_length = LONG};
     assert_int_equal(fig_ffi_read_scratch(&shape, &needs), FIG_OK);
+    fig_cu_stream stream = open_stream();
     const int64_t plan_bytes = (int64_t)needs.plan_bytes, bytes = (int64_t)needs.best_bytes;
     assert_true(needs.plan_bytes <= sizeof plan && needs.best_bytes <= sizeof scratch);
     for (int i = 0; i < COUNT * 16 * DIM; i++)
@@ -259,7 +260,7 @@ static void a_plan_is_of_the_heads_that_read_it(void **state) {
     for (int i = 0; i < COUNT * LONG * 4 * DIM; i++)
         long_k[i] = long_v[i] = (uint16_t)(0x3000 + i % 1024);
     fig_xla_host_init(&host, fig_xla_host_find("figraph.plan", "CUDA"));
-    host.stream = open_stream();
+    host.stream = stream;
     fig_xla_host_arg(&host, FIG_XLA_S32, long_lengths, 1, &lengths_dim);
     fig_xla_host_ret(&host, FIG_XLA_U8, plan, 1, &plan_bytes);
     fig_xla_host_ret(&host, FIG_XLA_U8, scratch, 1, &bytes);
@@ -271,7 +272,7 @@ static void a_plan_is_of_the_heads_that_read_it(void **state) {
     call_soundly(&host);
     for (int given = 1; given >= 0; given--) {
         fig_xla_host_init(&host, fig_xla_host_find("figraph.attention", "CUDA"));
-        host.stream = open_stream();
+        host.stream = stream;
         fig_xla_host_arg(&host, FIG_XLA_F16, many, 3, q_dims);
         fig_xla_host_arg(&host, FIG_XLA_F16, long_k, 4, cache_dims);
         fig_xla_host_arg(&host, FIG_XLA_F16, long_v, 4, cache_dims);
@@ -286,6 +287,7 @@ static void a_plan_is_of_the_heads_that_read_it(void **state) {
         assert_int_equal(driver->stream_launches - launches, given ? 1 : 2);
     }
     assert_memory_equal(own, shared, sizeof own);
+    fig_fake_cuda_stream_destroy(stream);
 }
 
 int main(void) {

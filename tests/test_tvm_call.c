@@ -198,6 +198,21 @@ static void broken_tensors_are_refused(void **state) {
     assert_int_equal(status, FIG_INVALID);
 }
 
+static void a_tensor_of_more_bytes_than_can_be_counted_is_refused(void **state) {
+    (void)state;
+    const int64_t many = INT64_C(1) << 32;
+    int64_t counted[] = {1 << 16, many, 1 << 10}, wrapped[] = {many, many, 1};
+    fig_status status;
+    fig_dl_tensor t = tensor_f32();
+    t.dims = counted;
+    const fig_array array = read_sound(&t);
+    assert_int_equal(fig_array_check_dense(&array), FIG_OK);
+    t.dims = wrapped;
+    read_one(&t, &status);
+    assert_int_equal(status, FIG_INVALID);
+    expect_message("x has more bytes than can be counted");
+}
+
 static void an_option_may_be_none_or_empty(void **state) {
     (void)state;
     int64_t none[] = {0};
@@ -331,6 +346,7 @@ int main(void) {
         cmocka_unit_test(no_elements_need_no_memory),
         cmocka_unit_test(types_have_the_names_of_python),
         cmocka_unit_test(broken_tensors_are_refused),
+        cmocka_unit_test(a_tensor_of_more_bytes_than_can_be_counted_is_refused),
         cmocka_unit_test(an_option_may_be_none_or_empty),
         cmocka_unit_test(numbers_stand_for_each_other),
         cmocka_unit_test(a_wrong_kind_is_a_type_error),

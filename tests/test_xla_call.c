@@ -169,6 +169,9 @@ static void what_is_no_buffer_is_refused(void **state) {
     sound_call(&host);
     host.args[0].buffer.data = NULL;
     expect_refusal(&host, "x has no memory");
+    sound_call(&host);
+    host.args[0].dims[0] = host.args[0].dims[1] = INT64_C(1) << 32;
+    expect_refusal(&host, "x has more bytes than can be counted");
 }
 
 static void memory_is_asked_for_only_to_execute(void **state) {
