@@ -117,5 +117,6 @@ fig_status fig_invoke_launch(const fig_invoke *invoke, const fig_binding *bindin
 
 fig_status fig_invoke_run(const fig_invoke *invoke) {
     fig_binding bindings[FIG_SLOT_COUNT];
-    return fig_invoke_launch(invoke, bindings, bind(invoke, bindings));
+    const int32_t count = invoke->loads_only ? 0 : bind(invoke, bindings);
+    return fig_invoke_launch(invoke, bindings, count);
 }

@@ -123,17 +123,21 @@ void fig_xla_call_result(fig_xla_call *call, const char *name, fig_array *array)
 }
 
 void fig_xla_call_option(fig_xla_call *call, const char *name, fig_array *array) {
-    *array = (fig_array){0};
-    if (call->next_arg >= call->frame->args.size) return;
-    fig_xla_call_argument(call, name, array);
-    forget_empty(array);
+    if (call->next_arg >= call->frame->args.size) {
+        *array = (fig_array){0};
+    } else {
+        fig_xla_call_argument(call, name, array);
+        forget_empty(array);
+    }
 }
 
 void fig_xla_call_optional_result(fig_xla_call *call, const char *name, fig_array *array) {
-    *array = (fig_array){0};
-    if (call->next_ret >= call->frame->rets.size) return;
-    fig_xla_call_result(call, name, array);
-    forget_empty(array);
+    if (call->next_ret >= call->frame->rets.size) {
+        *array = (fig_array){0};
+    } else {
+        fig_xla_call_result(call, name, array);
+        forget_empty(array);
+    }
 }
 
 void fig_xla_call_alias(fig_xla_call *call, const char *name, const fig_array *array) {

@@ -276,11 +276,11 @@ static fig_status check_all_reduce(const fig_operand_node *o) {
 /* How often `in` goes into `out` is how many ranks there are. */
 static fig_status check_all_gather(const fig_operand_node *o) {
     FIG_TRY(check_message(o, FIG_ALL_GATHER_IN));
-    FIG_TRY(check_message(o, FIG_ALL_GATHER_OUT));
     const fig_tensor_record *in = fig_operand_tensor(o, FIG_ALL_GATHER_IN);
     const fig_tensor_record *out = fig_operand_tensor(o, FIG_ALL_GATHER_OUT);
     const fig_operand_form rows = {2, {FIG_DIM_BATCH, out->dims[1]}, in->dims[0]};
     FIG_TRY(check_like(o, FIG_ALL_GATHER_OUT, &rows, in->dtype));
+    FIG_TRY(check_message(o, FIG_ALL_GATHER_OUT));
     const int64_t ranks = out->dims[1] / in->dims[1];
     if (out->dims[1] % in->dims[1] == 0 && ranks <= FIG_PARALLEL_RANK_LIMIT) return FIG_OK;
     return fig_operand_refuse(o, FIG_INVALID,

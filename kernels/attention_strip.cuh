@@ -8,16 +8,15 @@
  *     sums   [head_dim][8 vectors]  += V^T [head_dim][16] * weights [16][8]
  *
  * so that logits become weights where they lie, and turn by one exchange of lanes. Weights are two
- * numbers of the cache's 16 bits (f16 over 8 bits), the one next below and what that leaves, so
- * that they count in full. Neither is below 0 and neither is 0 alone, as an infinite V must meet no
- * inf - inf and no 0 * inf. m rises only where a logit passes it by 2^8, so that most strips shrink
- * nothing. Under codes of 8 bits q is f16 times the power of two that brings its largest number
- * below 2^15.
+ * numbers of the cache's 16 bits, the one next below and what that leaves. Neither is below 0 and
+ * neither is 0 alone, as an infinite V must meet no inf - inf and no 0 * inf. Over codes of 8 bits
+ * they are one f16, at most half a unit of an f16 output off and a sixteenth of a bf16's, and q is
+ * f16 times the power of two that brings its largest number below 2^15. m rises only where a logit
+ * passes it by 2^8, so that most strips shrink nothing.
  *
- * Leaves the way from the cache to kv_feed.cuh, and what becomes of a piece's sums to
- * attention_warps.cuh. Invariant: a token that a vector does not see does no harm, whatever lies
- * there: its logit is not looked at, and where a strip holds such tokens V is cleared of them for
- * each query by itself, as NaN times a weight of 0 would not be 0. */
+ * Leaves the way from the cache to kv_feed.cuh, and a piece's sums to attention_warps.cuh.
+ * Invariant: a token that a vector does not see does no harm, whatever lies there: its logit is not
+ * looked at, and V is cleared of it for each query by itself, as NaN times 0 is not 0. */
 #ifndef FIG_KERNELS_ATTENTION_STRIP_CUH
 #define FIG_KERNELS_ATTENTION_STRIP_CUH
 
@@ -53,6 +52,10 @@ struct fig_warps_form {
     static constexpr int32_t PARTIAL_DIMS = fig_form_partial_dims(DIMS);
     static constexpr int32_t PACKS = PARTIAL_DIMS / 32; /* that a lane has of a vector */
     static constexpr int32_t OF_VECTOR = PARTIAL_DIMS / FIG_PARTIALS_PACK; /* packs */
+    static constexpr int32_t NUMBERS = VALUE_BYTES;                        /* of a weight */
+    /* 1: V is read before logits are weights, which has its conversions fill the waits between.
+     * Registers for that are there where heads are not long, and no warp copies. */
+    static constexpr int32_t IS_AHEAD = VALUE_BYTES == 1 && DIMS <= 128 && BULK;
     static_assert(DIMS % 16 == 0 && DIMS <= 256, "head_dim");
 };
 
@@ -260,10 +263,33 @@ fig_warps_hide_unseen(const fig_attention_params &p, const fig_ring_note &note,
     }
 }
 
+/* Products to logits: of the warp's part of a strip, from `token` on. What few strips and models
+ * have stands behind one branch, so that all steps are one row of instructions. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_scale(const fig_attention_params &p, const fig_ring_note &note,
+                const fig_warps_role &role, const fig_partials_place &place,
+                const fig_warps_seen<form> &seen, int32_t token, float (&logits)[form::STEPS][4]) {
+    const int32_t is_capped = p.alibi != NULL || p.soft_cap > 0;
+#pragma unroll
+    for (int32_t s = 0; s < form::STEPS; s++)
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            logits[s][i] *= seen.scale[i % 2];
+    if (__builtin_expect(!is_capped && (note.flags & FIG_RING_EDGE) == 0, 1)) return;
+#pragma unroll
+    for (int32_t s = 0; s < form::STEPS; s++) {
+        const int32_t mine = token + s * FIG_RING_TOKENS + role.row;
+        if (is_capped) fig_warps_cap<form>(p, note, place, role, seen, mine, logits[s]);
+        if (note.flags & FIG_RING_EDGE) fig_warps_hide_unseen<form>(p, note, seen, mine, logits[s]);
+    }
+}
+
 /* Where some logit has passed its vector's m by 2^8, every vector's m becomes its greatest.
- * `greatest` is LIFT below m. */
+ * `greatest` is LIFT below m. A piece's first strip has nothing to shrink. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[form::STEPS][4],
+                                                       int32_t is_first,
                                                        fig_warps_seen<form> *seen) {
     const float lift = form::LIFT, few = 8 + lift;
     int32_t passes = 0;
@@ -288,6 +314,7 @@ static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[for
         seen->greatest[n] = greatest;
         seen->weights[n] *= shrink[n];
     }
+    if (is_first) return;
 #pragma unroll
     for (int32_t m = 0; m < form::TILES; m++)
 #pragma unroll
@@ -298,9 +325,7 @@ static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[for
 /* ---- Sums */
 
 /* 16 tokens' weights of 8 vectors, as the right side of a product. */
-typedef struct fig_warps_weights {
-    uint32_t below[2], rest[2];
-} fig_warps_weights;
+template <class form> struct fig_warps_weights { uint32_t numbers[form::NUMBERS][2]; };
 
 /* What a weight leaves: more than 0, but of 0 itself. */
 template <int32_t DTYPE>
@@ -309,34 +334,55 @@ static __device__ __forceinline__ float fig_warps_rest(float weight, float below
     return fminf(fmaxf(weight - below, least), weight);
 }
 
-/* A pair of weights, and what is left of both. */
-template <int32_t DTYPE>
-static __device__ __forceinline__ void fig_warps_round(float first, float second, uint32_t *below,
-                                                       uint32_t *rest) {
-    const uint32_t pair = fig_fragment_pair_below<DTYPE>(first, second);
-    const float2 rounded = fig_warps_widen_q(DTYPE, pair);
-    *below = fig_fragment_turn(pair);
-    *rest = fig_fragment_turn(fig_fragment_pair<DTYPE>(fig_warps_rest<DTYPE>(first, rounded.x),
-                                                       fig_warps_rest<DTYPE>(second, rounded.y)));
+/* A pair of weights, of tokens that are 8 * half further on than others. */
+template <class form>
+static __device__ __forceinline__ void fig_warps_round(float first, float second, int32_t half,
+                                                       fig_warps_weights<form> *weights) {
+    if constexpr (form::NUMBERS == 1) {
+        const uint32_t pair = fig_fragment_pair<form::DTYPE>(first, second);
+        weights->numbers[0][half] = fig_fragment_turn(pair);
+    } else {
+        const uint32_t pair = fig_fragment_pair_below<form::DTYPE>(first, second);
+        const float2 below = fig_warps_widen_q(form::DTYPE, pair);
+        const uint32_t rest =
+            fig_fragment_pair<form::DTYPE>(fig_warps_rest<form::DTYPE>(first, below.x),
+                                           fig_warps_rest<form::DTYPE>(second, below.y));
+        weights->numbers[0][half] = fig_fragment_turn(pair);
+        weights->numbers[1][half] = fig_fragment_turn(rest);
+    }
 }
+
+/* The warp's part of a strip of V as it is stored: in registers or, where there are not enough of
+ * them, in shared memory. */
+template <class form> struct fig_warps_v {
+    uint32_t block, apart;
+    uint32_t ahead[form::IS_AHEAD ? form::STEPS : 1][form::IS_AHEAD ? form::LOADS : 1][4];
+};
 
 /* A load's tiles of V^T, cleared of tokens by masks: of tokens 2t and 2t + 1, and of 8 further. */
 template <class form>
-static __device__ __forceinline__ void fig_warps_load_v(uint32_t block, int32_t load, uint32_t low,
-                                                        uint32_t high,
-                                                        uint32_t (&tiles)[form::TILES_OF_LOAD][4]) {
-    uint32_t v[4];
-    fig_fragment_load_turned(v, fig_warps_load_at<form>(block, load));
+static __device__ __forceinline__ void
+fig_warps_tiles_of_v(const fig_warps_v<form> &v, int32_t step, int32_t load, uint32_t low,
+                     uint32_t high, uint32_t (&tiles)[form::TILES_OF_LOAD][4]) {
+    uint32_t chunks[4];
+    if constexpr (form::IS_AHEAD) {
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            chunks[i] = v.ahead[step][load][i];
+    } else {
+        const uint32_t block = v.block + (uint32_t)step * v.apart;
+        fig_fragment_load_turned(chunks, fig_warps_load_at<form>(block, load));
+    }
     if constexpr (form::VALUE_BYTES == 2) {
-        tiles[0][0] = v[0] & low;
-        tiles[0][1] = v[1] & low;
-        tiles[0][2] = v[2] & high;
-        tiles[0][3] = v[3] & high;
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            tiles[0][i] = chunks[i] & (i < 2 ? low : high);
     } else {
 #pragma unroll
         for (int32_t i = 0; i < 2; i++) {
-            fig_fragment_widen_apart<form::KV_DTYPE>(v[2 * i] & low, &tiles[i][0], &tiles[i][1]);
-            fig_fragment_widen_apart<form::KV_DTYPE>(v[2 * i + 1] & high, &tiles[i][2],
+            fig_fragment_widen_apart<form::KV_DTYPE>(chunks[2 * i] & low, &tiles[i][0],
+                                                     &tiles[i][1]);
+            fig_fragment_widen_apart<form::KV_DTYPE>(chunks[2 * i + 1] & high, &tiles[i][2],
                                                      &tiles[i][3]);
         }
     }
@@ -344,25 +390,27 @@ static __device__ __forceinline__ void fig_warps_load_v(uint32_t block, int32_t 
 
 /* A tile of V^T times weights. */
 template <class form>
-static __device__ __forceinline__ void
-fig_warps_add_tile(const uint32_t (&tile)[4], const fig_warps_weights &weights, float (&sums)[4]) {
-    fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3], weights.below[0],
-                                       weights.below[1]);
-    fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3], weights.rest[0],
-                                       weights.rest[1]);
+static __device__ __forceinline__ void fig_warps_add_tile(const uint32_t (&tile)[4],
+                                                          const fig_warps_weights<form> &weights,
+                                                          float (&sums)[4]) {
+#pragma unroll
+    for (int32_t n = 0; n < form::NUMBERS; n++)
+        fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3],
+                                           weights.numbers[n][0], weights.numbers[n][1]);
 }
 
 template <class form>
 static __device__ __forceinline__ void
-fig_warps_add_values(uint32_t block, const fig_warps_weights &weights, fig_warps_seen<form> *seen) {
+fig_warps_add_values(const fig_warps_v<form> &v, int32_t step,
+                     const fig_warps_weights<form> &weights, fig_warps_seen<form> *seen) {
 #pragma unroll
     for (int32_t load = 0; load < form::LOADS; load++) {
-        uint32_t v[form::TILES_OF_LOAD][4];
-        fig_warps_load_v<form>(block, load, ~0u, ~0u, v);
+        uint32_t tiles[form::TILES_OF_LOAD][4];
+        fig_warps_tiles_of_v<form>(v, step, load, ~0u, ~0u, tiles);
 #pragma unroll
         for (int32_t i = 0; i < form::TILES_OF_LOAD; i++) {
             const int32_t tile = load * form::TILES_OF_LOAD + i;
-            if (tile < form::TILES) fig_warps_add_tile<form>(v[i], weights, seen->values[tile]);
+            if (tile < form::TILES) fig_warps_add_tile<form>(tiles[i], weights, seen->values[tile]);
         }
     }
 }
@@ -378,10 +426,11 @@ static __device__ __forceinline__ uint32_t fig_warps_mask(fig_strip_range range,
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
-                   const fig_warps_role &role, uint32_t block, int32_t first_token,
-                   const fig_warps_weights &weights, fig_warps_seen<form> *seen) {
+                   const fig_warps_role &role, const fig_warps_v<form> &v, int32_t step,
+                   int32_t first_token, const fig_warps_weights<form> &weights,
+                   fig_warps_seen<form> *seen) {
     const int32_t last = role.first + role.count - 1;
-    const int32_t token = first_token + 2 * role.column;
+    const int32_t token = first_token + step * FIG_RING_TOKENS + 2 * role.column;
 #pragma unroll 1
     for (int32_t query = fig_form_divide(role.first, role.ratio);
          query <= fig_form_divide(last, role.ratio); query++) {
@@ -390,15 +439,15 @@ fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
         const uint32_t high = fig_warps_mask(range, token + 8);
 #pragma unroll
         for (int32_t load = 0; load < form::LOADS; load++) {
-            uint32_t v[form::TILES_OF_LOAD][4];
-            fig_warps_load_v<form>(block, load, low, high, v);
+            uint32_t tiles[form::TILES_OF_LOAD][4];
+            fig_warps_tiles_of_v<form>(v, step, load, low, high, tiles);
 #pragma unroll
             for (int32_t i = 0; i < form::TILES_OF_LOAD; i++) {
                 const int32_t tile = load * form::TILES_OF_LOAD + i;
                 if (tile >= form::TILES) continue;
                 float(&values)[4] = seen->values[tile];
                 float sums[4] = {values[0], values[1], values[2], values[3]};
-                fig_warps_add_tile<form>(v[i], weights, sums);
+                fig_warps_add_tile<form>(tiles[i], weights, sums);
 #pragma unroll
                 for (int32_t n = 0; n < 4; n++)
                     values[n] = seen->query[n % 2] == query ? sums[n] : values[n];
@@ -432,40 +481,11 @@ static __device__ __forceinline__ uint32_t fig_warps_row_of_v(const fig_warps_ro
                                     block_bytes);
 }
 
-/* The warp's part of the strip that the ring has next. */
+/* A strip's logits to its weights. */
 template <class form>
 static __device__ __forceinline__ void
-fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
-                    const fig_warps_role &role, const fig_partials_place &place,
-                    fig_turn<form> *turn, fig_warps_seen<form> *seen) {
-    const uint32_t apart = ring.tokens_bytes;
-    const uint32_t head_bytes = form::IS_BULK ? form::BLOCK_BYTES : form::ROW_BYTES;
-    const uint32_t first =
-        (uint32_t)(role.share * form::STEPS) * apart + (uint32_t)role.head * head_bytes;
-    const int32_t token = note.token + role.share * form::STEPS * FIG_RING_TOKENS;
-    const uint32_t k_blocks = fig_ring_side(ring, FIG_RING_K) + first;
-    const uint32_t k = k_blocks + fig_warps_row_of_k<form>(role, apart);
-    if constexpr (form::TURNS)
-        if (note.flags & FIG_RING_NEWEST)
-            fig_turn_replace<form>(p, note, 0, token, k_blocks, apart, *turn);
-    float logits[form::STEPS][4];
-    fig_warps_weights weights[form::STEPS];
-#pragma unroll
-    for (int32_t s = 0; s < form::STEPS; s++)
-        fig_warps_multiply_k<form>(*seen, k + (uint32_t)s * apart, logits[s]);
-    fig_ring_release(ring, FIG_RING_K);
-#pragma unroll
-    for (int32_t s = 0; s < form::STEPS; s++) {
-        const int32_t mine = token + s * FIG_RING_TOKENS + role.row;
-#pragma unroll
-        for (int32_t i = 0; i < 4; i++)
-            logits[s][i] *= seen->scale[i % 2];
-        if (__builtin_expect(p.alibi != NULL || p.soft_cap > 0, 0))
-            fig_warps_cap<form>(p, note, place, role, *seen, mine, logits[s]);
-        if (note.flags & FIG_RING_EDGE)
-            fig_warps_hide_unseen<form>(p, note, *seen, mine, logits[s]);
-    }
-    fig_warps_raise<form>(logits, seen);
+fig_warps_weigh(const float (&logits)[form::STEPS][4],
+                fig_warps_weights<form> (&weights)[form::STEPS], fig_warps_seen<form> *seen) {
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++) {
         float x[4];
@@ -474,24 +494,101 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
             x[i] = fig_partials_power(logits[s][i] - seen->greatest[i % 2]);
         seen->weights[0] += x[0] + x[2];
         seen->weights[1] += x[1] + x[3];
-        fig_warps_round<form::DTYPE>(x[0], x[1], &weights[s].below[0], &weights[s].rest[0]);
-        fig_warps_round<form::DTYPE>(x[2], x[3], &weights[s].below[1], &weights[s].rest[1]);
+        fig_warps_round<form>(x[0], x[1], 0, &weights[s]);
+        fig_warps_round<form>(x[2], x[3], 1, &weights[s]);
     }
-    const uint32_t v_blocks = fig_ring_side(ring, FIG_RING_V) + first;
-    const uint32_t v = v_blocks + fig_warps_row_of_v<form>(role, apart);
+}
+
+/* Adds V of a strip. Logits become weights on either way, and not before them, so that all that the
+ * common one does is one row of instructions, in which conversions fill the waits for weights; the
+ * empty statement keeps the compiler from taking out what both have. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_add_strip(const fig_attention_params &p, const fig_ring_note &note,
+                    const fig_warps_role &role, const fig_warps_v<form> &v, int32_t token,
+                    const float (&logits)[form::STEPS][4], fig_warps_seen<form> *seen) {
+    fig_warps_weights<form> weights[form::STEPS];
+    if (__builtin_expect(note.flags & FIG_RING_EDGE, 0)) {
+        asm volatile("" ::: "memory");
+        fig_warps_weigh<form>(logits, weights, seen);
+#pragma unroll
+        for (int32_t s = 0; s < form::STEPS; s++)
+            fig_warps_add_seen<form>(p, note, role, v, s, token, weights[s], seen);
+        return;
+    }
+    fig_warps_weigh<form>(logits, weights, seen);
+#pragma unroll
+    for (int32_t s = 0; s < form::STEPS; s++)
+        fig_warps_add_values<form>(v, s, weights[s], seen);
+}
+
+/* The warp's part of a side of the strip that the ring has next. */
+typedef struct fig_warps_blocks {
+    uint32_t first, apart; /* shared addresses of the first block, and from one to the next */
+    int32_t token;         /* of the first */
+} fig_warps_blocks;
+
+template <class form>
+static __device__ __forceinline__ fig_warps_blocks fig_warps_blocks_of(const fig_ring &ring,
+                                                                       const fig_ring_note &note,
+                                                                       const fig_warps_role &role,
+                                                                       int32_t side) {
+    const uint32_t head_bytes = form::IS_BULK ? form::BLOCK_BYTES : form::ROW_BYTES;
+    fig_warps_blocks blocks;
+    blocks.apart = ring.tokens_bytes;
+    blocks.first = fig_ring_side(ring, side) +
+                   (uint32_t)(role.share * form::STEPS) * ring.tokens_bytes +
+                   (uint32_t)role.head * head_bytes;
+    blocks.token = note.token + role.share * form::STEPS * FIG_RING_TOKENS;
+    return blocks;
+}
+
+/* Waits for V. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_bring_v(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
+                  const fig_warps_role &role, const fig_turn<form> &turn, fig_warps_v<form> *v) {
+    const fig_warps_blocks blocks = fig_warps_blocks_of<form>(ring, note, role, FIG_RING_V);
+    v->block = blocks.first + fig_warps_row_of_v<form>(role, blocks.apart);
+    v->apart = blocks.apart;
     fig_ring_wait_full(ring, FIG_RING_V);
     if constexpr (form::TURNS)
         if (note.flags & FIG_RING_NEWEST)
-            fig_turn_replace<form>(p, note, 1, token, v_blocks, apart, *turn);
+            fig_turn_replace<form>(p, note, 1, blocks.token, blocks.first, blocks.apart, turn);
+    if constexpr (form::IS_AHEAD) {
 #pragma unroll
-    for (int32_t s = 0; s < form::STEPS; s++) {
-        if (__builtin_expect(note.flags & FIG_RING_EDGE, 0)) {
-            fig_warps_add_seen<form>(p, note, role, v + (uint32_t)s * apart,
-                                     token + s * FIG_RING_TOKENS, weights[s], seen);
-        } else {
-            fig_warps_add_values<form>(v + (uint32_t)s * apart, weights[s], seen);
-        }
+        for (int32_t s = 0; s < form::STEPS; s++)
+#pragma unroll
+            for (int32_t load = 0; load < form::LOADS; load++)
+                fig_fragment_load_turned(
+                    v->ahead[s][load],
+                    fig_warps_load_at<form>(v->block + (uint32_t)s * v->apart, load));
     }
+}
+
+/* The warp's part of the strip that the ring has next. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
+                    const fig_warps_role &role, const fig_partials_place &place,
+                    fig_turn<form> *turn, fig_warps_seen<form> *seen) {
+    const fig_warps_blocks blocks = fig_warps_blocks_of<form>(ring, note, role, FIG_RING_K);
+    const uint32_t k = blocks.first + fig_warps_row_of_k<form>(role, blocks.apart);
+    const int32_t token = blocks.token;
+    if constexpr (form::TURNS)
+        if (note.flags & FIG_RING_NEWEST)
+            fig_turn_replace<form>(p, note, 0, token, blocks.first, blocks.apart, *turn);
+    float logits[form::STEPS][4];
+    fig_warps_v<form> v;
+#pragma unroll
+    for (int32_t s = 0; s < form::STEPS; s++)
+        fig_warps_multiply_k<form>(*seen, k + (uint32_t)s * blocks.apart, logits[s]);
+    fig_ring_release(ring, FIG_RING_K);
+    if (form::IS_AHEAD) fig_warps_bring_v<form>(p, ring, note, role, *turn, &v);
+    fig_warps_scale<form>(p, note, role, place, *seen, token, logits);
+    fig_warps_raise<form>(logits, note.flags & FIG_RING_FIRST, seen);
+    if (!form::IS_AHEAD) fig_warps_bring_v<form>(p, ring, note, role, *turn, &v);
+    fig_warps_add_strip<form>(p, note, role, v, token, logits, seen);
     fig_ring_release(ring, FIG_RING_V);
     if constexpr (form::TURNS)
         if (note.flags & FIG_RING_NEWEST)

@@ -391,18 +391,15 @@ static __device__ __forceinline__ fig_ring fig_warps_ring(const fig_attention_pa
 }
 
 /* A block: warps that read, and behind them those that fill. The first of these makes the ring
- * while its part of the plan comes, and waits for nobody. */
-/* The warp's number in its block. That all its lanes have it is kept from the compiler where they
- * copy: ptxas 13.0 then makes of a copy with a cache hint an instruction that no GPU knows. */
-template <class form> static __device__ __forceinline__ int32_t fig_warps_number(void) {
-    return form::IS_BULK ? fig_block_warp() : (int32_t)threadIdx.x / FIG_BLOCK_WARP;
-}
-
+ * while its part of the plan comes, and waits for nobody. Of copies of 16 bytes the compiler is not
+ * to know that a warp's number is the same for all lanes: for a shared address that is, ptxas 13.0
+ * takes a form of LDGSTS, a register and a uniform one, that a 9.0 calls an illegal instruction. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
     extern __shared__ uint8_t fig_warps_shared[];
     const int32_t readers = (int32_t)blockDim.x / FIG_BLOCK_WARP - form::FILLERS;
-    const int32_t filler = fig_warps_number<form>() - readers;
+    const int32_t warp = form::IS_BULK ? fig_block_warp() : (int32_t)threadIdx.x / FIG_BLOCK_WARP;
+    const int32_t filler = warp - readers;
     const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
     if (is_early) fig_block_trigger();
     if (!is_early) fig_block_wait();

@@ -87,36 +87,36 @@ static __device__ __forceinline__ uint32_t fig_fragment_pair_below(float first, 
     return pair;
 }
 
-/* Two e4m3 in the low half of a word to f16. What the older chips lack is made of shifts: they put
- * exponent and mantissa where f16 has them, 2^8 too small, and a code of all ones would be 480. */
-static __device__ __forceinline__ uint32_t fig_fragment_of_e4m3(uint32_t codes) {
-    uint32_t pair;
-#if __CUDA_ARCH__ >= 890
-    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low; }"
-        : "=r"(pair)
-        : "r"(codes));
-#else
+/* Two e4m3 in the low half of a word to f16 by shifts, which put exponent and mantissa where f16
+ * has them, 2^8 too small, and a code of all ones would be 480. */
+static __device__ __forceinline__ uint32_t fig_fragment_shift_e4m3(uint32_t codes) {
     uint32_t apart = __byte_perm(codes, 0, 0x1404);
     uint32_t bits = (apart >> 1 & 0x3f803f80u) | (apart & 0x80008000u);
     uint32_t times = 0x5c005c00u, least = 0x5f005f00u;
     __half2 value = __hmul2(*(const __half2 *)&bits, *(const __half2 *)&times);
     uint32_t nan = __hgt2_mask(__habs2(value), *(const __half2 *)&least);
-    pair = *(const uint32_t *)&value | (nan & 0x7fff7fffu);
-#endif
-    return pair;
+    return *(const uint32_t *)&value | (nan & 0x7fff7fffu);
 }
 
-/* Four codes of a word to f16: bytes 0 and 1, bytes 2 and 3. */
+/* Four codes of a word to f16: bytes 0 and 1, bytes 2 and 3. The halves of a word are named where
+ * it is converted, as one instruction takes either; only the older chips need shifts. */
 template <int32_t KV_DTYPE>
 static __device__ __forceinline__ void fig_fragment_widen(uint32_t codes, uint32_t *low,
                                                           uint32_t *high) {
     if (KV_DTYPE == FIG_E5M2) {
         *low = __byte_perm(codes, 0, 0x1404);
         *high = __byte_perm(codes, 0, 0x3424);
-    } else {
-        *low = fig_fragment_of_e4m3(codes);
-        *high = fig_fragment_of_e4m3(codes >> 16);
+        return;
     }
+#if __CUDA_ARCH__ >= 890
+    asm("{ .reg .b16 first, second; mov.b32 {first, second}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, first; cvt.rn.f16x2.e4m3x2 %1, second; }"
+        : "=r"(*low), "=r"(*high)
+        : "r"(codes));
+#else
+    *low = fig_fragment_shift_e4m3(codes);
+    *high = fig_fragment_shift_e4m3(codes >> 16);
+#endif
 }
 
 /* Bytes 0 and 2, bytes 1 and 3. */

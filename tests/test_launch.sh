@@ -334,7 +334,15 @@ static int add_up(fig_engine *engine, const fig_ranks_info *info, int32_t steps)
     return status == FIG_OK ? 0 : 3;
 }
 
-/* rank FOLDER STEPS: it leaves its process's number in the folder. */
+/* Without an engine, which the host has none of over several of them. */
+static int meet(fig_ranks *ranks) {
+    fig_status status = FIG_OK;
+    for (int i = 0; i < 100 && status == FIG_OK; i++)
+        status = fig_ranks_barrier(ranks);
+    return status == FIG_OK ? 0 : 3;
+}
+
+/* rank FOLDER STEPS: it leaves its process's number in the folder. 0 steps: the ranks only meet. */
 int main(int count, char **words) {
     fig_ranks *ranks = NULL;
     fig_engine *engine = NULL;
@@ -342,17 +350,21 @@ int main(int count, char **words) {
     fig_graphs *graphs = lower();
     const char *rank = getenv("RANK");
     char path[400];
+    const int32_t steps = atoi(words[count - 1]);
     int code = 3;
     snprintf(path, sizeof path, "%s/process.%s", words[count - 2], rank != NULL ? rank : "0");
     FILE *file = fopen(path, "w");
     if (file != NULL) fprintf(file, "%d\n", (int)getpid());
     if (file != NULL) fclose(file);
-    if (graphs != NULL && fig_ranks_open(&ranks, NULL) == FIG_OK &&
-        fig_ranks_read_info(ranks, &info) == FIG_OK &&
-        fig_engine_open(&engine, graphs,
-                        FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_HOST,
-                                    .ranks = ranks)) == FIG_OK)
-        code = add_up(engine, &info, atoi(words[count - 1]));
+    if (graphs == NULL || fig_ranks_open(&ranks, NULL) != FIG_OK ||
+        fig_ranks_read_info(ranks, &info) != FIG_OK)
+        code = 3;
+    else if (steps == 0)
+        code = meet(ranks);
+    else if (fig_engine_open(&engine, graphs,
+                             FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_HOST,
+                                         .ranks = ranks)) == FIG_OK)
+        code = add_up(engine, &info, steps);
     if (code == 0)
         printf("rank %d of %d, %d of %d here\n", (int)info.rank, (int)info.count,
                (int)info.local_rank, (int)info.local_count);
@@ -430,6 +442,42 @@ if command -v torchrun > /dev/null; then
 else
     echo 'skipped: torchrun was not found'
 fi
+
+# ---- Several hosts, played by network namespaces -------------------------------------------------
+# Two ranks, each on a host of its own; what they print is in $scratch/out.
+apart() { # STEPS
+    words="(rank $1, on two hosts)" code=0
+    for rank in 0 1; do
+        RANK=$rank ip netns exec "figraph-$$-$rank" timeout 60 env WORLD_SIZE=2 LOCAL_RANK=0 \
+            MASTER_ADDR=10.99.0.1 MASTER_PORT=4000 FIG_SECRET="$secret" FIG_TIMEOUT_MS=10000 \
+            "$scratch/rank" "$scratch" "$1" > "$scratch/out.$rank" 2>&1 &
+    done
+    wait
+    cat "$scratch/out.0" "$scratch/out.1" > "$scratch/out"
+}
+play_hosts() {
+    ip netns add "figraph-$$-0" && ip netns add "figraph-$$-1" &&
+        ip link add name eth0 netns "figraph-$$-0" type veth peer name eth0 netns "figraph-$$-1" &&
+        for host in 0 1; do
+            ip -n "figraph-$$-$host" addr add "10.99.0.$((1 + host))/24" dev eth0 &&
+                ip -n "figraph-$$-$host" link set eth0 up || return 1
+        done
+}
+if play_hosts > "$scratch/log" 2>&1; then
+    : > "$scratch/err"
+    secret=ours
+    apart 0
+    like '^rank 0 of 2, 0 of 1 here$'
+    like '^rank 1 of 2, 0 of 1 here$'
+    apart 1
+    like 'ranks: 1 of 2 are on this host, and host ranks share its memory'
+    secret=
+    apart 0
+    like 'FIG_SECRET is not set, and ranks on more than one host need one'
+else
+    echo 'skipped: this system makes no network namespaces for this test'
+fi
+for host in 0 1; do ip netns del "figraph-$$-$host"; done > "$scratch/log" 2>&1
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -45,8 +45,8 @@ CACHE = ROWS * TOKENS // PAGE, PAGE, KV_HEADS, DIM
 
 
 class Separate:
-    """Out of a layer is q of the next, as k goes on where it lies; v is the same in all.
-    Activations are nobody's result, so that who asks for a step hands over little but caches."""
+    """Out of a layer is q of the next, as k goes on where it lies; v is the same in all. So who
+    asks for a step hands over little but caches and what is activated."""
 
     def __init__(self, library, content_id):
         self.library = library
@@ -58,14 +58,10 @@ class Separate:
     def state(self):
         """What a step is given, donated, and gives."""
         caches = [(normal(n, *CACHE), normal(n + 99, *CACHE)) for n in range(LAYERS)]
-        return caches, normal(5, *HEADS[0])
+        return caches, normal(5, *HEADS[0]), [x[:, :WIDTH] + 0 for x in self.x]
 
     def plan(self, lengths):
         return self.library.plan(lengths, "bfloat16", Q_HEADS, KV_HEADS, DIM, TOKENS, PAGE)
-
-    def activate(self, x):
-        act = jax.ShapeDtypeStruct((ROWS, WIDTH), x.dtype)
-        jax.ffi.ffi_call("figraph.silu_and_mul", act, has_side_effect=True)(x)
 
     def layer(self, q, k, v, caches, lengths, table, plan, scratch):
         q, k = call("rope", like(q, k), q, k, lengths - 1, **ROPE)
@@ -76,14 +72,14 @@ class Separate:
         return out, k, caches, scratch
 
     def step(self, state, x, k, v, lengths, table):
-        caches, q = state
+        caches, q, activated = state
         plan, scratch = self.plan(lengths)
-        grown = []
+        grown, acts = [], []
         for n in range(LAYERS):
-            self.activate(x[n])
+            acts.append(call("silu_and_mul", like(activated[n])[0], x[n]))
             q, k, cache, scratch = self.layer(q, k, v, caches[n], lengths, table, plan, scratch)
             grown.append(tuple(cache))
-        return grown, q
+        return grown, q, acts
 
     def constants(self):
         return self.x, normal(6, *HEADS[1]), normal(7, *HEADS[2]), self.lengths, self.table

@@ -119,8 +119,8 @@ bench step step "$@"
 # What a step costs beside an empty graph, of the tutorial's shape; whole models on GPUs alone.
 replays='--preset tutorial --rows 1 --kv 500'
 [ -n "$device" ] || replays="$replays
---preset llama-3.1-8b --rows 1,8,32,64 --steps 500
---preset llama-3.1-8b-layer --rows 1,8,32,64"
+--preset llama-3.1-8b --rows 1,8,32,64 --steps 100
+--preset llama-3.1-8b-layer --rows 1,8,32,64 --steps 2000"
 calls replay replay "$@" << END
 $replays
 END
