@@ -391,8 +391,8 @@ static void fill_mix(rank *r, const message *messages, int turn) {
 }
 
 /* Each mix is replayed many times, with numbers of its own and then in a row; ranks begin apart. On
- * one GPU ranks share a context, where a launch that waits for room would hold up the very launch of
- * the other rank that makes it: there one replay is under way at a time. */
+ * one GPU ranks share a context, where a launch that waits for room would hold up the very launch
+ * of the other rank that makes it: there one replay is under way at a time. */
 static void run_soak(rank *r) {
     fig_random both = fig_random_seed(seed);
     message messages[MIX];
