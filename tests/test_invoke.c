@@ -290,6 +290,35 @@ static void a_plan_is_of_the_heads_that_read_it(void **state) {
     fig_fake_cuda_stream_destroy(stream);
 }
 
+/* Neither planned nor cleared: the host says how long the row is. */
+static void attention_over_few_tokens_is_one_launch(void **state) {
+    (void)state;
+    static const int64_t one[] = {HEADS, DIM}, cache[] = {CAP, 1, DIM}, bytes = sizeof scratch;
+    static uint16_t planned[HEADS * DIM];
+    static const float slopes[HEADS]; /* zeros: no slope, but nothing that is done whole */
+    fig_xla_host host;
+    for (int whole = 1; whole >= 0; whole--) {
+        fig_xla_host_init(&host, fig_xla_host_find("figraph.attention", "CUDA"));
+        host.stream = open_stream();
+        fig_xla_host_arg(&host, FIG_XLA_F16, q, 2, one);
+        fig_xla_host_arg(&host, FIG_XLA_F16, k_cache, 3, cache);
+        fig_xla_host_arg(&host, FIG_XLA_F16, v_cache, 3, cache);
+        for (int i = 0; i < 4 && !whole; i++)
+            fig_xla_host_arg(&host, FIG_XLA_S32, NULL, FIG_XLA_HOST_DIMS(0));
+        if (!whole)
+            fig_xla_host_arg(&host, FIG_XLA_F32, (void *)(uintptr_t)slopes,
+                             FIG_XLA_HOST_DIMS(HEADS));
+        fig_xla_host_ret(&host, FIG_XLA_F16, whole ? out : planned, 2, one);
+        fig_xla_host_ret(&host, FIG_XLA_U8, scratch, 1, &bytes);
+        const int64_t launches = driver->stream_launches;
+        call_soundly(&host);
+        assert_int_equal(driver->stream_launches - launches, whole ? 1 : 2);
+    }
+    assert_string_equal(driver->ran[FIG_OP_WHOLE_ATTENTION], "fig_kernel_whole_attention_f16_64");
+    for (int i = 0; i < HEADS * DIM; i++) /* the same but for rounding */
+        assert_true(abs(out[i] - planned[i]) <= 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_initialized_is_captured_as_launches_alone),
@@ -300,6 +329,7 @@ int main(void) {
         cmocka_unit_test(without_an_ordinal_the_current_gpu_is_meant),
         cmocka_unit_test(a_hit_allocates_nothing),
         cmocka_unit_test(a_plan_is_of_the_heads_that_read_it),
+        cmocka_unit_test(attention_over_few_tokens_is_one_launch),
     };
     return cmocka_run_group_tests(tests, install, NULL);
 }
