@@ -8,15 +8,15 @@
  *     sums   [head_dim][8 vectors]  += V^T [head_dim][16] * weights [16][8]
  *
  * so that logits become weights where they lie, and turn by one exchange of lanes. Weights are two
- * numbers of the cache's 16 bits, the one next below and what that leaves, so that they count in
- * full. Neither is below 0 and neither is 0 alone, as an infinite V must meet no inf - inf and no
- * 0 * inf. Over codes of 8 bits they are one f16, at most half a unit of an f16 output off and a
- * sixteenth of a bf16's, and q is f16 times the power of two that brings its largest number below
- * 2^15. m rises only where a logit passes it by 2^8, so that most strips shrink nothing.
+ * numbers of the cache's 16 bits, the one next below and what that leaves. Neither is below 0 and
+ * neither is 0 alone, as an infinite V must meet no inf - inf and no 0 * inf. Over codes of 8 bits
+ * they are one f16, at most half a unit of an f16 output off and a sixteenth of a bf16's, and q is
+ * f16 times the power of two that brings its largest number below 2^15. m rises only where a logit
+ * passes it by 2^8, so that most strips shrink nothing.
  *
  * Leaves the way from the cache to kv_feed.cuh, and a piece's sums to attention_warps.cuh.
- * Invariant: a token that a vector does not see does no harm, whatever lies there: no logit of it is
- * looked at, and V is cleared of such tokens for each query by itself, as NaN times 0 is not 0. */
+ * Invariant: a token that a vector does not see does no harm, whatever lies there: its logit is not
+ * looked at, and V is cleared of it for each query by itself, as NaN times 0 is not 0. */
 #ifndef FIG_KERNELS_ATTENTION_STRIP_CUH
 #define FIG_KERNELS_ATTENTION_STRIP_CUH
 
@@ -187,8 +187,7 @@ static __device__ __forceinline__ fig_strip_range fig_warps_sees(const fig_atten
  * to read: it comes twice, and the second is not looked at. */
 template <class form>
 static __device__ __forceinline__ uint32_t fig_warps_load_at(uint32_t block, int32_t load) {
-    const int32_t is_odd = form::VALUE_BYTES == 1 && 2 * load + 1 == form::TILES;
-    if (is_odd) block -= threadIdx.x % FIG_BLOCK_WARP / 16 * FIG_RING_CHUNK;
+    if (form::VALUE_BYTES == 1 && 2 * load + 1 == form::TILES) block -= threadIdx.x / 16 % 2 * 16;
     if (!form::IS_BULK) return block + (uint32_t)(load * 32);
     return (block ^ (uint32_t)(load % 4 * 32)) + (uint32_t)(load / 4 * FIG_RING_COLUMN);
 }
@@ -374,10 +373,9 @@ fig_warps_tiles_of_v(const fig_warps_v<form> &v, int32_t step, int32_t load, uin
         fig_fragment_load_turned(chunks, fig_warps_load_at<form>(block, load));
     }
     if constexpr (form::VALUE_BYTES == 2) {
-        tiles[0][0] = chunks[0] & low;
-        tiles[0][1] = chunks[1] & low;
-        tiles[0][2] = chunks[2] & high;
-        tiles[0][3] = chunks[3] & high;
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            tiles[0][i] = chunks[i] & (i < 2 ? low : high);
     } else {
 #pragma unroll
         for (int32_t i = 0; i < 2; i++) {
@@ -550,8 +548,7 @@ static __device__ __forceinline__ void
 fig_warps_bring_v(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
                   const fig_warps_role &role, const fig_turn<form> &turn, fig_warps_v<form> *v) {
     const fig_warps_blocks blocks = fig_warps_blocks_of<form>(ring, note, role, FIG_RING_V);
-    const uint32_t block = blocks.first + fig_warps_row_of_v<form>(role, blocks.apart);
-    v->block = block;
+    v->block = blocks.first + fig_warps_row_of_v<form>(role, blocks.apart);
     v->apart = blocks.apart;
     fig_ring_wait_full(ring, FIG_RING_V);
     if constexpr (form::TURNS)
@@ -564,7 +561,7 @@ fig_warps_bring_v(const fig_attention_params &p, const fig_ring &ring, const fig
             for (int32_t load = 0; load < form::LOADS; load++)
                 fig_fragment_load_turned(
                     v->ahead[s][load],
-                    fig_warps_load_at<form>(block + (uint32_t)s * blocks.apart, load));
+                    fig_warps_load_at<form>(v->block + (uint32_t)s * v->apart, load));
     }
 }
 
