@@ -7,8 +7,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
+#include "tests/support/place.h"
 #include "tests/support/twin.h"
 #include "tools/figraph/step/truth_attention.h"
 
@@ -184,6 +186,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(out_and_lse_are_float64s),
         cmocka_unit_test(what_it_has_no_code_for_is_refused),
     };
+    if (strcmp(fig_place_name(), "cuda.plain") == 0)
+        fig_place_host_program("the plain image has no such kernel");
     seed = fig_twin_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
