@@ -8,11 +8,11 @@
  *     sums   [head_dim][8 vectors]  += V^T [head_dim][16] * weights [16][8]
  *
  * so that logits become weights where they lie, and turn by one exchange of lanes. Weights are two
- * numbers of the cache's 16 bits, the one next below and what that leaves. Neither is below 0 and
- * neither is 0 alone, as an infinite V must meet no inf - inf and no 0 * inf. Over codes of 8 bits
- * they are one f16, at most half a unit of an f16 output off and a sixteenth of a bf16's, and q is
- * f16 times the power of two that brings its largest number below 2^15. m rises only where a logit
- * passes it by 2^8, so that most strips shrink nothing.
+ * numbers of the cache's 16 bits (f16 over 8 bits), the one next below and what that leaves, so
+ * that they count in full. Neither is below 0 and neither is 0 alone, as an infinite V must meet no
+ * inf - inf and no 0 * inf. m rises only where a logit passes it by 2^8, so that most strips shrink
+ * nothing. Under codes of 8 bits q is f16 times the power of two that brings its largest number
+ * below 2^15.
  *
  * Leaves the way from the cache to kv_feed.cuh, and a piece's sums to attention_warps.cuh.
  * Invariant: a token that a vector does not see does no harm, whatever lies there: its logit is not
@@ -52,7 +52,6 @@ struct fig_warps_form {
     static constexpr int32_t PARTIAL_DIMS = fig_form_partial_dims(DIMS);
     static constexpr int32_t PACKS = PARTIAL_DIMS / 32; /* that a lane has of a vector */
     static constexpr int32_t OF_VECTOR = PARTIAL_DIMS / FIG_PARTIALS_PACK; /* packs */
-    static constexpr int32_t NUMBERS = VALUE_BYTES;                        /* of a weight */
     /* 1: V is read before logits are weights, which has its conversions fill the waits between.
      * Registers for that are there where heads are not long, and no warp copies. */
     static constexpr int32_t IS_AHEAD = VALUE_BYTES == 1 && DIMS <= 128 && BULK;
@@ -324,7 +323,9 @@ static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[for
 /* ---- Sums */
 
 /* 16 tokens' weights of 8 vectors, as the right side of a product. */
-template <class form> struct fig_warps_weights { uint32_t numbers[form::NUMBERS][2]; };
+typedef struct fig_warps_weights {
+    uint32_t below[2], rest[2];
+} fig_warps_weights;
 
 /* What a weight leaves: more than 0, but of 0 itself. */
 template <int32_t DTYPE>
@@ -336,19 +337,14 @@ static __device__ __forceinline__ float fig_warps_rest(float weight, float below
 /* A pair of weights, of tokens that are 8 * half further on than others. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_round(float first, float second, int32_t half,
-                                                       fig_warps_weights<form> *weights) {
-    if constexpr (form::NUMBERS == 1) {
-        const uint32_t pair = fig_fragment_pair<form::DTYPE>(first, second);
-        weights->numbers[0][half] = fig_fragment_turn(pair);
-    } else {
-        const uint32_t pair = fig_fragment_pair_below<form::DTYPE>(first, second);
-        const float2 below = fig_warps_widen_q(form::DTYPE, pair);
-        const uint32_t rest =
-            fig_fragment_pair<form::DTYPE>(fig_warps_rest<form::DTYPE>(first, below.x),
-                                           fig_warps_rest<form::DTYPE>(second, below.y));
-        weights->numbers[0][half] = fig_fragment_turn(pair);
-        weights->numbers[1][half] = fig_fragment_turn(rest);
-    }
+                                                       fig_warps_weights *weights) {
+    const uint32_t pair = fig_fragment_pair_below<form::DTYPE>(first, second);
+    const float2 below = fig_warps_widen_q(form::DTYPE, pair);
+    const uint32_t rest =
+        fig_fragment_pair<form::DTYPE>(fig_warps_rest<form::DTYPE>(first, below.x),
+                                       fig_warps_rest<form::DTYPE>(second, below.y));
+    weights->below[half] = fig_fragment_turn(pair);
+    weights->rest[half] = fig_fragment_turn(rest);
 }
 
 /* The warp's part of a strip of V as it is stored: in registers or, where there are not enough of
@@ -390,18 +386,18 @@ fig_warps_tiles_of_v(const fig_warps_v<form> &v, int32_t step, int32_t load, uin
 /* A tile of V^T times weights. */
 template <class form>
 static __device__ __forceinline__ void fig_warps_add_tile(const uint32_t (&tile)[4],
-                                                          const fig_warps_weights<form> &weights,
+                                                          const fig_warps_weights &weights,
                                                           float (&sums)[4]) {
-#pragma unroll
-    for (int32_t n = 0; n < form::NUMBERS; n++)
-        fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3],
-                                           weights.numbers[n][0], weights.numbers[n][1]);
+    fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3], weights.below[0],
+                                       weights.below[1]);
+    fig_fragment_multiply<form::DTYPE>(sums, tile[0], tile[1], tile[2], tile[3], weights.rest[0],
+                                       weights.rest[1]);
 }
 
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_add_values(const fig_warps_v<form> &v, int32_t step,
-                     const fig_warps_weights<form> &weights, fig_warps_seen<form> *seen) {
+                     const fig_warps_weights &weights, fig_warps_seen<form> *seen) {
 #pragma unroll
     for (int32_t load = 0; load < form::LOADS; load++) {
         uint32_t tiles[form::TILES_OF_LOAD][4];
@@ -426,7 +422,7 @@ template <class form>
 static __device__ __forceinline__ void
 fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
                    const fig_warps_role &role, const fig_warps_v<form> &v, int32_t step,
-                   int32_t first_token, const fig_warps_weights<form> &weights,
+                   int32_t first_token, const fig_warps_weights &weights,
                    fig_warps_seen<form> *seen) {
     const int32_t last = role.first + role.count - 1;
     const int32_t token = first_token + step * FIG_RING_TOKENS + 2 * role.column;
@@ -484,7 +480,7 @@ static __device__ __forceinline__ uint32_t fig_warps_row_of_v(const fig_warps_ro
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_weigh(const float (&logits)[form::STEPS][4],
-                fig_warps_weights<form> (&weights)[form::STEPS], fig_warps_seen<form> *seen) {
+                fig_warps_weights (&weights)[form::STEPS], fig_warps_seen<form> *seen) {
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++) {
         float x[4];
@@ -506,7 +502,7 @@ static __device__ __forceinline__ void
 fig_warps_add_strip(const fig_attention_params &p, const fig_ring_note &note,
                     const fig_warps_role &role, const fig_warps_v<form> &v, int32_t token,
                     const float (&logits)[form::STEPS][4], fig_warps_seen<form> *seen) {
-    fig_warps_weights<form> weights[form::STEPS];
+    fig_warps_weights weights[form::STEPS];
     if (__builtin_expect(note.flags & FIG_RING_EDGE, 0)) {
         asm volatile("" ::: "memory");
         fig_warps_weigh<form>(logits, weights, seen);
