@@ -312,7 +312,7 @@ static int must_be_told(const char *call) {
 static void each_call_to_the_driver_may_fail(void **state) {
     (void)state;
     static const fig_cu_result results[] = {801, FIG_CU_OUT_OF_MEMORY, FIG_CU_ILLEGAL_ADDRESS};
-    for (int64_t n = 1;; n++) {
+    for (int64_t n = 1;; n += FIG_FAULT_STRIDE) {
         fake->calls = 0, fake->failed = NULL, fake->launches = 0;
         fake->fail_at = n, fake->fail_with = results[n % 3];
         const findings all = examine(0);
