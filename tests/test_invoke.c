@@ -313,6 +313,7 @@ static void attention_over_few_tokens_is_one_launch(void **state) {
         const int64_t launches = driver->stream_launches;
         call_soundly(&host);
         assert_int_equal(driver->stream_launches - launches, whole ? 1 : 2);
+        fig_fake_cuda_stream_destroy(host.stream);
     }
     assert_string_equal(driver->ran[FIG_OP_WHOLE_ATTENTION], "fig_kernel_whole_attention_f16_64");
     for (int i = 0; i < HEADS * DIM; i++) /* the same but for rounding */
