@@ -31,29 +31,6 @@ static __device__ __forceinline__ uint4 sum_over_ranks(const fig_peers_epoch &e,
     return fig_vector_of(sum, lanes, dtype);
 }
 
-static __device__ __forceinline__ uint4 added(uint4 a, uint4 b, int32_t dtype) {
-    const int32_t lanes = fig_vector_lanes(dtype);
-    float numbers[FIG_VECTOR_LANE_LIMIT], more[FIG_VECTOR_LANE_LIMIT];
-    fig_vector_read(numbers, lanes, a, dtype);
-    fig_vector_read(more, lanes, b, dtype);
-#pragma unroll
-    for (int32_t i = 0; i < lanes; i++)
-        numbers[i] += more[i];
-    return fig_vector_of(numbers, lanes, dtype);
-}
-
-static __device__ __forceinline__ uint4 normed(uint4 x, uint4 weight, float scale, float offset,
-                                               int32_t dtype) {
-    const int32_t lanes = fig_vector_lanes(dtype);
-    float numbers[FIG_VECTOR_LANE_LIMIT], weights[FIG_VECTOR_LANE_LIMIT];
-    fig_vector_read(numbers, lanes, x, dtype);
-    fig_vector_read(weights, lanes, weight, dtype);
-#pragma unroll
-    for (int32_t i = 0; i < lanes; i++)
-        numbers[i] *= scale * (weights[i] + offset);
-    return fig_vector_of(numbers, lanes, dtype);
-}
-
 /* ---- Alone */
 
 static __device__ __forceinline__ void reduce(const fig_all_reduce_params *p,
@@ -131,14 +108,14 @@ static __device__ __forceinline__ float add_row(const fig_all_reduce_params *p,
         const int32_t i = (int32_t)threadIdx.x + k * threads;
         if (i >= vectors) break;
         const uint4 sum = sum_over_ranks(e, row * vectors + i, fig_vector_fetch(in + i), dtype);
-        kept->x[k] = added(kept->x[k], sum, dtype);
+        kept->x[k] = fig_vector_sum(kept->x[k], sum, dtype);
         residual[i] = kept->x[k];
         squares += squares_of(kept->x[k], dtype);
     }
 #pragma unroll 1
     for (int32_t i = (int32_t)threadIdx.x + KEPT * threads; i < vectors; i += threads) {
         const uint4 sum = sum_over_ranks(e, row * vectors + i, in[i], dtype);
-        const uint4 x = added(residual[i], sum, dtype);
+        const uint4 x = fig_vector_sum(residual[i], sum, dtype);
         residual[i] = x;
         squares += squares_of(x, dtype);
     }
@@ -178,11 +155,11 @@ static __device__ __forceinline__ void norm_row(const fig_all_reduce_params *p, 
     for (int32_t k = 0; k < KEPT; k++) {
         const int32_t i = (int32_t)threadIdx.x + k * threads;
         if (i < vectors)
-            out[i] = normed(kept->x[k], kept->weight[k], scale, p->weight_offset, dtype);
+            out[i] = fig_vector_normed(kept->x[k], kept->weight[k], scale, p->weight_offset, dtype);
     }
 #pragma unroll 1
     for (int32_t i = (int32_t)threadIdx.x + KEPT * threads; i < vectors; i += threads)
-        out[i] = normed(residual[i], weight[i], scale, p->weight_offset, dtype);
+        out[i] = fig_vector_normed(residual[i], weight[i], scale, p->weight_offset, dtype);
 }
 
 static __device__ __forceinline__ void reduce_and_norm(const fig_all_reduce_params *p,

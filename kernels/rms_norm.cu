@@ -68,37 +68,13 @@ static __device__ __forceinline__ void store(const row_places *at, uint8_t *row,
     }
 }
 
-/* As the dtype rounds it. */
-static __device__ __forceinline__ uint4 sum_of(uint4 a, uint4 b, int32_t dtype) {
-    const int32_t lanes = fig_vector_lanes(dtype);
-    float numbers[FIG_VECTOR_LANE_LIMIT], more[FIG_VECTOR_LANE_LIMIT];
-    fig_vector_read(numbers, lanes, a, dtype);
-    fig_vector_read(more, lanes, b, dtype);
-#pragma unroll
-    for (int32_t i = 0; i < lanes; i++)
-        numbers[i] += more[i];
-    return fig_vector_of(numbers, lanes, dtype);
-}
-
-static __device__ __forceinline__ uint4 normed_of(uint4 x, uint4 weight, float scale, float offset,
-                                                  int32_t dtype) {
-    const int32_t lanes = fig_vector_lanes(dtype);
-    float numbers[FIG_VECTOR_LANE_LIMIT], weights[FIG_VECTOR_LANE_LIMIT];
-    fig_vector_read(numbers, lanes, x, dtype);
-    fig_vector_read(weights, lanes, weight, dtype);
-#pragma unroll
-    for (int32_t i = 0; i < lanes; i++)
-        numbers[i] *= scale * (weights[i] + offset);
-    return fig_vector_of(numbers, lanes, dtype);
-}
-
 /* What `in` adds to x becomes part of both. */
 static __device__ __forceinline__ void add(const row_places *at, int32_t i, batch *x,
                                            int32_t dtype) {
     const batch more = load(at, at->in, i);
 #pragma unroll
     for (int32_t j = 0; j < BATCH; j++)
-        x->of[j] = sum_of(x->of[j], more.of[j], dtype);
+        x->of[j] = fig_vector_sum(x->of[j], more.of[j], dtype);
     store(at, at->residual, i, *x);
 }
 
@@ -156,7 +132,7 @@ static __device__ __forceinline__ void norm_row(const fig_rms_norm_params *p, in
         if (i != last) weight = load(&at, at.weight, i);
 #pragma unroll
         for (int32_t j = 0; j < BATCH; j++)
-            x.of[j] = normed_of(x.of[j], weight.of[j], scale, p->weight_offset, dtype);
+            x.of[j] = fig_vector_normed(x.of[j], weight.of[j], scale, p->weight_offset, dtype);
         store(&at, at.out, i, x);
     }
     norm_behind(p, &at, scale, dtype);

@@ -94,6 +94,31 @@ static __device__ __forceinline__ uint4 fig_vector_of(const float *from, int32_t
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
+/* a + b, rounded. */
+static __device__ __forceinline__ uint4 fig_vector_sum(uint4 a, uint4 b, int32_t dtype) {
+    const int32_t lanes = fig_vector_lanes(dtype);
+    float numbers[FIG_VECTOR_LANE_LIMIT], more[FIG_VECTOR_LANE_LIMIT];
+    fig_vector_read(numbers, lanes, a, dtype);
+    fig_vector_read(more, lanes, b, dtype);
+#pragma unroll
+    for (int32_t i = 0; i < lanes; i++)
+        numbers[i] += more[i];
+    return fig_vector_of(numbers, lanes, dtype);
+}
+
+/* A row's part that is normalised by `scale`, times its weights. */
+static __device__ __forceinline__ uint4 fig_vector_normed(uint4 x, uint4 weight, float scale,
+                                                          float offset, int32_t dtype) {
+    const int32_t lanes = fig_vector_lanes(dtype);
+    float numbers[FIG_VECTOR_LANE_LIMIT], weights[FIG_VECTOR_LANE_LIMIT];
+    fig_vector_read(numbers, lanes, x, dtype);
+    fig_vector_read(weights, lanes, weight, dtype);
+#pragma unroll
+    for (int32_t i = 0; i < lanes; i++)
+        numbers[i] *= scale * (weights[i] + offset);
+    return fig_vector_of(numbers, lanes, dtype);
+}
+
 /* A vector that is on its way from here on. The compiler may not move this load, as it would
  * one whose vector is used behind a branch only: to where it begins when the branch is decided. */
 static __device__ __forceinline__ uint4 fig_vector_fetch(const void *from) {

@@ -1,4 +1,5 @@
 /* test_post.c: a group's thread, whose peers this test plays frame by frame. */
+#include "engine/ranks/member.h"
 #include "engine/ranks/post.h"
 
 #include <pthread.h>
@@ -40,7 +41,7 @@ static void open_half(half *of, int32_t rank) {
     assert_int_equal(fig_wire_pair(ends), FIG_OK);
     links[rank == 0 ? 1 : 0] = ends[0];
     of->other = ends[1];
-    assert_int_equal(fig_group_open(&of->ranks, &info, links), FIG_OK);
+    assert_int_equal(fig_member_open(&of->ranks, &info, links), FIG_OK);
 }
 
 static void close_half(half *of) {

@@ -4,18 +4,13 @@
  * while its owner waits, so a call that gives up takes its memory with it. */
 #include "engine/ranks/group.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "engine/ranks/post.h"
 #include "planner/status.h"
 
 enum { GRACE_US = 2000000 }; /* rank 0 tells that the time is up: it knows who is missing */
@@ -30,7 +25,7 @@ const char *fig_group_call_name(uint32_t call) {
     return call < FIG_GROUP_CALLS ? call_names[call] : "an unknown call";
 }
 
-static void wake_thread(fig_ranks *ranks) {
+void fig_group_wake(fig_ranks *ranks) {
     (void)eventfd_write(ranks->wake, 1); /* it fails only where the thread is awake already */
 }
 
@@ -58,7 +53,7 @@ void fig_group_lose(fig_ranks *ranks, fig_status status, const char *format, ...
         pthread_cond_broadcast(&ranks->done);
     }
     pthread_mutex_unlock(&ranks->mutex);
-    wake_thread(ranks);
+    fig_group_wake(ranks);
 }
 
 fig_status fig_group_watch(fig_ranks *ranks, volatile uint32_t *word) {
@@ -132,7 +127,7 @@ fig_status fig_group_meet(fig_ranks *ranks, fig_group_call call, const void *min
                         "ranks: two threads are in collective calls of rank %" PRId32
                         " at once, they are one thread's",
                         ranks->info.rank);
-    wake_thread(ranks);
+    fig_group_wake(ranks);
     const int end = wait_until_done(ranks);
     if (end == 0) return FIG_OK;
     if (end == 2)
@@ -141,79 +136,4 @@ fig_status fig_group_meet(fig_ranks *ranks, fig_group_call call, const void *min
                        ranks->info.rank, fig_group_call_name(call),
                        (double)(ranks->info.timeout_us + GRACE_US) / 1e6);
     return tell_lost(ranks);
-}
-
-/* ---- Open and close ------------------------------------------------------------------------ */
-
-/* Signals are for the caller's threads, whose handlers may expect to run there. */
-static int start_thread(fig_ranks *ranks) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&ranks->thread, NULL, fig_post_main, ranks);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
-/* Returns an error number. */
-static int open_parts(fig_ranks *ranks) {
-    pthread_condattr_t monotonic;
-    int error = pthread_mutex_init(&ranks->mutex, NULL);
-    if (error != 0) return error;
-    ranks->parts = 1;
-    error = pthread_condattr_init(&monotonic);
-    if (error != 0) return error;
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    error = pthread_cond_init(&ranks->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    if (error != 0) return error;
-    ranks->parts = 2;
-    error = start_thread(ranks);
-    if (error == 0) ranks->parts = 3;
-    return error;
-}
-
-fig_status fig_group_open(fig_ranks **out, const fig_ranks_info *info, int *links) {
-    fig_ranks *ranks = calloc(1, sizeof *ranks);
-    fig_status status = FIG_OK;
-    *out = NULL;
-    if (ranks == NULL) {
-        fig_post_drop_links(links, info->count);
-        return fig_fail(FIG_NOMEM, "ranks: %zu bytes", sizeof *ranks);
-    }
-    ranks->info = *info;
-    ranks->wake = -1;
-    status = fig_post_open(&ranks->post, info, links);
-    if (status == FIG_OK) status = fig_fork_check_open(&ranks->fork);
-    if (status == FIG_OK) {
-        ranks->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        const int error = ranks->wake < 0 ? errno : open_parts(ranks);
-        if (error != 0)
-            status = fig_fail(FIG_NOMEM, "ranks: a thread of their own: %s", strerror(error));
-    }
-    if (status == FIG_OK) {
-        *out = ranks;
-        return FIG_OK;
-    }
-    fig_group_close(ranks);
-    return status;
-}
-
-/* Takes a half-made one. */
-void fig_group_close(fig_ranks *ranks) {
-    if (ranks == NULL) return;
-    if (ranks->fork.word != NULL && fig_fork_check_is_child(&ranks->fork)) return;
-    if (ranks->parts >= 3) {
-        pthread_mutex_lock(&ranks->mutex);
-        ranks->is_closing = 1;
-        pthread_mutex_unlock(&ranks->mutex);
-        wake_thread(ranks);
-        pthread_join(ranks->thread, NULL);
-    }
-    if (ranks->parts >= 2) pthread_cond_destroy(&ranks->done);
-    if (ranks->parts >= 1) pthread_mutex_destroy(&ranks->mutex);
-    fig_post_close(ranks->post);
-    if (ranks->wake >= 0) close(ranks->wake);
-    fig_fork_check_close(&ranks->fork);
-    free(ranks);
 }

@@ -1,8 +1,9 @@
 /* group.h: one rank's end of a group: its mailbox, and whether the group is lost.
  *
  * The owner of a group puts what it gives to a collective call into the mailbox and waits; the
- * group's thread (post.c) carries it. group.c owns what both touch, and the words that are set when
- * the group is lost, so that what spins on a device stops without being told by a call. Invariant:
+ * group's thread (post.c) carries it, and member.c opens and closes both. group.c owns what both
+ * touch, and the words that are set when the group is lost, so that what spins on a device stops
+ * without being told by a call. Invariant:
  * `lost` turns once, from 0 to 1, when status and reason are written, which then stay; a word that
  * is watched does so too, and is not touched after unwatch has returned. */
 #ifndef FIG_ENGINE_RANKS_GROUP_H
@@ -57,11 +58,8 @@ struct fig_ranks {
     volatile uint32_t *watched[FIG_GROUP_WATCH_LIMIT]; /* NULL: free */
 };
 
-/* Takes the connections over, on failure too: links are those of fig_rendezvous_meet. Of `info`
- * count, rank, local_rank, process_count and timeout_us are given. */
-fig_status fig_group_open(fig_ranks **ranks, const fig_ranks_info *info, int *links);
-/* Takes NULL. */
-void fig_group_close(fig_ranks *ranks);
+/* The thread looks at the mailbox, whatever it waits for. */
+void fig_group_wake(fig_ranks *ranks);
 
 /* One collective call: `all` holds what each rank gave. */
 fig_status fig_group_meet(fig_ranks *ranks, fig_group_call call, const void *mine, size_t bytes,

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "engine/ranks/environment.h"
-#include "engine/ranks/group.h"
+#include "engine/ranks/member.h"
 #include "engine/ranks/post.h"
 #include "engine/ranks/rendezvous.h"
 #include "engine/ranks/roll.h"
@@ -64,10 +64,10 @@ fig_status fig_ranks_open(fig_ranks **ranks, const fig_ranks_options *given) {
                                  .local_rank = environment.local_rank,
                                  .process_count = 1,
                                  .timeout_us = environment.timeout_us};
-    FIG_TRY(fig_group_open(ranks, &info, links));
+    FIG_TRY(fig_member_open(ranks, &info, links));
     const fig_status status = count_host(*ranks);
     if (status == FIG_OK) return FIG_OK;
-    fig_group_close(*ranks);
+    fig_member_close(*ranks);
     *ranks = NULL;
     return status;
 }
@@ -104,19 +104,19 @@ fig_status fig_ranks_open_local(fig_ranks **ranks, int32_t count, const fig_rank
                                      .local_rank = rank,
                                      .process_count = count,
                                      .timeout_us = timeout_us};
-        status = fig_group_open(&ranks[rank], &info, &links[rank * count]);
+        status = fig_member_open(&ranks[rank], &info, &links[rank * count]);
     }
     if (status == FIG_OK) return FIG_OK;
     fig_post_drop_links(links, count * count);
     for (int32_t i = 0; i < count; i++) {
-        fig_group_close(ranks[i]);
+        fig_member_close(ranks[i]);
         ranks[i] = NULL;
     }
     return status;
 }
 
 void fig_ranks_close(fig_ranks *ranks) {
-    fig_group_close(ranks);
+    fig_member_close(ranks);
 }
 
 fig_status fig_ranks_read_info(const fig_ranks *ranks, fig_ranks_info *info) {
