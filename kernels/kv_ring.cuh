@@ -25,7 +25,6 @@ enum {
     FIG_RING_TOKENS = 16,                    /* of a block */
     FIG_RING_CHUNK = 16,                     /* bytes */
     FIG_RING_COLUMN = 128 * FIG_RING_TOKENS, /* bytes of a column of a block */
-    FIG_RING_ALIGNMENT = 1024,
     FIG_RING_SLOT_LIMIT = 32
 };
 
