@@ -90,6 +90,18 @@ FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_opti
                                       fig_measured *measured);
 
 /* ---- What nodes take, and reading memory ----------------------------------------------------- */
+/* A kernel that has nothing to do with a step: it reads memory, as fast as the device can. */
+typedef struct fig_spacer {
+    uint32_t size;
+    int32_t nodes;      /* of a step, that it stands before: its first so many; the others are left
+                           out. 0: all */
+    const void *memory; /* the device's */
+    int64_t memory_bytes;
+    int64_t bytes; /* that each one reads, a multiple of 16: those behind what the one before read,
+                      and from the start again; 0: it does nothing */
+    int32_t only;  /* 1: the nodes are left out, so that what spacers take by themselves is timed */
+} fig_spacer;
+
 typedef struct fig_timing_options {
     uint32_t size;
     int32_t samples;      /* 0: 15 */
@@ -100,6 +112,8 @@ typedef struct fig_timing_options {
     int32_t serial;       /* of a step: 1: each launch comes after the one recorded before it, as on
                              a stream, whatever depends on what */
     int32_t copies;       /* of a tensor: 1: its first half is copied to its second instead */
+    const fig_spacer *spacer; /* of a step: its nodes one after another, before each a spacer, and
+                                 neither begins before the other has ended */
 } fig_timing_options;
 
 /* Of one run, on the device, where runs come back to back; in ns. */
