@@ -33,7 +33,7 @@ static void keep(fig_program *program, char id[65]) {
 }
 
 static fig_tensor tensor(fig_program *program, const char *stem, int layer, int64_t width) {
-    char name[16];
+    char name[32];
     snprintf(name, sizeof name, "%s.%d", stem, layer);
     fig_tensor_info info = {.size = sizeof info,
                             .name = name,
@@ -59,7 +59,7 @@ static void record_layers(void) {
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
     const fig_tensor positions = fig_program_tensor(program, &places);
     for (int n = 0; n < LAYERS; n++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "layer.%d", n);
         const fig_tensor in = tensor(program, "input", n, 2 * WIDTH);
         const fig_tensor out = tensor(program, "act", n, WIDTH);
