@@ -25,7 +25,7 @@ typedef struct blas_block {
 } blas_block;
 
 typedef struct blas {
-    int (*open)(int32_t ordinal); /* the GPU of that number becomes this thread's */
+    int (*open)(int32_t local_rank, int32_t *ordinal); /* a GPU becomes this thread's */
     int (*open_products)(void);
     void (*close)(void);
     void *(*allocate)(size_t bytes); /* NULL: there is no such memory */

@@ -80,7 +80,7 @@ static int refuse(const char *call, int result) {
         if (result_ != 0) return fprintf(stderr, "layers: cublas" #call ": %d\n", result_), 1;     \
     } while (0)
 
-int32_t blas_cuda_count(void) {
+static int open_runtime(void) {
     static const char *const names[] = {"libcudart.so.13", "libcudart.so.12"};
     const entry entries[] = {{"cudaGetDeviceCount", &cuda.GetDeviceCount},
                              {"cudaSetDevice", &cuda.SetDevice},
@@ -91,14 +91,21 @@ int32_t blas_cuda_count(void) {
                              {"cudaMemcpy2DAsync", &cuda.Memcpy2DAsync},
                              {"cudaDeviceSynchronize", &cuda.DeviceSynchronize},
                              {"cudaGetErrorString", &cuda.GetErrorString}};
-    int count = 0;
-    if (open_library(names, entries, sizeof entries / sizeof *entries) != 0) return 0;
-    return cuda.GetDeviceCount(&count) == 0 ? count : 0;
+    return open_library(names, entries, sizeof entries / sizeof *entries);
 }
 
-static int open_cuda(int32_t ordinal) {
-    if (blas_cuda_count() == 0) return fprintf(stderr, "layers: no libcudart, or no GPU\n"), 1;
-    CUDA(SetDevice, (ordinal));
+int32_t blas_cuda_count(void) {
+    int count = 0;
+    return open_runtime() == 0 && cuda.GetDeviceCount(&count) == 0 ? count : 0;
+}
+
+/* Where each rank was shown a GPU of its own, that is number 0 for all of them. */
+static int open_cuda(int32_t local_rank, int32_t *ordinal) {
+    int count = 0;
+    if (open_runtime() != 0) return fprintf(stderr, "layers: no libcudart\n"), 1;
+    CUDA(GetDeviceCount, (&count));
+    *ordinal = local_rank % count;
+    CUDA(SetDevice, (*ordinal));
     CUDA(Free, (NULL)); /* until here some versions put off the work */
     return 0;
 }

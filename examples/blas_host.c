@@ -18,9 +18,9 @@ static uint16_t bf16_of(float number) {
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
-static int open_host(int32_t ordinal) {
-    (void)ordinal;
-    return 0;
+static int open_host(int32_t local_rank, int32_t *ordinal) {
+    (void)local_rank;
+    return *ordinal = 0;
 }
 
 static int do_nothing(void) {

@@ -88,12 +88,11 @@ static int open_machine(process *p, const words *given) {
     TRY(fig_ranks_read_info(p->ranks, &p->who));
     p->options = (layers_trial_options){.blas = by,
                                         .device = on_gpu ? FIG_DEVICE_CUDA : FIG_DEVICE_HOST,
-                                        .ordinal = on_gpu ? p->who.local_rank : 0,
                                         .rows = given->rows,
                                         .kv = given->kv,
                                         .steps = given->steps};
     const double met = layers_trial_now_s();
-    if (by->open(p->who.local_rank) != 0) return REFUSED;
+    if (by->open(p->who.local_rank, &p->options.ordinal) != 0) return REFUSED;
     const double opened = layers_trial_now_s();
     if (by->open_products() != 0) return REFUSED;
     p->meet_s = met - began;
