@@ -46,8 +46,8 @@ float fig_inspect_f32(const uint8_t *bytes);
 fig_split_shape fig_inspect_split(const uint8_t *bytes);
 fig_plan_shape fig_inspect_plan(const uint8_t *bytes);
 
-/* What a param is, in words: "q.0", "stride 1 of q.0", "workspace+0x1000", "bf16", "16". A split has
- * members instead. */
+/* What a param is, in words: "q.0", "stride 1 of q.0", "workspace+0x1000", "bf16", "16". A split
+ * has members instead. */
 enum { FIG_INSPECT_VALUE_BYTES = 2 * FIG_NAME_LIMIT };
 void fig_inspect_describe(const fig_field *field, const fig_inspect_value *value,
                           char text[FIG_INSPECT_VALUE_BYTES]);
