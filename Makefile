@@ -68,7 +68,7 @@ FFI := $(call objects,ffi/*.c)
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine/*.c engine/*/*.c) \
     $(IMAGES)
 # Of figraph what tests use, and what has a test of its own.
-SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,terminal/*.c \
+SUPPORT := $(call objects,tests/support/*.c examples/*_*.c $(addprefix tools/figraph/,terminal/*.c \
     step/truth*.c step/synthetic.c bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
 GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
@@ -96,7 +96,7 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
 all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph \
-    figraph-launch) ## all but tests
+    figraph-launch layers) ## all but tests
 	@echo "made $^ with $(SAY_IMAGES)"
 
 $(BUILD)/%.o: %.c Makefile
@@ -122,8 +122,9 @@ $(OUT)/libfigraph_ffi.so: $(FFI) $(OUT)/libfigraph.a $(DEPS)
 $(OUT)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c)
 $(OUT)/figraph-launch: $(call objects,tools/launch/*.c) $(DEPS)
 	@$(LINK) -lhwloc
+$(OUT)/layers: $(call objects,examples/*.c)
 $(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
-$(OUT)/figraph $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
+$(OUT)/figraph $(OUT)/layers $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(LIBS)
 # What a wheel holds, without what only a debugger reads; kernels are in two libraries, not in three
 # programs.
@@ -171,8 +172,8 @@ demo: setup ## capture, save, restore and replay four models' steps, and compare
 tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
 format: ## lay out every source as .clang-format says
-	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
-	    graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
+	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],examples include planner kernels \
+	    graphs graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
 install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
@@ -189,7 +190,7 @@ uninstall: ## take away what install put there
 	    $(patsubst %,$(PREFIX)/%,$(wildcard include/*.h)) \
 	    $(LIBDIR)/pkgconfig/figraph.pc $(LIBDIR)/libfigraph_ffi.so \
 	    $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
-wheel: built ## Python's package, as a wheel and as an sdist, in build/wheel
+wheel: built ## Python's package, as a wheel and an sdist, in build/release/wheel
 	@python3 python/backend.py wheel $(WHEEL) $(WHEEL) && python3 python/backend.py sdist $(WHEEL)
 	@echo "made in $(WHEEL), with $(SAY_IMAGES)"
 clean: ## remove build/

@@ -116,9 +116,13 @@ def metadata():
     ).encode()
 
 
+def info_folder():
+    return f"figraph-{version()}.dist-info"
+
+
 def write_wheel(built, folder):
     tag = f"py3-none-{tag_of(built)}"
-    info = f"figraph-{version()}.dist-info"
+    info = info_folder()
     files = package(built)
     files[f"{info}/METADATA"] = (metadata(), False)
     files[f"{info}/WHEEL"] = (
@@ -184,10 +188,18 @@ def write_sdist(folder):
 
 # ---- What pip calls ------------------------------------------------------------------------------
 
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    folder = os.path.join(metadata_directory, info_folder())
+    os.mkdir(folder)
+    with open(os.path.join(folder, "METADATA"), "wb") as file:
+        file.write(metadata())
+    return info_folder()
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     command = ["make", "-C", SOURCE, f"-j{os.cpu_count()}", "built"]
     subprocess.run(command, check=True)
-    return write_wheel(os.path.join(SOURCE, "build/wheel"), wheel_directory)
+    return write_wheel(os.path.join(SOURCE, "build/release/wheel"), wheel_directory)
 
 
 def build_sdist(sdist_directory, config_settings=None):

@@ -26,6 +26,10 @@ tar -x -f "$sdist" -C "$scratch/sdist" --strip-components=1
 check "$sdist: the sources" env -u MAKEFLAGS make -n -C "$scratch/sdist/source" built
 check "$sdist: the binding" python3 -c "import sys; sys.path.insert(0, '$scratch/sdist')
 import backend; assert b'fig_engine_step' in backend.write_binding()"
+mkdir "$scratch/pip"
+check 'a wheel as pip asks for it' env -u MAKEFLAGS python3 -c "import sys
+sys.path.insert(0, 'python'); import backend; print(backend.build_wheel('$scratch/pip'))"
+check 'it is the same wheel' cmp "$wheel" "$scratch/pip/$(basename "$wheel")"
 
 # ---- Installed -----------------------------------------------------------------------------------
 python3 -m venv "$scratch/venv" > "$scratch/log" 2>&1 || {
