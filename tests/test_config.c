@@ -132,6 +132,23 @@ static void a_config_agrees_with_the_preset_of_its_model(void **state) {
     assert_int_equal(compared, 7);
 }
 
+/* null, false and 0 ask for nothing; a name that begins so is a note of whoever made the file. */
+static void a_field_that_nobody_knows_is_refused_in_every_family(void **state) {
+    (void)state;
+    for (int i = 0; i < MODEL_COUNT; i++) {
+        fig_spec spec = empty_spec();
+        fig_json_change change = {models[i].path, NULL, "new_attention", "7"};
+        assert_int_equal(fig_spec_read_config(&spec, fig_json_file_change(&change)),
+                         FIG_UNSUPPORTED);
+        assert_said("new_attention is 7, which this library does not do for model_type");
+        assert_int_equal(spec.layers, 0);
+        change.value = "false";
+        assert_int_equal(fig_spec_read_config(&spec, fig_json_file_change(&change)), FIG_OK);
+        change = (fig_json_change){models[i].path, NULL, "_new_attention", "7"};
+        assert_int_equal(fig_spec_read_config(&spec, fig_json_file_change(&change)), FIG_OK);
+    }
+}
+
 static void what_a_config_does_not_say_stays(void **state) {
     (void)state;
     fig_spec spec = {.size = sizeof spec,
@@ -339,6 +356,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_reads_as_its_facts_say),
         cmocka_unit_test(a_config_agrees_with_the_preset_of_its_model),
+        cmocka_unit_test(a_field_that_nobody_knows_is_refused_in_every_family),
         cmocka_unit_test(what_a_config_does_not_say_stays),
         cmocka_unit_test(nothing_of_a_model_outlives_the_next_config),
         cmocka_unit_test(an_older_caller_gets_what_it_has_room_for),
