@@ -86,6 +86,9 @@ static const model models[] = {
       .ffn_width = 36864, .activation = FIG_GELU_TANH, .kv_limit = 8192, .window = 4096,
       .window_layers = {0x155555555555}, .soft_cap = 50.0f, .sm_scale = 1.0f / 12,
       ROPE(10000.0f, 1.0f)}},
+    {"tests/configs/granite-3.1-8b.json", NULL,
+     {.dtype = FIG_BF16, .layers = 40, .q_heads = 32, .kv_heads = 8, .head_dim = 128,
+      .ffn_width = 12800, .kv_limit = 131072, .sm_scale = 0.0078125f, ROPE(10000000.0f, 1.0f)}},
 };
 /* clang-format on */
 enum { MODEL_COUNT = sizeof models / sizeof models[0] };

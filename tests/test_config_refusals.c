@@ -24,6 +24,8 @@ static const char mistral[] = "tests/configs/mistral-7b-v0.1.json";
 static const char qwen2[] = "tests/configs/qwen2.5-7b-instruct.json";
 static const char qwen3[] = "tests/configs/qwen3-8b.json";
 
+static const char granite[] = "tests/configs/granite-3.1-8b.json";
+
 static void assert_said(const char *part) {
     if (strstr(fig_message(), part) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", fig_message(), part);
@@ -175,6 +177,10 @@ static const refusal refusals[] = {
     {{llama, NULL, "num_kv_shared_layers", "0"}, FIG_OK, ""},
     {{llama, NULL, "is_encoder_decoder", "false"}, FIG_OK, ""},
     {{llama, NULL, "clip_qkv", "null"}, FIG_OK, ""},
+    {{granite, NULL, "attention_multiplier", NULL}, FIG_INVALID, "attention_multiplier is missing"},
+    {{granite, NULL, "attention_multiplier", "0"}, FIG_INVALID, "attention_multiplier is 0"},
+    {{granite, NULL, "sliding_window", "4096"}, FIG_UNSUPPORTED, "model_type granite"},
+    {{llama, NULL, "attention_multiplier", "0.5"}, FIG_UNSUPPORTED, "model_type llama"},
     {{llama, NULL, "max_position_embeddings", NULL}, FIG_OK, ""},
 };
 

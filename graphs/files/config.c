@@ -50,6 +50,11 @@ static const family families[] = {
      .head_dim = 1,
      .kv_heads = 1,
      .own = {"query_pre_attn_scalar", "attn_logit_softcapping", "sliding_window_size"}},
+    {.model_type = "granite",
+     .kv_heads = 1,
+     .logit_scale = "attention_multiplier",
+     .own = {"attention_multiplier", "embedding_multiplier", "residual_multiplier",
+             "logits_scaling"}},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 
