@@ -89,6 +89,9 @@ static const model models[] = {
     {"tests/configs/granite-3.1-8b.json", NULL,
      {.dtype = FIG_BF16, .layers = 40, .q_heads = 32, .kv_heads = 8, .head_dim = 128,
       .ffn_width = 12800, .kv_limit = 131072, .sm_scale = 0.0078125f, ROPE(10000000.0f, 1.0f)}},
+    {"tests/configs/glm-4-9b-0414.json", NULL,
+     {.dtype = FIG_BF16, .layers = 40, .q_heads = 32, .kv_heads = 2, .head_dim = 128,
+      .ffn_width = 13696, .kv_limit = 32768, .rope = {1, 64, 10000.0f, 1.0f, 0, 0, 0, 0}}},
 };
 /* clang-format on */
 enum { MODEL_COUNT = sizeof models / sizeof models[0] };

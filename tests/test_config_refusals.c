@@ -26,6 +26,7 @@ static const char qwen3[] = "tests/configs/qwen3-8b.json";
 
 static const char granite[] = "tests/configs/granite-3.1-8b.json";
 
+static const char glm4[] = "tests/configs/glm-4-9b-0414.json";
 static void assert_said(const char *part) {
     if (strstr(fig_message(), part) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", fig_message(), part);
@@ -181,6 +182,8 @@ static const refusal refusals[] = {
     {{granite, NULL, "attention_multiplier", "0"}, FIG_INVALID, "attention_multiplier is 0"},
     {{granite, NULL, "sliding_window", "4096"}, FIG_UNSUPPORTED, "model_type granite"},
     {{llama, NULL, "attention_multiplier", "0.5"}, FIG_UNSUPPORTED, "model_type llama"},
+    {{glm4, NULL, "partial_rotary_factor", NULL}, FIG_INVALID, "partial_rotary_factor is missing"},
+    {{glm4, NULL, "head_dim", NULL}, FIG_INVALID, "head_dim is missing"},
     {{llama, NULL, "max_position_embeddings", NULL}, FIG_OK, ""},
 };
 

@@ -55,6 +55,7 @@ static const family families[] = {
      .logit_scale = "attention_multiplier",
      .own = {"attention_multiplier", "embedding_multiplier", "residual_multiplier",
              "logits_scaling"}},
+    {.model_type = "glm4", .head_dim = 1, .kv_heads = 1, .partial = 1, .interleaved = 1},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 
