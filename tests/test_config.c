@@ -92,6 +92,12 @@ static const model models[] = {
     {"tests/configs/glm-4-9b-0414.json", NULL,
      {.dtype = FIG_BF16, .layers = 40, .q_heads = 32, .kv_heads = 2, .head_dim = 128,
       .ffn_width = 13696, .kv_limit = 32768, .rope = {1, 64, 10000.0f, 1.0f, 0, 0, 0, 0}}},
+    {"tests/configs/phi-3-mini-4k.json", NULL,
+     {.dtype = FIG_BF16, .layers = 32, .q_heads = 32, .kv_heads = 32, .head_dim = 96,
+      .ffn_width = 8192, .kv_limit = 4096, .window = 2047, ROPE(10000.0f, 1.0f)}},
+    {"tests/configs/phi-4.json", NULL,
+     {.dtype = FIG_BF16, .layers = 40, .q_heads = 40, .kv_heads = 10, .head_dim = 128,
+      .ffn_width = 17920, .kv_limit = 16384, ROPE(250000.0f, 1.0f)}},
 };
 /* clang-format on */
 enum { MODEL_COUNT = sizeof models / sizeof models[0] };

@@ -27,6 +27,7 @@ static const char qwen3[] = "tests/configs/qwen3-8b.json";
 static const char granite[] = "tests/configs/granite-3.1-8b.json";
 
 static const char glm4[] = "tests/configs/glm-4-9b-0414.json";
+static const char phi3[] = "tests/configs/phi-3-mini-4k.json";
 static void assert_said(const char *part) {
     if (strstr(fig_message(), part) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", fig_message(), part);
@@ -184,6 +185,10 @@ static const refusal refusals[] = {
     {{llama, NULL, "attention_multiplier", "0.5"}, FIG_UNSUPPORTED, "model_type llama"},
     {{glm4, NULL, "partial_rotary_factor", NULL}, FIG_INVALID, "partial_rotary_factor is missing"},
     {{glm4, NULL, "head_dim", NULL}, FIG_INVALID, "head_dim is missing"},
+    {{phi3, NULL, "rope_scaling", "{\"type\":\"longrope\",\"short_factor\":[1.0]}"},
+     FIG_UNSUPPORTED,
+     "rope_scaling.type is \"longrope\""},
+    {{phi3, NULL, "sliding_window", NULL}, FIG_INVALID, "sliding_window is missing"},
     {{llama, NULL, "max_position_embeddings", NULL}, FIG_OK, ""},
 };
 

@@ -56,6 +56,7 @@ static const family families[] = {
      .own = {"attention_multiplier", "embedding_multiplier", "residual_multiplier",
              "logits_scaling"}},
     {.model_type = "glm4", .head_dim = 1, .kv_heads = 1, .partial = 1, .interleaved = 1},
+    {.model_type = "phi3", .sliding = ALL_LAYERS, .kv_heads = 1},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 
