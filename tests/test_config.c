@@ -98,6 +98,13 @@ static const model models[] = {
     {"tests/configs/phi-4.json", NULL,
      {.dtype = FIG_BF16, .layers = 40, .q_heads = 40, .kv_heads = 10, .head_dim = 128,
       .ffn_width = 17920, .kv_limit = 16384, ROPE(250000.0f, 1.0f)}},
+    {"tests/configs/mixtral-8x7b.json", NULL,
+     {.dtype = FIG_BF16, .layers = 32, .q_heads = 32, .kv_heads = 8, .head_dim = 128,
+      .ffn_width = 14336, .ffn_rows = 2, .kv_limit = 32768, ROPE(1000000.0f, 1.0f)}},
+    {"tests/configs/qwen3-30b-a3b.json", NULL,
+     {.dtype = FIG_BF16, .layers = 48, .q_heads = 32, .kv_heads = 4, .head_dim = 128,
+      .ffn_width = 768, .ffn_rows = 8, .kv_limit = 40960, .qk_norm_epsilon = 1e-6f,
+      ROPE(1000000.0f, 1.0f)}},
 };
 /* clang-format on */
 enum { MODEL_COUNT = sizeof models / sizeof models[0] };

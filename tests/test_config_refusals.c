@@ -28,6 +28,8 @@ static const char granite[] = "tests/configs/granite-3.1-8b.json";
 
 static const char glm4[] = "tests/configs/glm-4-9b-0414.json";
 static const char phi3[] = "tests/configs/phi-3-mini-4k.json";
+static const char mixtral[] = "tests/configs/mixtral-8x7b.json";
+static const char moe[] = "tests/configs/qwen3-30b-a3b.json";
 static void assert_said(const char *part) {
     if (strstr(fig_message(), part) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", fig_message(), part);
@@ -189,6 +191,12 @@ static const refusal refusals[] = {
      FIG_UNSUPPORTED,
      "rope_scaling.type is \"longrope\""},
     {{phi3, NULL, "sliding_window", NULL}, FIG_INVALID, "sliding_window is missing"},
+    {{mixtral, NULL, "num_experts_per_tok", NULL}, FIG_INVALID, "num_experts_per_tok is missing"},
+    {{mixtral, NULL, "num_experts_per_tok", "9"}, FIG_INVALID, "num_experts_per_tok is 9"},
+    {{moe, NULL, "decoder_sparse_step", "2"}, FIG_INVALID, "decoder_sparse_step is 2"},
+    {{moe, NULL, "mlp_only_layers", "[3]"}, FIG_UNSUPPORTED, "mlp_only_layers is [3]"},
+    {{moe, NULL, "moe_intermediate_size", NULL}, FIG_INVALID, "moe_intermediate_size is missing"},
+    {{qwen3, NULL, "num_experts_per_tok", "8"}, FIG_UNSUPPORTED, "model_type qwen3"},
     {{llama, NULL, "max_position_embeddings", NULL}, FIG_OK, ""},
 };
 

@@ -23,7 +23,7 @@ typedef enum layer_rule {
     EVEN_LAYERS
 } layer_rule;
 
-enum { OWN_LIMIT = 6 };
+enum { OWN_LIMIT = 10 };
 typedef struct family {
     const char *model_type;
     const char *activation; /* the field that names it; NULL: hidden_act */
@@ -34,8 +34,10 @@ typedef struct family {
     int partial;     /* 1: partial_rotary_factor must be given, likewise */
     int interleaved; /* 1: neighbours turn, not halves */
     float theta;     /* where the file says none; 0: it must */
-    const char *logit_scale;    /* the field that is sm_scale; NULL: there is none */
-    const char *own[OWN_LIMIT]; /* fields beside those that all have; NULL behind the last */
+    const char *width, *experts; /* the fields of ffn_width, of the experts of a token; NULL:
+                                    intermediate_size, and no experts */
+    const char *logit_scale;     /* the field that is sm_scale; NULL: there is none */
+    const char *own[OWN_LIMIT];  /* fields beside those that all have; NULL behind the last */
 } family;
 
 /* The first llamas were published before rope_theta was a field. */
@@ -57,6 +59,21 @@ static const family families[] = {
              "logits_scaling"}},
     {.model_type = "glm4", .head_dim = 1, .kv_heads = 1, .partial = 1, .interleaved = 1},
     {.model_type = "phi3", .sliding = ALL_LAYERS, .kv_heads = 1},
+    {.model_type = "mixtral",
+     .sliding = ALL_LAYERS,
+     .kv_heads = 1,
+     .experts = "num_experts_per_tok",
+     .own = {"num_experts_per_tok", "num_local_experts", "output_router_logits",
+             "router_aux_loss_coef", "router_jitter_noise"}},
+    {.model_type = "qwen3_moe",
+     .qk_norm = 1,
+     .head_dim = 1,
+     .kv_heads = 1,
+     .width = "moe_intermediate_size",
+     .experts = "num_experts_per_tok",
+     .own = {"moe_intermediate_size", "num_experts", "num_experts_per_tok", "norm_topk_prob",
+             "decoder_sparse_step", "mlp_only_layers", "output_router_logits",
+             "router_aux_loss_coef"}},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 
@@ -367,6 +384,19 @@ static fig_status read_logits(const fig_document *config, const family *model, f
     return fig_document_read_real(config, "attn_logit_softcapping", &spec->soft_cap);
 }
 
+/* Layers that have experts and others that have none would differ in width. */
+static fig_status read_experts(const fig_document *config, const family *model, fig_spec *spec) {
+    const fig_document_range one = {1, 1}, few = {1, FIG_FFN_ROWS_LIMIT};
+    int32_t every = 1;
+    spec->ffn_rows = 0;
+    if (model->experts == NULL) return FIG_OK;
+    FIG_TRY(fig_document_read_integer(config, "decoder_sparse_step", one, &every));
+    if (json_array_size(fig_document_find(config, "mlp_only_layers")) != 0)
+        return fig_document_refuse(config, "mlp_only_layers", FIG_UNSUPPORTED,
+                                   "this library has the same width in every layer");
+    return fig_document_need_integer(config, model->experts, few, &spec->ffn_rows);
+}
+
 static fig_status read_activation(const fig_document *config, const family *model,
                                   fig_activation *activation) {
     static const struct {
@@ -411,7 +441,9 @@ static fig_status read_fields(const fig_document *config, fig_spec *spec) {
     FIG_TRY(refuse_unknown(config, model));
     FIG_TRY(fig_document_need_integer(config, "num_hidden_layers", layer_range, &spec->layers));
     FIG_TRY(read_heads(config, model, spec));
-    FIG_TRY(fig_document_need_integer(config, "intermediate_size", width_range, &spec->ffn_width));
+    const char *width = model->width != NULL ? model->width : "intermediate_size";
+    FIG_TRY(fig_document_need_integer(config, width, width_range, &spec->ffn_width));
+    FIG_TRY(read_experts(config, model, spec));
     FIG_TRY(read_activation(config, model, &spec->activation));
     FIG_TRY(read_dtype(config, &spec->dtype));
     FIG_TRY(read_rope(config, model, spec));
