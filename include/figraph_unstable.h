@@ -56,6 +56,22 @@ typedef struct fig_print_options {
 FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
                                     fig_write_callback write, void *user);
 
+/* In what two graphs differ. What several layers or buckets share is told once. */
+typedef struct fig_difference {
+    uint32_t size;
+    int32_t times;       /* so often in all */
+    const char *subject; /* "tensor k_cache.N", N for the number of each layer */
+    const char *where;   /* the first of them: "tensor k_cache.0" */
+    const char *field;   /* "dtype"; NULL: one of the two has no such subject */
+    const char *a, *b;   /* of the first; NULL: it has none. Of a subject "", not NULL, has it */
+} fig_difference;
+typedef void (*fig_differ_callback)(void *user, const fig_difference *difference);
+/* Tells each difference in what inspection says of them: what one has and the other lacks, then
+ * fields of what both have. Words last as long as the call. Buckets are alike by their limits and
+ * by what a worker reads at once. */
+FIG_API fig_status fig_graphs_diff(const fig_graphs *a, const fig_graphs *b,
+                                   fig_differ_callback differ, void *user);
+
 /* ---- What a step costs, part by part --------------------------------------------------------- */
 typedef struct fig_measure_options {
     uint32_t size;
