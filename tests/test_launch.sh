@@ -104,6 +104,13 @@ like '^\[0\] mine 23456$'
 unset FIG_SECRET MASTER_PORT
 
 # shellcheck disable=SC2016
+run -n 2 --plain -- sh -c 'echo "as it is"; echo said >&2'
+ends 0
+lines 2
+like '^as it is$'
+[ "$(sort "$scratch/err")" = "$(printf '[0] said\n[1] said')" ]
+verdict $? 'with --plain stdout alone is to have no numbers'
+# shellcheck disable=SC2016
 run -n 12 sh -c 'seq 20000 | sed "s/^/$RANK:/"; head -c 9000 /dev/zero | tr "\0" x'
 ends 0
 lines $((12 * 20002)) # the long line is told in two pieces
