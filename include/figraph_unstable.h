@@ -162,6 +162,10 @@ typedef void (*fig_find_callback)(void *user, const fig_finding *finding);
  * known of some. Calls `find` with each thing found, whose words last as long as that call. What is
  * missing is a finding, not a failure. ordinal: the GPU to try; below 0: none. */
 FIG_API fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user);
+/* What an all-reduce costs over 2 to 8 ranks, threads of this process: host ranks, or GPUs, the
+ * first ones. Told likewise. */
+FIG_API fig_status fig_examine_ranks(fig_device device, int32_t count, fig_find_callback find,
+                                     void *user);
 
 #ifdef __cplusplus
 }
