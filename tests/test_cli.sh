@@ -424,8 +424,8 @@ run inspect "$fig" --bucket 10000
 refused '10000'
 run inspect "$fig" --bucket 0
 refused '--bucket' '0'
-run inspect "$fig" --format json
-refused '--format' 'unknown option'
+run inspect "$fig" --form json
+refused '--form' 'unknown option'
 
 # ---- replay --------------------------------------------------------------------------------------
 run replay "$fig" --steps 24 --check --json

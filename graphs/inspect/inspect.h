@@ -2,7 +2,8 @@
  * what is shown once.
  *
  * inspect_text.c and inspect_json.c say the same things in two ways with it, inspect_page.c and the
- * drawings in others, and inspect_print.c is the public call. Invariant: none of them knows a kernel by name; all comes from the table. */
+ * drawings in others, and inspect_print.c is the public call. Invariant: none of them knows a
+ * kernel by name; all comes from the table. */
 #ifndef FIG_GRAPHS_INSPECT_H
 #define FIG_GRAPHS_INSPECT_H
 
@@ -46,8 +47,8 @@ float fig_inspect_f32(const uint8_t *bytes);
 fig_split_shape fig_inspect_split(const uint8_t *bytes);
 fig_plan_shape fig_inspect_plan(const uint8_t *bytes);
 
-/* What a param is, in words: "q.0", "stride 1 of q.0", "workspace+0x1000", "bf16", "16". A split has
- * members instead. */
+/* What a param is, in words: "q.0", "stride 1 of q.0", "workspace+0x1000", "bf16", "16". A split
+ * has members instead. */
 enum { FIG_INSPECT_VALUE_BYTES = 2 * FIG_NAME_LIMIT };
 void fig_inspect_describe(const fig_field *field, const fig_inspect_value *value,
                           char text[FIG_INSPECT_VALUE_BYTES]);
