@@ -91,8 +91,8 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     print int(v / 10000) "." int(v / 100) % 100 "." v % 100 }' include/figraph.h)
 
 # ---- Rules ---------------------------------------------------------------------------------------
-.PHONY: all binaries built clean demo format help install setup suite test test-gpu test-grid tidy \
-    uninstall wheel
+.PHONY: all binaries built clean demo format help install setup suite test test-damage test-gpu \
+    test-grid tidy uninstall wheel
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
 all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph \
@@ -166,6 +166,9 @@ test-gpu: setup ## the tests on this machine's GPU; TOOL=memcheck, racecheck or 
 	@BUILD=$(BUILD) JOBS=$(JOBS) TOOL=$(TOOL) tests/gpu/run
 test-grid: setup ## every shape of tests/grid; hours, goes on where it was; GRID_OPTIONS="--restart"
 	@$(SUBMAKE) $(BUILD)/grid && $(BUILD)/grid --jobs $(JOBS) $(GRID_OPTIONS)
+test-damage: setup ## every byte of the golden files changed to every other, under asan; an hour
+	@$(SUBMAKE) VARIANT=asan build/asan/tests/test_golden_damage
+	@DAMAGE=whole TEST_LIMIT_S=36000 tests/run build/asan/tests/test_golden_damage
 demo: setup ## capture, save, restore and replay four models' steps, and compare every number
 	@$(SUBMAKE) all
 	@tools/demo.sh $(OUT)/figraph
@@ -196,6 +199,6 @@ wheel: built ## Python's package, as a wheel and an sdist, in build/release/whee
 clean: ## remove build/
 	rm -rf build
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo; echo "VARIANT is one of $(VARIANTS); it is $(VARIANT). JOBS is $(JOBS), PREFIX $(PREFIX)."
 -include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d $(BUILD)/*/*/*/*.d build/kernels/*.d)
