@@ -41,6 +41,10 @@ static void pad_to(fig_print *print, uint32_t column) {
         emit_text(print, " ");
 }
 
+void fig_print_raw(fig_print *print, const char *text) {
+    emit_text(print, text);
+}
+
 /* A column is kept for the comma that the next word may begin with: where it breaks, the comma
  * stays. */
 void fig_print_word(fig_print *print, uint32_t indent, const char *word) {
