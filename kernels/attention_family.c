@@ -1,9 +1,10 @@
 /* attention_family.c: which families of attention serve a launch, and as what.
  *
- * bulk: tensor cores, K and V by the bulk copy engine; turn: the same, RoPE and append with it;
- * short: tensor cores, a cluster of blocks for each kv head of a short row; copy: tensor cores, K and V by copies of 16 bytes; scalar: everything else. Owns what each needs
- * and how its blocks are cut; what an instance is compiled for is form.h's. Invariant: what is not
- * bound yet is 0, and no fault. */
+ * turn: tensor cores, K and V by the bulk copy engine, RoPE and append with it; short: tensor
+ * cores, a cluster of blocks for each kv head of a short row; bulk: as turn, but for what turn has
+ * with it; copy: tensor cores, K and V by copies of 16 bytes; scalar: everything else. Owns what
+ * each needs and how its blocks are cut; what an instance is compiled for is form.h's. Invariant:
+ * what is not bound yet is 0, and no fault. */
 #include "kernels/twins.h"
 
 #include <stdio.h>

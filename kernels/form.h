@@ -117,9 +117,10 @@ FIG_FORM int32_t fig_form_tokens_bytes(int32_t value_bytes, int32_t head_dim, in
                          (heads * fig_form_token_bytes(value_bytes, head_dim) / 16 | 1);
 }
 
-/* Blocks of a cluster that has a segment of so many tokens, where the machine has places for so many
- * blocks; 0: reading it takes longer than what a launch of more pieces costs. Fewer than the places,
- * so that as many workers are a short row's. */
+/* Blocks of a cluster for each segment, of so many tokens at most, where the machine has places for
+ * so many blocks; 0: such segments are not short. All blocks are fewer than the places, as other
+ * splits have that many workers. Two blocks have one turn, since two of them take longer than the
+ * merges of other kernels. */
 FIG_FORM int32_t fig_form_short_blocks(int64_t segments, int64_t tokens, int32_t places) {
     const int32_t turn = FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
     int32_t blocks = FIG_FORM_SHORT_BLOCKS;

@@ -79,7 +79,7 @@ static __device__ __forceinline__ fig_short_way fig_short_way_of(const fig_short
     return way;
 }
 
-/* The turn for which the newest token is taken again, behind the wait: -1: for none. */
+/* The turn for which the newest token is taken again, behind the wait; -1: none. */
 template <class form>
 static __device__ __forceinline__ int32_t fig_short_late(const fig_attention_params &p,
                                                          const fig_short_way &way) {
@@ -89,8 +89,7 @@ static __device__ __forceinline__ int32_t fig_short_late(const fig_attention_par
 
 /* ---- Copies */
 
-/* Where the first chunk that a lane copies of 16 tokens lies, from head 0 of the first of them on: in
- * bytes. */
+/* Where the first chunk that a lane copies of 16 tokens lies: in bytes from head 0 of the first. */
 typedef struct fig_short_lane {
     int64_t k, v;
 } fig_short_lane;
