@@ -107,6 +107,7 @@ static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
     FIG_TRY(fig_cuda_gpu_find(&gpu, options->ordinal, test.plain_kernels));
     gpu.plain_edges = test.plain_edges;
+    gpu.routes = test.routes;
     fig_dev *dev = calloc(1, sizeof *dev);
     if (dev == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *dev);
     dev->gpu = gpu;
@@ -138,11 +139,10 @@ static fig_status cuda_bind_thread(const fig_dev *dev) {
     return fig_placement_bind_thread(&dev->placement);
 }
 
-static fig_status cuda_meet(fig_dev *dev, const fig_dev_meeting *meeting, void **peers) {
-    *peers = NULL;
+static fig_status cuda_meet(fig_dev *dev, const fig_dev_meeting *meeting, fig_dev_met *met) {
+    *met = (fig_dev_met){0};
     FIG_TRY(enter(dev, FIG_DRIVER, "meet"));
-    const fig_status status = fig_cuda_peers_open(&dev->peers, &dev->gpu, meeting);
-    if (status == FIG_OK) *peers = (void *)(uintptr_t)dev->peers.block;
+    const fig_status status = fig_cuda_peers_open(&dev->peers, &dev->gpu, meeting, met);
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
@@ -444,13 +444,31 @@ static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
+/* The first of a graph tells the other ranks where this one is: all of a graph are of one step. */
+static fig_status capture_collective(fig_dev *dev, fig_cuda_work *work,
+                                     const fig_dev_launch *launch, fig_dev_after after) {
+    fig_cuda_nccl_job job = {.nccl = &dev->peers.nccl,
+                             .gpu = &dev->gpu,
+                             .kernels = &dev->kernels,
+                             .launch = launch,
+                             .tells = !work->tells};
+    const fig_dev_call call = {
+        .callback = fig_cuda_nccl_enqueue, .user = &job, .name = fig_table_op_name(launch->op)};
+    const fig_status status = fig_cuda_work_part(work, &dev->gpu, &call, after);
+    if (status == FIG_OK) work->tells = 1;
+    return job.status != FIG_OK ? fig_status_relay(job.status, job.sentence) : status;
+}
+
 static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
                                     const fig_dev_launch *launch, fig_dev_after after) {
     assert(launch->op < FIG_OP_KERNEL_COUNT);
     assert(launch->params_bytes == fig_kernel_table[launch->op].params_bytes);
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_kernel"));
     pthread_mutex_lock(&dev->one);
-    fig_status status = fig_cuda_work_kernel(graph->work, &dev->gpu, &dev->kernels, launch, after);
+    const fig_status status =
+        fig_families_of(launch->op, launch->family)->is_captured
+            ? capture_collective(dev, graph->work, launch, after)
+            : fig_cuda_work_kernel(graph->work, &dev->gpu, &dev->kernels, launch, after);
     pthread_mutex_unlock(&dev->one);
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }

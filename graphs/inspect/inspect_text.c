@@ -367,6 +367,8 @@ static void describe_reloc(char text[VALUE_BYTES], const fig_inspect_value *valu
     case FIG_RELOC_RING_SLOTS: snprintf(text, VALUE_BYTES, "ring's slots"); break;
     case FIG_RELOC_RING_BYTES: snprintf(text, VALUE_BYTES, "bytes of a slot"); break;
     case FIG_RELOC_PEERS: snprintf(text, VALUE_BYTES, "the other ranks"); break;
+    case FIG_RELOC_RANKS: snprintf(text, VALUE_BYTES, "how many ranks"); break;
+    case FIG_RELOC_ROUTES: snprintf(text, VALUE_BYTES, "ways to them"); break;
     }
 }
 
