@@ -66,7 +66,7 @@ FFI := $(call objects,ffi/*.c)
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine/*.c engine/*/*.c) \
     $(IMAGES)
 # Of figraph what tests use, and what has a test of its own.
-SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,terminal/*.c \
+SUPPORT := $(call objects,tests/support/*.c examples/*_*.c $(addprefix tools/figraph/,terminal/*.c \
     step/truth*.c step/synthetic.c bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
 GRID := $(call objects,tests/grid/*.c)
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
@@ -94,7 +94,7 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
 all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph \
-    figraph-launch) ## all but tests
+    figraph-launch layers) ## all but tests
 	@echo "made $^ with $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | \
 	    wc -c) bytes,no kernel images: nvcc was not found)"
 
@@ -121,8 +121,9 @@ $(OUT)/libfigraph_ffi.so: $(FFI) $(OUT)/libfigraph.a $(DEPS)
 $(OUT)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c)
 $(OUT)/figraph-launch: $(call objects,tools/launch/*.c) $(DEPS)
 	@$(LINK) -lhwloc
+$(OUT)/layers: $(call objects,examples/*.c)
 $(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
-$(OUT)/figraph $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
+$(OUT)/figraph $(OUT)/layers $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(LIBS)
 $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(BUILD)/libfigraph_ffi.a \
     $(OUT)/libfigraph.a $(DEPS)
@@ -160,8 +161,8 @@ demo: setup ## capture, save, restore and replay four models' steps, and compare
 tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
 format: ## lay out every source as .clang-format says
-	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
-	    graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
+	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],examples include planner kernels \
+	    graphs graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
 install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include

@@ -37,7 +37,8 @@ typedef struct fig_dev_launch {
     uint32_t grid[3], block[3], shared_bytes;
     const void *params;
     size_t params_bytes;
-    int is_leaf; /* 1: no other node comes after it, and none is to wait for it */
+    int is_leaf;  /* 1: no other node comes after it, and none is to wait for it */
+    int is_plain; /* 1: it does not begin before what it comes after has ended */
 } fig_dev_launch;
 
 /* One call of a callback; args and what it points to are copied before return. args->rows and

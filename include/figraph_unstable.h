@@ -59,6 +59,22 @@ typedef struct fig_print_options {
 FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
                                     fig_write_callback write, void *user);
 
+/* In what two graphs differ. What several layers or buckets share is told once. */
+typedef struct fig_difference {
+    uint32_t size;
+    int32_t times;       /* so often in all */
+    const char *subject; /* "tensor k_cache.N", N for the number of each layer */
+    const char *where;   /* the first of them: "tensor k_cache.0" */
+    const char *field;   /* "dtype"; NULL: one of the two has no such subject */
+    const char *a, *b;   /* of the first; NULL: it has none. Of a subject "", not NULL, has it */
+} fig_difference;
+typedef void (*fig_differ_callback)(void *user, const fig_difference *difference);
+/* Tells each difference in what inspection says of them: what one has and the other lacks, then
+ * fields of what both have. Words last as long as the call. Buckets are alike by their limits and
+ * by what a worker reads at once. */
+FIG_API fig_status fig_graphs_diff(const fig_graphs *a, const fig_graphs *b,
+                                   fig_differ_callback differ, void *user);
+
 /* ---- What a step costs, part by part --------------------------------------------------------- */
 typedef struct fig_measure_options {
     uint32_t size;
@@ -93,6 +109,18 @@ FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_opti
                                       fig_measured *measured);
 
 /* ---- What nodes take, and reading memory ----------------------------------------------------- */
+/* A kernel that has nothing to do with a step: it reads memory, as fast as the device can. */
+typedef struct fig_spacer {
+    uint32_t size;
+    int32_t nodes;      /* of a step, that it stands before: its first so many; the others are left
+                           out. 0: all */
+    const void *memory; /* the device's */
+    int64_t memory_bytes;
+    int64_t bytes; /* that each one reads, a multiple of 16: those behind what the one before read,
+                      and from the start again; 0: it does nothing */
+    int32_t only;  /* 1: the nodes are left out, so that what spacers take by themselves is timed */
+} fig_spacer;
+
 typedef struct fig_timing_options {
     uint32_t size;
     int32_t samples;      /* 0: 15 */
@@ -105,7 +133,8 @@ typedef struct fig_timing_options {
     int32_t serial;       /* of a step: 1: each launch comes after the one recorded before it, as on
                              a stream, whatever depends on what */
     int32_t copies;       /* of a tensor: 1: its first half is copied to its second instead */
-    int32_t reserved;     /* 0 */
+    const fig_spacer *spacer; /* of a step: its nodes one after another, before each a spacer, and
+                                 neither begins before the other has ended */
 } fig_timing_options;
 
 /* Of one run, on the device, where runs come back to back; in ns. */

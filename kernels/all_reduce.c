@@ -12,12 +12,20 @@
 
 enum { WARP = 32, THREAD_LIMIT = 512, VECTOR_BYTES = 16, STRETCH = 256 };
 
+/* Blocks that share a row: few rows leave many for each, and many are best left to one. */
+static int32_t team_of(const fig_all_reduce_params *p) {
+    int32_t team = FIG_PEERS_TEAM_LIMIT;
+    while (team > 1 && p->rows.row_limit > FIG_PEERS_BLOCKS / team)
+        team /= 2;
+    return team;
+}
+
 /* A thread for each vector, alone of all blocks together, with a norm of the blocks that share a
  * row; as far as a block may grow. */
 void fig_all_reduce_shape(const void *params, fig_launch_shape *shape) {
     const fig_all_reduce_params *p = params;
     const int64_t in_row = (int64_t)p->width * fig_numeric_bytes(p->dtype) / VECTOR_BYTES;
-    int64_t vectors = 1 + (in_row - 1) / FIG_PEERS_TEAM;
+    int64_t vectors = 1 + (in_row - 1) / team_of(p);
     if (p->weight == NULL) vectors = 1 + (in_row * p->rows.row_limit - 1) / FIG_PEERS_BLOCKS;
     const int64_t warps = 1 + (vectors - 1) / WARP;
     const int64_t threads = warps * WARP < THREAD_LIMIT ? warps * WARP : THREAD_LIMIT;
@@ -26,13 +34,16 @@ void fig_all_reduce_shape(const void *params, fig_launch_shape *shape) {
 
 void fig_all_reduce_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     const fig_all_reduce_params *p = params;
-    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_all_reduce_%s",
-             p->weight != NULL ? "norm" : "alone");
+    if (p->weight == NULL) {
+        snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_all_reduce_alone");
+    } else {
+        snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_all_reduce_norm_%d", (int)team_of(p));
+    }
 }
 
 void fig_all_reduce_nccl_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     (void)params;
-    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_all_reduce_nccl_begin");
+    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_all_reduce_nccl_end");
 }
 
 /* Of whole buckets: a graph serves steps of any number of rows. */

@@ -22,21 +22,21 @@
 #include "kernels/peers.cuh"
 #include "kernels/vector.cuh"
 
+/* Blocks of a team, where so many are asked for, and what makes them one. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define FIG_ALL_REDUCE_CLUSTERS 1
-#define FIG_ALL_REDUCE_TEAM FIG_PEERS_TEAM
-#define FIG_ALL_REDUCE_IN_TEAMS __cluster_dims__(FIG_PEERS_TEAM, 1, 1)
+#define FIG_ALL_REDUCE_TEAM(blocks) blocks
+#define FIG_ALL_REDUCE_IN_TEAM(blocks) __cluster_dims__(blocks, 1, 1)
 #else
 #define FIG_ALL_REDUCE_CLUSTERS 0
-#define FIG_ALL_REDUCE_TEAM 1
-#define FIG_ALL_REDUCE_IN_TEAMS
+#define FIG_ALL_REDUCE_TEAM(blocks) 1
+#define FIG_ALL_REDUCE_IN_TEAM(blocks)
 #endif
 
 enum {
     FIG_ALL_REDUCE_THREAD_LIMIT = 512,
-    FIG_ALL_REDUCE_TEAMS = FIG_PEERS_BLOCKS / FIG_ALL_REDUCE_TEAM,
     FIG_ALL_REDUCE_PART_LIMIT = /* warps of a team */
-    FIG_ALL_REDUCE_TEAM * FIG_ALL_REDUCE_THREAD_LIMIT / FIG_BLOCK_WARP
+    FIG_PEERS_TEAM_LIMIT * FIG_ALL_REDUCE_THREAD_LIMIT / FIG_BLOCK_WARP
 };
 
 /* ---- Sums over ranks ----------------------------------------------------------------------- */
@@ -196,18 +196,17 @@ static __device__ __forceinline__ void fig_all_reduce_team_wait(uint64_t *ready,
 /* Over the team, the same bits in every thread of it: each warp tells all blocks its sum, and adds
  * up what all have told. turn: the team's rows before this one. */
 static __device__ __forceinline__ float
-fig_all_reduce_team_sum(float x, fig_all_reduce_words *words, int32_t turn) {
+fig_all_reduce_team_sum(float x, fig_all_reduce_words *words, int32_t turn, int32_t team) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t warps = (int32_t)blockDim.x / FIG_BLOCK_WARP;
-    const int32_t block = (int32_t)blockIdx.x % FIG_ALL_REDUCE_TEAM;
+    const int32_t block = (int32_t)blockIdx.x % team;
     const int32_t warp = block * warps + (int32_t)threadIdx.x / FIG_BLOCK_WARP;
     float *parts = words->parts[turn % 2];
     x = fig_all_reduce_warp_sum(x);
 #if FIG_ALL_REDUCE_CLUSTERS
     uint64_t *ready = &words->ready[turn % 2];
-    if (threadIdx.x == 0)
-        fig_all_reduce_team_expect(ready, FIG_ALL_REDUCE_TEAM * warps * (int32_t)sizeof x);
-    if (lane < FIG_ALL_REDUCE_TEAM) fig_all_reduce_team_put(&parts[warp], ready, lane, x);
+    if (threadIdx.x == 0) fig_all_reduce_team_expect(ready, team * warps * (int32_t)sizeof x);
+    if (lane < team) fig_all_reduce_team_put(&parts[warp], ready, lane, x);
     fig_all_reduce_team_wait(ready, turn / 2 % 2);
 #else
     if (lane == 0) parts[warp] = x;
@@ -215,8 +214,8 @@ fig_all_reduce_team_sum(float x, fig_all_reduce_words *words, int32_t turn) {
 #endif
     x = 0;
 #pragma unroll
-    for (int32_t i = lane; i < FIG_ALL_REDUCE_PART_LIMIT; i += FIG_BLOCK_WARP)
-        if (i < FIG_ALL_REDUCE_TEAM * warps) x += parts[i];
+    for (int32_t k = 0; k < FIG_ALL_REDUCE_PART_LIMIT / FIG_BLOCK_WARP; k++)
+        if (lane + k * FIG_BLOCK_WARP < team * warps) x += parts[lane + k * FIG_BLOCK_WARP];
     return fig_all_reduce_warp_sum(x);
 }
 
@@ -256,9 +255,9 @@ fig_all_reduce_exact_squares(const uint4 *residual, int32_t vectors, double *sum
 static __device__ __forceinline__ float fig_all_reduce_factor(const fig_all_reduce_params *p,
                                                               int64_t row, float squares,
                                                               fig_all_reduce_words *words,
-                                                              int32_t dtype) {
-    const float sum =
-        fig_all_reduce_team_sum(squares, words, (int32_t)(row / FIG_ALL_REDUCE_TEAMS));
+                                                              int32_t team, int32_t dtype) {
+    const int32_t turn = (int32_t)(row / (FIG_PEERS_BLOCKS / team));
+    const float sum = fig_all_reduce_team_sum(squares, words, turn, team);
     if (dtype != FIG_F32 && sum > 1e-30f && sum < 1e37f)
         return rsqrtf(sum * __frcp_rn((float)p->width) + p->epsilon);
     const int32_t vectors = p->width / fig_vector_lanes(dtype);
@@ -270,6 +269,7 @@ static __device__ __forceinline__ float fig_all_reduce_factor(const fig_all_redu
 
 /* Of a team's rows, where a thread has vectors first, first + apart, ... of each. */
 typedef struct fig_all_reduce_part {
+    int32_t team; /* blocks of it */
     int32_t vectors, first, apart;
     uint4 own, before; /* vector `first` of the team's first row: this rank's, and the residual's */
     uint4 weight, x;   /* vector `first` of the row at hand: its weights, and what is normed */
@@ -281,7 +281,7 @@ static __device__ __forceinline__ void fig_all_reduce_add_row(const fig_all_redu
                                                               fig_all_reduce_part *part,
                                                               int32_t shots, int32_t dtype) {
     const int64_t at = row * part->vectors;
-    const int is_known = row < FIG_ALL_REDUCE_TEAMS;
+    const int is_known = row < FIG_PEERS_BLOCKS / part->team;
     const uint4 *in = (const uint4 *)p->in + at;
     uint4 *residual = (uint4 *)p->residual + at;
 #pragma unroll 1
@@ -331,12 +331,13 @@ static __device__ __forceinline__ void
 fig_all_reduce_push_rows(const fig_all_reduce_params *p, const fig_peers_epoch &e, int32_t rows,
                          const fig_all_reduce_part *part, int32_t shots) {
     const uint4 *in = (const uint4 *)p->in;
+    const int32_t teams = FIG_PEERS_BLOCKS / part->team;
 #pragma unroll 1
-    for (int64_t row = blockIdx.x / FIG_ALL_REDUCE_TEAM; row < rows; row += FIG_ALL_REDUCE_TEAMS) {
+    for (int64_t row = blockIdx.x / part->team; row < rows; row += teams) {
 #pragma unroll 1
         for (int32_t i = part->first; i < part->vectors; i += part->apart) {
             const int64_t at = row * part->vectors + i;
-            const int is_first = row < FIG_ALL_REDUCE_TEAMS && i == part->first;
+            const int is_first = row < teams && i == part->first;
             fig_all_reduce_push(e, at, is_first ? part->own : fig_vector_fetch(in + at), shots);
         }
     }
@@ -345,21 +346,22 @@ fig_all_reduce_push_rows(const fig_all_reduce_params *p, const fig_peers_epoch &
 /* What is on its way while the epoch is read, of rows that the bucket has. */
 static __device__ __forceinline__ void fig_all_reduce_fetch(const fig_all_reduce_params *p,
                                                             fig_all_reduce_part *part) {
-    const int64_t row = blockIdx.x / FIG_ALL_REDUCE_TEAM, at = row * part->vectors + part->first;
+    const int64_t row = blockIdx.x / part->team, at = row * part->vectors + part->first;
     part->own = part->before = make_uint4(0, 0, 0, 0);
     if (row >= p->rows.row_limit || part->first >= part->vectors || fig_peers_speaks()) return;
     part->own = fig_vector_fetch((const uint4 *)p->in + at);
     part->before = fig_vector_fetch((const uint4 *)p->residual + at);
 }
 
-static __device__ __forceinline__ void fig_all_reduce_norm(const fig_all_reduce_params *p,
-                                                           const fig_peers_view *view,
-                                                           fig_all_reduce_words *words,
-                                                           int32_t shots, int32_t dtype) {
+static __device__ __forceinline__ void
+fig_all_reduce_norm(const fig_all_reduce_params *p, const fig_peers_view *view,
+                    fig_all_reduce_words *words, int32_t shots, int32_t blocks, int32_t dtype) {
+    const int32_t team = FIG_ALL_REDUCE_TEAM(blocks);
     fig_all_reduce_part part;
+    part.team = team;
     part.vectors = p->width / fig_vector_lanes(dtype);
-    part.first = (int32_t)(blockIdx.x % FIG_ALL_REDUCE_TEAM * blockDim.x + threadIdx.x);
-    part.apart = FIG_ALL_REDUCE_TEAM * (int32_t)blockDim.x;
+    part.first = (int32_t)(blockIdx.x % team * blockDim.x + threadIdx.x);
+    part.apart = team * (int32_t)blockDim.x;
     part.weight = make_uint4(0, 0, 0, 0);
     fig_all_reduce_team_open(words);
     if (part.first < part.vectors)
@@ -375,10 +377,10 @@ static __device__ __forceinline__ void fig_all_reduce_norm(const fig_all_reduce_
     }
     fig_all_reduce_push_rows(p, e, rows, &part, shots);
 #pragma unroll 1
-    for (int64_t row = blockIdx.x / FIG_ALL_REDUCE_TEAM; row < rows; row += FIG_ALL_REDUCE_TEAMS) {
+    for (int64_t row = blockIdx.x / team; row < rows; row += FIG_PEERS_BLOCKS / team) {
         fig_all_reduce_add_row(p, e, row, &part, shots, dtype);
         const float squares = fig_all_reduce_row_squares(p, row, &part, dtype);
-        const float scale = fig_all_reduce_factor(p, row, squares, words, dtype);
+        const float scale = fig_all_reduce_factor(p, row, squares, words, team, dtype);
         fig_all_reduce_norm_row(p, row, &part, scale, dtype);
     }
     fig_peers_leave(e);
@@ -386,17 +388,31 @@ static __device__ __forceinline__ void fig_all_reduce_norm(const fig_all_reduce_
 
 /* ---- Entries: the dtype becomes a constant ------------------------------------------------- */
 
-#define FIG_ALL_REDUCE_ENTRY(name, attributes, words_type, serve, shots)                           \
+#define FIG_ALL_REDUCE_ENTRY(name, attributes, words_type, serve, ...)                             \
     extern "C" __global__ void attributes __launch_bounds__(FIG_ALL_REDUCE_THREAD_LIMIT)           \
         name(const __grid_constant__ fig_all_reduce_params p) {                                    \
         __shared__ fig_peers_view view;                                                            \
         __shared__ words_type words;                                                               \
         fig_peers_open(p.peers, &view);                                                            \
         switch (p.dtype) {                                                                         \
-        case FIG_F16: serve(&p, &view, &words, shots, FIG_F16); break;                             \
-        case FIG_BF16: serve(&p, &view, &words, shots, FIG_BF16); break;                           \
-        default: serve(&p, &view, &words, shots, FIG_F32); break;                                  \
+        case FIG_F16: serve(&p, &view, &words, __VA_ARGS__, FIG_F16); break;                       \
+        case FIG_BF16: serve(&p, &view, &words, __VA_ARGS__, FIG_BF16); break;                     \
+        default: serve(&p, &view, &words, __VA_ARGS__, FIG_F32); break;                            \
         }                                                                                          \
     }
+
+/* Those of a way: alone, and with a norm for each size of a team. */
+#define FIG_ALL_REDUCE_ALONE(shots)                                                                \
+    FIG_ALL_REDUCE_ENTRY(fig_kernel_all_reduce_alone, , fig_all_reduce_no_words,                   \
+                         fig_all_reduce_alone, shots)
+#define FIG_ALL_REDUCE_NORM(shots, blocks)                                                         \
+    FIG_ALL_REDUCE_ENTRY(fig_kernel_all_reduce_norm_##blocks, FIG_ALL_REDUCE_IN_TEAM(blocks),      \
+                         fig_all_reduce_words, fig_all_reduce_norm, shots, blocks)
+#define FIG_ALL_REDUCE_ENTRIES(shots)                                                              \
+    FIG_ALL_REDUCE_ALONE(shots)                                                                    \
+    FIG_ALL_REDUCE_NORM(shots, 1)                                                                  \
+    FIG_ALL_REDUCE_NORM(shots, 2)                                                                  \
+    FIG_ALL_REDUCE_NORM(shots, 4)                                                                  \
+    FIG_ALL_REDUCE_NORM(shots, 8)
 
 #endif

@@ -1,9 +1,10 @@
-/* all_reduce_nccl.cu: what stands around a collective that NCCL carries, one block each.
+/* all_reduce_nccl.cu: what stands around the collectives of a graph that NCCL carries, one block
+ * each.
  *
- * NCCL waits for other ranks without an end and compares nothing. So begin and end tell the host
- * that a collective is under way, and where the ranks tell one another where they are, compare says
- * whether they are apart. Invariant: begin and end come in turn, so that their counts are equal
- * where no collective is under way. */
+ * NCCL waits for other ranks without an end and compares nothing. So before the first of a graph
+ * begin tells the host that they are under way, and compare, once the ranks have told one another
+ * where they are, whether they are apart; behind the last comes end. Invariant: begin and end come
+ * in turn, so that their counts are equal where none is under way. */
 #include "kernels/block.cuh"
 #include "kernels/params.h"
 #include "kernels/peers.cuh"

@@ -10,10 +10,19 @@
 #ifndef FIG_KERNELS_PEERS_CUH
 #define FIG_KERNELS_PEERS_CUH
 
+#include "kernels/block.cuh"
 #include "kernels/params.h"
 #include "kernels/vector.cuh"
 
-enum { FIG_PEERS_LOOK_SPINS = 256 }; /* between two looks at whether to go on waiting */
+enum {
+    FIG_PEERS_LOOK_SPINS = 256, /* between two looks at whether to go on waiting */
+    FIG_PEERS_ASK_NS = 1 << 20  /* between two at the host's word, across the bus */
+};
+
+/* How long a wait has been. */
+typedef struct fig_peers_wait {
+    uint64_t began_ns, asked_ns; /* 0: at its first look */
+} fig_peers_wait;
 
 /* Of a launch, in shared memory. */
 typedef struct fig_peers_view {
@@ -113,17 +122,26 @@ static __device__ void fig_peers_abort(const fig_peers_view *view, fig_peers_ver
     words->verdict = verdict;
 }
 
-/* 1: who waits for `rank` is to stop. began: 0 at the first look. */
+/* 1: one of the lanes that are here together, and not the others. */
+static __device__ __forceinline__ int fig_peers_speaks_for_warp(void) {
+    return threadIdx.x % FIG_BLOCK_WARP == (uint32_t)__ffs((int)__activemask()) - 1;
+}
+
+/* 1: who waits for `rank` is to stop. The host's word is across the bus, which all threads of a
+ * launch together would keep busy for longer than the other rank is late, who then would find this
+ * one late: one lane of a warp asks for it, and seldom. */
 static __device__ __noinline__ int fig_peers_stops(const fig_peers_view *view, int32_t rank,
-                                                   uint64_t *began) {
+                                                   fig_peers_wait *wait) {
     const uint64_t now = fig_peers_time_ns();
-    if (*began == 0) *began = now;
     if (*(volatile uint32_t *)&view->peers->aborted != 0) return 1;
-    if (*(volatile uint32_t *)&view->words->lost != 0) {
+    if (wait->began_ns == 0) wait->began_ns = wait->asked_ns = now;
+    if (now - wait->asked_ns < FIG_PEERS_ASK_NS) return 0;
+    wait->asked_ns = now;
+    if (fig_peers_speaks_for_warp() && *(volatile uint32_t *)&view->words->lost != 0) {
         fig_peers_abort(view, FIG_PEERS_LOST, rank, NULL);
         return 1;
     }
-    if (now - *began < view->timeout_ns) return 0;
+    if (now - wait->began_ns < view->timeout_ns) return 0;
     fig_peers_abort(view, FIG_PEERS_LATE, rank, NULL);
     return 1;
 }
@@ -138,13 +156,13 @@ static __device__ __forceinline__ uint4 fig_peers_read(const fig_peers_epoch &e,
                                                        const uint8_t *packets, int64_t i,
                                                        int32_t from) {
     const uint8_t *at = packets + i * (2 * FIG_PEERS_PACKET_BYTES);
-    uint64_t began = 0;
+    fig_peers_wait wait = {0, 0};
     uint4 first, second;
     for (uint32_t spins = 1;; spins++) {
         first = fig_peers_look(at);
         second = fig_peers_look(at + FIG_PEERS_PACKET_BYTES);
         if (fig_peers_is_due(first, second, e.tag)) break;
-        if (spins % FIG_PEERS_LOOK_SPINS == 0 && fig_peers_stops(e.view, from, &began)) break;
+        if (spins % FIG_PEERS_LOOK_SPINS == 0 && fig_peers_stops(e.view, from, &wait)) break;
     }
     return make_uint4(first.x, first.z, second.x, second.z);
 }

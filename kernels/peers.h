@@ -21,13 +21,13 @@
 #include <stdint.h>
 
 enum {
-    FIG_PEERS_LIMIT = 8,    /* ranks whose GPUs write into one another */
-    FIG_PEERS_BLOCKS = 128, /* that move messages */
-    FIG_PEERS_TEAM = 4,     /* of them that share a row, where it is normed */
-    FIG_PEERS_GRID =        /* with a team that speaks: blocks of every launch, since each */
-    FIG_PEERS_BLOCKS + FIG_PEERS_TEAM, /* counts the epoch for itself */
-    FIG_PEERS_PACKET_BYTES = 16,       /* of which half are meant */
-    FIG_PEERS_HEAD_BYTES = 64          /* of a slot, before the packets of its message */
+    FIG_PEERS_LIMIT = 8,      /* ranks whose GPUs write into one another */
+    FIG_PEERS_BLOCKS = 128,   /* that move messages */
+    FIG_PEERS_TEAM_LIMIT = 8, /* of them that share a row, where it is normed */
+    FIG_PEERS_GRID =          /* with a team that speaks: blocks of every launch, since each */
+    FIG_PEERS_BLOCKS + FIG_PEERS_TEAM_LIMIT, /* counts the epoch for itself */
+    FIG_PEERS_PACKET_BYTES = 16,             /* of which half are meant */
+    FIG_PEERS_HEAD_BYTES = 64                /* of a slot, before the packets of its message */
 };
 
 /* Where in its work a rank is: what all must agree on before their numbers mean anything. */
@@ -45,7 +45,7 @@ typedef enum fig_peers_verdict {
 typedef struct fig_peers_words {
     uint32_t lost; /* the host's to set: nobody need wait any more */
     uint32_t verdict, rank;
-    uint32_t begun, ended; /* collectives that NCCL carries, so far */
+    uint32_t begun, ended; /* graphs with collectives that NCCL carries, so far */
     uint32_t reserved[3];
     fig_peers_place mine, theirs;
 } fig_peers_words;

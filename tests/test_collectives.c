@@ -165,7 +165,7 @@ static void inspection_shows_them_as_text_and_as_json(void **state) {
     static fig_sink sink;
     static const char *const expected[2][2][4] = {
         {{"all_reduce", "b, weight, residual -> residual, normed", "all_gather", "c -> all"},
-         {"all_reduce", "peers", "the other ranks", "grid 132"}},
+         {"all_reduce", "peers", "the other ranks", "grid 136"}},
         {{"\"all_reduce\"", "\"all_gather\"", "\"weight_offset\"", "\"residual\""},
          {"\"engine\": \"peers\"", "\"all_reduce\"", "\"weight_offset\"", "\"node\": 2"}}};
     fig_graphs *graphs = lower();

@@ -15,18 +15,6 @@ lacks() { # PATTERN
     ! grep -qE -e "$1" "$scratch/out"
     verdict $? "stdout is to have no line such as \"$1\""
 }
-# Expressions over the JSON that was printed, named j.
-json() {
-    python3 -c 'import json, sys
-j = json.load(open(sys.argv[1]))
-for expression in sys.argv[2:]:
-    print(int(not eval(expression)), "the JSON is to have " + expression)' "$scratch/out" "$@" \
-        > "$scratch/json" 2>&1
-    verdict $? 'stdout is to be JSON'
-    while read -r holds sentence; do
-        verdict "$holds" "$sentence"
-    done < "$scratch/json"
-}
 narrow() {
     awk 'length > 80 { long = 1 } END { exit long }' "$scratch/out"
     verdict $? 'no line is to be longer than 80 columns'

@@ -459,8 +459,8 @@ static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
     [FIG_OP_LOOK_AHEAD] = 1,
     [FIG_OP_CEILING] = 17,
     [FIG_OP_DECODE_ATTENTION] = 21 * 3,
-    [FIG_OP_ALL_REDUCE] = 132,
-    [FIG_OP_ALL_GATHER] = 132,
+    [FIG_OP_ALL_REDUCE] = 136,
+    [FIG_OP_ALL_GATHER] = 136,
     [FIG_OP_WHOLE_ATTENTION] = 96,
 };
 

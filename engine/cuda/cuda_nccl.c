@@ -182,7 +182,6 @@ static fig_status announce(const fig_cuda_nccl_job *job, fig_cu_stream stream,
     fig_peers_place *places = (fig_peers_place *)(uintptr_t)job->nccl->places;
     params->out = places;
     FIG_TRY(note(job, stream, "fig_kernel_all_reduce_nccl_begin", params));
-    if (!job->tells) return FIG_OK;
     NCCL_TRY(job->nccl, AllGather, places + job->nccl->rank, places, sizeof *places, FIG_NCCL_U8,
              job->nccl->comm, stream);
     return note(job, stream, "fig_kernel_all_reduce_nccl_compare", params);
@@ -216,20 +215,19 @@ static fig_status norm(const fig_cuda_nccl_job *job, fig_cu_stream stream,
     return launch(job, stream, &call);
 }
 
-static fig_status enqueue_reduce(const fig_cuda_nccl_job *job, fig_cu_stream stream) {
+static fig_status enqueue_reduce(const fig_cuda_nccl_job *job, int tells, fig_cu_stream stream) {
     fig_all_reduce_params params;
     memcpy(&params, job->launch->params, sizeof params);
     const fig_all_reduce_params p = params;
     const size_t numbers = (size_t)p.rows.row_limit * (size_t)p.width;
-    FIG_TRY(announce(job, stream, &params));
+    if (tells) FIG_TRY(announce(job, stream, &params));
     NCCL_TRY(job->nccl, AllReduce, p.in, p.out, numbers, nccl_dtype_of(p.dtype), FIG_NCCL_SUM,
              job->nccl->comm, stream);
-    FIG_TRY(note(job, stream, "fig_kernel_all_reduce_nccl_end", &params));
     return p.weight != NULL ? norm(job, stream, &p) : FIG_OK;
 }
 
 /* NCCL brings each rank's rows together; a kernel deals them out. */
-static fig_status enqueue_gather(const fig_cuda_nccl_job *job, fig_cu_stream stream) {
+static fig_status enqueue_gather(const fig_cuda_nccl_job *job, int tells, fig_cu_stream stream) {
     fig_all_gather_params params;
     memcpy(&params, job->launch->params, sizeof params);
     fig_all_reduce_params around = {.plan = params.plan,
@@ -240,9 +238,8 @@ static fig_status enqueue_gather(const fig_cuda_nccl_job *job, fig_cu_stream str
     const size_t bytes = (size_t)params.rows.row_limit * (size_t)params.width *
                          (size_t)fig_numeric_bytes(params.dtype);
     void *parts = (void *)(uintptr_t)job->nccl->parts;
-    FIG_TRY(announce(job, stream, &around));
+    if (tells) FIG_TRY(announce(job, stream, &around));
     NCCL_TRY(job->nccl, AllGather, params.in, parts, bytes, FIG_NCCL_U8, job->nccl->comm, stream);
-    FIG_TRY(note(job, stream, "fig_kernel_all_reduce_nccl_end", &around));
     params.in = parts;
     kernel_call call = {FIG_OP_ALL_GATHER,
                         job->launch->family,
@@ -254,15 +251,50 @@ static fig_status enqueue_gather(const fig_cuda_nccl_job *job, fig_cu_stream str
     return launch(job, stream, &call);
 }
 
-int32_t fig_cuda_nccl_enqueue(void *user, const fig_call_args *args) {
-    fig_cuda_nccl_job *job = user;
-    if (job->nccl->comm == NULL) {
-        job->status = fig_fail(FIG_LOST, "nccl: the communicator was aborted");
-    } else if (job->launch->op == FIG_OP_ALL_REDUCE) {
-        job->status = enqueue_reduce(job, args->stream);
+/* A job, and what became of it. */
+typedef struct capture {
+    const fig_cuda_nccl_job *job;
+    int tells; /* 1: the ranks first tell one another where they are */
+    fig_status status;
+    char sentence[256];
+} capture;
+
+static int32_t enqueue(void *user, const fig_call_args *args) {
+    capture *c = user;
+    if (c->job->nccl->comm == NULL) {
+        c->status = fig_fail(FIG_LOST, "nccl: the communicator was aborted");
+    } else if (c->job->launch->op == FIG_OP_ALL_REDUCE) {
+        c->status = enqueue_reduce(c->job, c->tells, args->stream);
     } else {
-        job->status = enqueue_gather(job, args->stream);
+        c->status = enqueue_gather(c->job, c->tells, args->stream);
     }
-    if (job->status != FIG_OK) snprintf(job->sentence, sizeof job->sentence, "%s", fig_message());
-    return job->status == FIG_OK ? 0 : (int32_t)job->status;
+    if (c->status == FIG_OK) return 0;
+    snprintf(c->sentence, sizeof c->sentence, "%s", fig_message());
+    return (int32_t)c->status;
+}
+
+fig_status fig_cuda_nccl_capture(const fig_cuda_nccl_job *job, fig_cuda_work *work,
+                                 fig_dev_after after) {
+    capture c = {.job = job, .tells = work->last_part == 0};
+    const fig_dev_call call = {
+        .callback = enqueue, .user = &c, .name = fig_table_op_name(job->launch->op)};
+    const fig_status status = fig_cuda_work_part(work, job->gpu, &call, after);
+    return c.status != FIG_OK ? fig_status_relay(c.status, c.sentence) : status;
+}
+
+fig_status fig_cuda_nccl_end(const fig_cuda_nccl_job *job, fig_cuda_work *work,
+                             fig_cu_address peers) {
+    const uint32_t last = (uint32_t)work->last_part - 1;
+    const fig_all_reduce_params params = {.peers = (fig_peers *)(uintptr_t)peers};
+    const fig_dev_launch launch = {.op = FIG_OP_ALL_REDUCE,
+                                   .family = FIG_ALL_REDUCE_NCCL,
+                                   .grid = {1, 1, 1},
+                                   .block = {1, 1, 1},
+                                   .params = &params,
+                                   .params_bytes = sizeof params,
+                                   .is_leaf = 1};
+    if (work->last_part == 0 || work->is_ended) return FIG_OK;
+    FIG_TRY(fig_cuda_work_kernel(work, job->gpu, job->kernels, &launch, (fig_dev_after){&last, 1}));
+    work->is_ended = 1;
+    return FIG_OK;
 }

@@ -1,17 +1,16 @@
 /* cuda_nccl.h: one rank's NCCL communicator, and the work that it puts on streams.
  *
- * Owns the communicator and what stands around a collective that NCCL carries: NCCL itself never
- * stops waiting, so who waits for a stream looks whether the collective at hand has gone on, and
- * aborts the communicator where it has not. Invariant: no call into NCCL is left running when a
- * function returns, and each ends in the group's time.
+ * Owns the communicator and what stands around the collectives of a graph that NCCL carries: NCCL
+ * itself never stops waiting, so who waits for a stream looks whether the graph at hand has gone
+ * on, and aborts the communicator where it has not. Invariant: no call into NCCL is left running
+ * when a function returns, and each ends in the group's time.
  *
  * All: the context is entered. */
 #ifndef FIG_ENGINE_CUDA_CUDA_NCCL_H
 #define FIG_ENGINE_CUDA_CUDA_NCCL_H
 
-#include "engine/cuda/cuda_kernels.h"
+#include "engine/cuda/cuda_work.h"
 #include "engine/cuda/nccl_api.h"
-#include "engine/device.h"
 
 typedef struct fig_cuda_nccl {
     const fig_nccl_api *api;
@@ -39,19 +38,21 @@ void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu);
 /* What runs on the device stops waiting; from then on there is no communicator. */
 void fig_cuda_nccl_abort(fig_cuda_nccl *nccl);
 
-/* A collective, as its launch says; tells: 1 where the ranks first tell one another where they
- * are. */
+/* What a collective is captured with. */
 typedef struct fig_cuda_nccl_job {
     fig_cuda_nccl *nccl;
     fig_cuda_gpu *gpu;
     fig_cuda_kernels *kernels;
-    const fig_dev_launch *launch;
-    int tells;
-    fig_status status; /* of enqueue, and what is wrong */
-    char sentence[256];
+    const fig_dev_launch *launch; /* of the end: NULL */
 } fig_cuda_nccl_job;
 
-/* Onto a stream that captures; a fig_callback, whose user is a job. 0: it is there. */
-int32_t fig_cuda_nccl_enqueue(void *job, const fig_call_args *args);
+/* Adds a collective to a graph, as its launch says. The first of a graph tells the other ranks
+ * where this one is: all of a graph are of one step. */
+fig_status fig_cuda_nccl_capture(const fig_cuda_nccl_job *job, fig_cuda_work *work,
+                                 fig_dev_after after);
+/* Once nothing is added to a graph any more, any number of times: what says that its collectives,
+ * if there are any, are over. peers: the device's fig_peers. */
+fig_status fig_cuda_nccl_end(const fig_cuda_nccl_job *job, fig_cuda_work *work,
+                             fig_cu_address peers);
 
 #endif

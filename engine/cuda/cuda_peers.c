@@ -238,7 +238,7 @@ void fig_cuda_peers_close(fig_cuda_peers *peers, fig_cuda_gpu *gpu) {
 /* ---- Where NCCL waits ---------------------------------------------------------------------- */
 
 /* A kernel of NCCL's never stops waiting, so the host ends it: where the group is lost, ranks are
- * apart, or a collective has gone on for the group's time since it was first seen. */
+ * apart, or a graph's collectives have gone on for the group's time since they were first seen. */
 void fig_cuda_peers_attend(fig_cuda_peers *peers) {
     volatile fig_peers_words *words = peers->words;
     const uint32_t begun = words->begun, ended = words->ended;

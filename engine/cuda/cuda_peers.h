@@ -21,7 +21,7 @@ typedef struct fig_cuda_peers {
     fig_peers_words *words;
     fig_cuda_nccl nccl; /* closed where it carries nothing */
     uint32_t routes;    /* FIG_ROUTE_* */
-    uint32_t seen;      /* the collective of NCCL's that was last found under way */
+    uint32_t seen;      /* the graph with collectives of NCCL's that was last found under way */
     int64_t seen_ns;    /* since when */
     uint64_t slot_bytes;
     int64_t timeout_us;

@@ -113,12 +113,13 @@ static fig_status make_driver_params(fig_cuda_gpu *gpu, const fig_cuda_node *nod
 /* Both ends of a programmatic edge are kernels of ours: no one else is known to wait before it
  * reads and to let others go only then. */
 static fig_status add_edges(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu_node to,
-                            fig_dev_after after, size_t *programmatic_count) {
+                            fig_dev_after after, int is_plain, size_t *programmatic_count) {
+    is_plain |= gpu->path != FIG_IMAGE_HOPPER || gpu->plain_edges;
     *programmatic_count = 0;
     for (uint32_t i = 0; i < after.count; i++) {
         const fig_cuda_node *from = &work->nodes[after.nodes[i]];
         fig_cu_edge edge = {.from_port = FIG_CU_EDGE_FULL, .type = FIG_CU_EDGE_FULL};
-        if (gpu->path == FIG_IMAGE_HOPPER && from->kernel != NULL && !gpu->plain_edges) {
+        if (from->kernel != NULL && !is_plain) {
             edge.from_port = FIG_CU_EDGE_PROGRAMMATIC;
             edge.type = FIG_CU_EDGE_PROGRAMMATIC;
             ++*programmatic_count;
@@ -147,7 +148,8 @@ fig_status fig_cuda_work_kernel(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda
     FIG_TRY(make_driver_params(gpu, &node, launch->params, &copy, &params));
     CU_TRY(gpu, GraphAddKernelNode, &node.node, work->graph, NULL, 0, &params);
     after = place_next(work, after, launch->is_leaf, &place);
-    fig_status status = add_edges(work, gpu, node.node, after, &programmatic_count);
+    fig_status status =
+        add_edges(work, gpu, node.node, after, launch->is_plain, &programmatic_count);
     if (status != FIG_OK) {
         gpu->cu->GraphDestroyNode(node.node);
         return status;
@@ -271,6 +273,7 @@ fig_status fig_cuda_work_part(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_
     if (result != FIG_CU_SUCCESS)
         return fig_cuda_gpu_refuse(gpu, result, "cuGraphAddChildGraphNode");
     keep_next(work, &node, 0, &place);
+    work->last_part = work->node_count;
     return FIG_OK;
 }
 

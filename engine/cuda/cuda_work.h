@@ -25,7 +25,8 @@ typedef struct fig_cuda_node {
 typedef struct fig_cuda_work {
     uint32_t users;
     int broken;         /* 1: a call has left it half-done; it can only be destroyed */
-    int tells;          /* 1: a node of it tells other ranks where this one is */
+    int64_t last_part;  /* 1 + the node of a library that came last; 0: there is none */
+    int is_ended;       /* 1: the node behind that is there, which says that it is over */
     fig_cu_graph graph; /* NULL: the driver destroyed it with the capture that broke */
     fig_cuda_node *nodes;
     fig_cuda_lane_place *places; /* [node_capacity] of the nodes in the lanes */

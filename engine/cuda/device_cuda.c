@@ -444,19 +444,22 @@ static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
-/* The first of a graph tells the other ranks where this one is: all of a graph are of one step. */
-static fig_status capture_collective(fig_dev *dev, fig_cuda_work *work,
-                                     const fig_dev_launch *launch, fig_dev_after after) {
-    fig_cuda_nccl_job job = {.nccl = &dev->peers.nccl,
-                             .gpu = &dev->gpu,
-                             .kernels = &dev->kernels,
-                             .launch = launch,
-                             .tells = !work->tells};
-    const fig_dev_call call = {
-        .callback = fig_cuda_nccl_enqueue, .user = &job, .name = fig_table_op_name(launch->op)};
-    const fig_status status = fig_cuda_work_part(work, &dev->gpu, &call, after);
-    if (status == FIG_OK) work->tells = 1;
-    return job.status != FIG_OK ? fig_status_relay(job.status, job.sentence) : status;
+/* A launch that NCCL does is captured. */
+static fig_status add_launch(fig_dev *dev, fig_cuda_work *work, const fig_dev_launch *launch,
+                             fig_dev_after after) {
+    const fig_cuda_nccl_job job = {&dev->peers.nccl, &dev->gpu, &dev->kernels, launch};
+    if (fig_families_of(launch->op, launch->family)->is_captured)
+        return fig_cuda_nccl_capture(&job, work, after);
+    return fig_cuda_work_kernel(work, &dev->gpu, &dev->kernels, launch, after);
+}
+
+/* Before a graph is launched or appended: nothing is added to it any more. */
+static fig_status finish_graph(fig_dev *dev, fig_cuda_work *work) {
+    const fig_cuda_nccl_job job = {&dev->peers.nccl, &dev->gpu, &dev->kernels, NULL};
+    pthread_mutex_lock(&dev->one);
+    const fig_status status = fig_cuda_nccl_end(&job, work, dev->peers.block);
+    pthread_mutex_unlock(&dev->one);
+    return status;
 }
 
 static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
@@ -465,10 +468,7 @@ static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
     assert(launch->params_bytes == fig_kernel_table[launch->op].params_bytes);
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_kernel"));
     pthread_mutex_lock(&dev->one);
-    const fig_status status =
-        fig_families_of(launch->op, launch->family)->is_captured
-            ? capture_collective(dev, graph->work, launch, after)
-            : fig_cuda_work_kernel(graph->work, &dev->gpu, &dev->kernels, launch, after);
+    const fig_status status = add_launch(dev, graph->work, launch, after);
     pthread_mutex_unlock(&dev->one);
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
@@ -490,6 +490,7 @@ static fig_status append(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own
                          fig_graph_refs *refs) {
     fig_cuda_splice splice;
     fig_cuda_gpu *gpu = &dev->gpu;
+    FIG_TRY(finish_graph(dev, graph->work));
     if (graph->exec == NULL) FIG_TRY(fig_cuda_work_check(graph->work, gpu));
     FIG_TRY(fig_cuda_splice_look(gpu, on, &splice));
     if (splice.capture != 0) return fig_cuda_splice_add(gpu, on, &splice, graph->work->graph, refs);
@@ -518,9 +519,9 @@ static fig_status cuda_exec_create(fig_dev *dev, fig_dev_exec **out, const fig_d
     *out = NULL;
     FIG_TRY(enter(dev, FIG_DRIVER, "exec_create"));
     fig_dev_exec *exec = calloc(1, sizeof *exec);
-    fig_status status = exec != NULL
-                            ? fig_cuda_work_instantiate(graph->work, &dev->gpu, &exec->exec)
-                            : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *exec);
+    fig_status status = exec != NULL ? finish_graph(dev, graph->work)
+                                     : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *exec);
+    if (status == FIG_OK) status = fig_cuda_work_instantiate(graph->work, &dev->gpu, &exec->exec);
     if (status == FIG_OK) {
         exec->work = graph->work;
         *out = exec;

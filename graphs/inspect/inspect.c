@@ -1,9 +1,12 @@
 /* inspect.c: what text and JSON have in common when graphs are shown: names for numbers, where a
  * param comes from, and what is shown once.
  *
- * Invariant: nothing here writes; it is read by inspect_text.c and inspect_json.c alike. */
+ * Invariant: nothing here writes; it is read by inspect_text.c, inspect_json.c and the others
+ * alike. */
 #include "graphs/inspect/inspect.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { PERIOD_LIMIT = 8 }; /* layers that take turns: gemma-3's do in sixes */
@@ -132,6 +135,105 @@ fig_inspect_value fig_inspect_value_of(const fig_inspect_bucket *bucket, const f
     }
     return value;
 }
+
+/* ---- Words */
+
+static void describe_reloc(const fig_inspect_value *value, char text[FIG_INSPECT_VALUE_BYTES]) {
+    const fig_reloc *reloc = value->reloc;
+    const char *name = value->operand != NULL ? value->operand : "workspace";
+    switch ((fig_reloc_kind)reloc->kind) {
+    case FIG_RELOC_ADDRESS: snprintf(text, FIG_INSPECT_VALUE_BYTES, "%s", name); break;
+    case FIG_RELOC_STRIDE:
+        snprintf(text, FIG_INSPECT_VALUE_BYTES, "stride %u of %s", reloc->item, name);
+        break;
+    case FIG_RELOC_EXTENT: snprintf(text, FIG_INSPECT_VALUE_BYTES, "extent of %s", name); break;
+    case FIG_RELOC_WORKSPACE:
+        snprintf(text, FIG_INSPECT_VALUE_BYTES, "%s%sworkspace+0x%" PRIx64,
+                 value->operand != NULL ? value->operand : "", value->operand != NULL ? " at " : "",
+                 reloc->addend);
+        break;
+    case FIG_RELOC_PLAN: snprintf(text, FIG_INSPECT_VALUE_BYTES, "plan"); break;
+    case FIG_RELOC_RING: snprintf(text, FIG_INSPECT_VALUE_BYTES, "ring"); break;
+    case FIG_RELOC_RING_STATE: snprintf(text, FIG_INSPECT_VALUE_BYTES, "ring's state"); break;
+    case FIG_RELOC_RING_WORDS: snprintf(text, FIG_INSPECT_VALUE_BYTES, "ring's words"); break;
+    case FIG_RELOC_RING_SLOTS: snprintf(text, FIG_INSPECT_VALUE_BYTES, "ring's slots"); break;
+    case FIG_RELOC_RING_BYTES: snprintf(text, FIG_INSPECT_VALUE_BYTES, "bytes of a slot"); break;
+    case FIG_RELOC_PEERS: snprintf(text, FIG_INSPECT_VALUE_BYTES, "the other ranks"); break;
+    case FIG_RELOC_RANKS: snprintf(text, FIG_INSPECT_VALUE_BYTES, "how many ranks"); break;
+    case FIG_RELOC_ROUTES: snprintf(text, FIG_INSPECT_VALUE_BYTES, "ways to them"); break;
+    }
+}
+
+void fig_inspect_describe(const fig_field *field, const fig_inspect_value *value,
+                          char text[FIG_INSPECT_VALUE_BYTES]) {
+    const uint8_t *bytes = value->bytes;
+    char number[FIG_PRINT_NUMBER];
+    if (value->reloc != NULL) {
+        describe_reloc(value, text);
+        return;
+    }
+    const char *name = fig_inspect_value_name(field, bytes);
+    if (name != NULL) {
+        snprintf(text, FIG_INSPECT_VALUE_BYTES, "%s", name);
+        return;
+    }
+    switch ((fig_field_type)field->type) {
+    case FIG_TYPE_ADDRESS: snprintf(text, FIG_INSPECT_VALUE_BYTES, "none"); break;
+    case FIG_TYPE_I64:
+        snprintf(text, FIG_INSPECT_VALUE_BYTES, "%" PRId64, fig_inspect_i64(bytes));
+        break;
+    case FIG_TYPE_I32:
+        snprintf(text, FIG_INSPECT_VALUE_BYTES, "%" PRId32, fig_inspect_i32(bytes));
+        break;
+    case FIG_TYPE_U32:
+        snprintf(text, FIG_INSPECT_VALUE_BYTES, "%" PRIu32, (uint32_t)fig_inspect_i32(bytes));
+        break;
+    case FIG_TYPE_F32:
+        snprintf(text, FIG_INSPECT_VALUE_BYTES, "%s",
+                 fig_print_float(number, fig_inspect_f32(bytes)));
+        break;
+    case FIG_TYPE_SPLIT: text[0] = '\0'; break;
+    case FIG_TYPE_ANGLES:
+    case FIG_TYPE_TENSOR_MAP: snprintf(text, FIG_INSPECT_VALUE_BYTES, "made at prepare"); break;
+    case FIG_TYPE_PLAN_SHAPE: {
+        const fig_plan_shape plan = fig_inspect_plan(bytes);
+        snprintf(text, FIG_INSPECT_VALUE_BYTES,
+                 "%" PRId32 " row%s, %" PRId32 " class%s, %" PRIu32 " bytes", plan.row_limit,
+                 plan.row_limit == 1 ? "" : "s", plan.class_count,
+                 plan.class_count == 1 ? "" : "es", plan.layout.bytes);
+        break;
+    }
+    }
+}
+
+void fig_inspect_split_members(const uint8_t *bytes,
+                               fig_inspect_member members[FIG_INSPECT_SPLIT_MEMBERS]) {
+    const fig_split_shape split = fig_inspect_split(bytes);
+    members[0] = (fig_inspect_member){"row_limit", split.row_limit};
+    members[1] = (fig_inspect_member){"groups", split.groups};
+    members[2] = (fig_inspect_member){"tile_tokens", split.tile_tokens};
+    members[3] = (fig_inspect_member){"workers", split.workers};
+    members[4] = (fig_inspect_member){"window", split.window};
+    members[5] = (fig_inspect_member){"row_tokens", split.row_tokens};
+    members[6] = (fig_inspect_member){"fixed", split.fixed};
+}
+
+void fig_inspect_node_operation(const fig_program_view *view, const fig_node *node,
+                                char text[FIG_INSPECT_OPERATION_BYTES]) {
+    snprintf(text, FIG_INSPECT_OPERATION_BYTES, "%s", fig_table_op_name(node->op));
+    if (node->op == FIG_OP_CALL)
+        snprintf(text, FIG_INSPECT_OPERATION_BYTES, "call %s",
+                 view->strings + fig_inspect_call(view, node).name);
+}
+
+void fig_inspect_operation(const fig_inspect_bucket *bucket, const fig_launch *launch,
+                           char text[FIG_INSPECT_OPERATION_BYTES]) {
+    snprintf(text, FIG_INSPECT_OPERATION_BYTES, "%s", fig_table_op_name(launch->op));
+    if (launch->op == FIG_OP_CALL)
+        fig_inspect_node_operation(bucket->view, &bucket->view->nodes[launch->node], text);
+}
+
+/* ---- Families and edges */
 
 void fig_inspect_family(const fig_inspect_bucket *bucket, const fig_launch *launch,
                         fig_family_choice *choice) {

@@ -46,6 +46,25 @@ float fig_inspect_f32(const uint8_t *bytes);
 fig_split_shape fig_inspect_split(const uint8_t *bytes);
 fig_plan_shape fig_inspect_plan(const uint8_t *bytes);
 
+/* What a param is, in words: "q.0", "stride 1 of q.0", "workspace+0x1000", "bf16", "16". A split
+ * has members instead. */
+enum { FIG_INSPECT_VALUE_BYTES = 2 * FIG_NAME_LIMIT };
+void fig_inspect_describe(const fig_field *field, const fig_inspect_value *value,
+                          char text[FIG_INSPECT_VALUE_BYTES]);
+typedef struct fig_inspect_member {
+    const char *name;
+    int32_t value;
+} fig_inspect_member;
+enum { FIG_INSPECT_SPLIT_MEMBERS = 7 };
+void fig_inspect_split_members(const uint8_t *bytes,
+                               fig_inspect_member members[FIG_INSPECT_SPLIT_MEMBERS]);
+/* "rope" or, for a call, "call" and the name it is registered under. */
+enum { FIG_INSPECT_OPERATION_BYTES = FIG_NAME_LIMIT + FIG_PRINT_NUMBER };
+void fig_inspect_operation(const fig_inspect_bucket *bucket, const fig_launch *launch,
+                           char text[FIG_INSPECT_OPERATION_BYTES]);
+void fig_inspect_node_operation(const fig_program_view *view, const fig_node *node,
+                                char text[FIG_INSPECT_OPERATION_BYTES]);
+
 const char *fig_inspect_dtype(uint32_t dtype);           /* "bf16"; "none" for 0 */
 const char *fig_inspect_role(uint32_t role);             /* "bound" */
 const char *fig_inspect_activation(uint32_t activation); /* "gelu_tanh" */
@@ -55,10 +74,10 @@ const char *fig_inspect_value_name(const fig_field *field, const uint8_t *bytes)
 /* "batch" or "pages"; NULL where dims[0] is a number. */
 const char *fig_inspect_symbol(const fig_tensor_record *record);
 
-/* The family that will serve a launch on the machine that the graphs are lowered for, as far as can
- * be known before anything is bound. */
 /* 1: the launch behind it, of the same node, is of a family that does its work too. */
 int fig_inspect_is_left_out(const fig_inspect_bucket *bucket, uint32_t launch);
+/* The family that will serve a launch on the machine that the graphs are lowered for, as far as
+ * can be known before anything is bound. */
 void fig_inspect_family(const fig_inspect_bucket *bucket, const fig_launch *launch,
                         fig_family_choice *choice);
 

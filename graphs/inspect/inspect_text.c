@@ -267,17 +267,9 @@ static void print_operands(fig_print *print, const node_words *words, uint32_t a
     }
 }
 
-/* "rope" or, for a call, the name it is registered under. */
-static void operation_name(const fig_program_view *view, const fig_node *node, char *text,
-                           size_t bytes) {
-    snprintf(text, bytes, "%s", fig_table_op_name(node->op));
-    if (node->op == FIG_OP_CALL)
-        snprintf(text, bytes, "call %s", view->strings + fig_inspect_call(view, node).name);
-}
-
 static void print_node(fig_print *print, const node_words *words) {
-    char name[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
-    operation_name(words->view, &words->view->nodes[words->node], name, sizeof name);
+    char name[FIG_INSPECT_OPERATION_BYTES];
+    fig_inspect_node_operation(words->view, &words->view->nodes[words->node], name);
     const int length = (int)strlen(name), column = OPERATION - INDENT;
     const int pad = length < column ? column - length : 1;
     fig_print_text(print, "    %s", name);
@@ -346,67 +338,7 @@ void fig_inspect_text_summary(fig_print *print, const fig_inspect_summary *summa
 
 /* ---- Launches of one bucket */
 
-enum { VALUE_BYTES = 2 * FIG_NAME_LIMIT, FAMILY = 12 };
-
-static void describe_reloc(char text[VALUE_BYTES], const fig_inspect_value *value) {
-    const fig_reloc *reloc = value->reloc;
-    const char *name = value->operand != NULL ? value->operand : "workspace";
-    switch ((fig_reloc_kind)reloc->kind) {
-    case FIG_RELOC_ADDRESS: snprintf(text, VALUE_BYTES, "%s", name); break;
-    case FIG_RELOC_STRIDE: snprintf(text, VALUE_BYTES, "stride %u of %s", reloc->item, name); break;
-    case FIG_RELOC_EXTENT: snprintf(text, VALUE_BYTES, "extent of %s", name); break;
-    case FIG_RELOC_WORKSPACE:
-        snprintf(text, VALUE_BYTES, "%s%sworkspace+0x%" PRIx64,
-                 value->operand != NULL ? value->operand : "", value->operand != NULL ? " at " : "",
-                 reloc->addend);
-        break;
-    case FIG_RELOC_PLAN: snprintf(text, VALUE_BYTES, "plan"); break;
-    case FIG_RELOC_RING: snprintf(text, VALUE_BYTES, "ring"); break;
-    case FIG_RELOC_RING_STATE: snprintf(text, VALUE_BYTES, "ring's state"); break;
-    case FIG_RELOC_RING_WORDS: snprintf(text, VALUE_BYTES, "ring's words"); break;
-    case FIG_RELOC_RING_SLOTS: snprintf(text, VALUE_BYTES, "ring's slots"); break;
-    case FIG_RELOC_RING_BYTES: snprintf(text, VALUE_BYTES, "bytes of a slot"); break;
-    case FIG_RELOC_PEERS: snprintf(text, VALUE_BYTES, "the other ranks"); break;
-    case FIG_RELOC_RANKS: snprintf(text, VALUE_BYTES, "how many ranks"); break;
-    case FIG_RELOC_ROUTES: snprintf(text, VALUE_BYTES, "ways to them"); break;
-    }
-}
-
-static void describe_value(char text[VALUE_BYTES], const fig_field *field,
-                           const fig_inspect_value *value) {
-    const uint8_t *bytes = value->bytes;
-    char number[FIG_PRINT_NUMBER];
-    if (value->reloc != NULL) {
-        describe_reloc(text, value);
-        return;
-    }
-    const char *name = fig_inspect_value_name(field, bytes);
-    if (name != NULL) {
-        snprintf(text, VALUE_BYTES, "%s", name);
-        return;
-    }
-    switch ((fig_field_type)field->type) {
-    case FIG_TYPE_ADDRESS: snprintf(text, VALUE_BYTES, "none"); break;
-    case FIG_TYPE_I64: snprintf(text, VALUE_BYTES, "%" PRId64, fig_inspect_i64(bytes)); break;
-    case FIG_TYPE_I32: snprintf(text, VALUE_BYTES, "%" PRId32, fig_inspect_i32(bytes)); break;
-    case FIG_TYPE_U32:
-        snprintf(text, VALUE_BYTES, "%" PRIu32, (uint32_t)fig_inspect_i32(bytes));
-        break;
-    case FIG_TYPE_F32:
-        snprintf(text, VALUE_BYTES, "%s", fig_print_float(number, fig_inspect_f32(bytes)));
-        break;
-    case FIG_TYPE_SPLIT: break; /* print_split() */
-    case FIG_TYPE_ANGLES:
-    case FIG_TYPE_TENSOR_MAP: snprintf(text, VALUE_BYTES, "made at prepare"); break;
-    case FIG_TYPE_PLAN_SHAPE: {
-        const fig_plan_shape plan = fig_inspect_plan(bytes);
-        snprintf(text, VALUE_BYTES, "%" PRId32 " row%s, %" PRId32 " class%s, %" PRIu32 " bytes",
-                 plan.row_limit, plan.row_limit == 1 ? "" : "s", plan.class_count,
-                 plan.class_count == 1 ? "" : "es", plan.layout.bytes);
-        break;
-    }
-    }
-}
+enum { FAMILY = 12 };
 
 static void print_triple(fig_print *print, const char *label, const uint32_t triple[3]) {
     fig_print_text(print, "  %s %" PRIu32, label, triple[0]);
@@ -428,19 +360,11 @@ static void print_after(fig_print *print, const fig_lowered *lowered, uint32_t l
 
 /* A cell for each number: a line of all would be too long. */
 static void print_split(fig_print *print, uint32_t columns, const char *name,
-                        const fig_split_shape *split) {
-    const struct {
-        const char *name;
-        int32_t value;
-    } members[] = {{"row_limit", split->row_limit},
-                   {"groups", split->groups},
-                   {"tile_tokens", split->tile_tokens},
-                   {"workers", split->workers},
-                   {"window", split->window},
-                   {"row_tokens", split->row_tokens},
-                   {"fixed", split->fixed}};
-    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
-        char full_name[VALUE_BYTES], value[FIG_PRINT_NUMBER];
+                        const uint8_t *bytes) {
+    fig_inspect_member members[FIG_INSPECT_SPLIT_MEMBERS];
+    fig_inspect_split_members(bytes, members);
+    for (int i = 0; i < FIG_INSPECT_SPLIT_MEMBERS; i++) {
+        char full_name[FIG_INSPECT_VALUE_BYTES], value[FIG_PRINT_NUMBER];
         snprintf(full_name, sizeof full_name, "%s.%s", name, members[i].name);
         snprintf(value, sizeof value, "%" PRId32, members[i].value);
         fig_print_cell(print, columns, full_name, value);
@@ -457,15 +381,14 @@ static void print_params(fig_print *print, const fig_inspect_bucket *bucket,
     }
     for (uint32_t i = 0; i < kernel->field_count; i++) {
         const fig_field *field = &kernel->fields[i];
-        char text[VALUE_BYTES];
+        char text[FIG_INSPECT_VALUE_BYTES];
         if (field->kind == FIG_FIELD_ZERO) continue;
         const fig_inspect_value value = fig_inspect_value_of(bucket, launch, field);
         if (field->type == FIG_TYPE_SPLIT) {
-            const fig_split_shape split = fig_inspect_split(value.bytes);
-            print_split(print, columns, field->name, &split);
+            print_split(print, columns, field->name, value.bytes);
             continue;
         }
-        describe_value(text, field, &value);
+        fig_inspect_describe(field, &value, text);
         fig_print_cell(print, columns, field->name, text);
     }
     fig_print_end_line(print);
@@ -478,7 +401,7 @@ static void print_family(fig_print *print, const fig_launch *launch,
     if (fig_families_of(op, 1) == NULL) return;
     fig_print_cell(print, FAMILY, "family", fig_families_of(op, choice->family)->name);
     for (uint32_t i = 0; i < choice->family; i++) {
-        char text[VALUE_BYTES];
+        char text[FIG_INSPECT_VALUE_BYTES];
         snprintf(text, sizeof text, "needs %s", choice->refusals[i]);
         fig_print_cell(print, FAMILY, fig_families_of(op, i)->name, text);
     }
@@ -489,9 +412,8 @@ static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uin
     const fig_program_view *view = bucket->view;
     const fig_launch *launch = &bucket->lowered.launches[l];
     const fig_node *node = launch->node_count > 0 ? &view->nodes[launch->node] : NULL;
-    char name[FIG_NAME_LIMIT + FIG_PRINT_NUMBER];
-    snprintf(name, sizeof name, "%s", fig_table_op_name(launch->op));
-    if (launch->op == FIG_OP_CALL) operation_name(view, node, name, sizeof name);
+    char name[FIG_INSPECT_OPERATION_BYTES];
+    fig_inspect_operation(bucket, launch, name);
     fig_print_text(print, "%5" PRIu32 "  %-*s", l, OPERATION - INDENT, name);
     if (launch->op == FIG_OP_CALL) {
         const fig_call_attributes call = fig_inspect_call(view, node);

@@ -2,12 +2,13 @@
  *
  *     RANK=r WORLD_SIZE=n LOCAL_RANK=r MASTER_ADDR=127.0.0.1 MASTER_PORT=p FIG_SECRET=s
  *         build/release/tests/gpu/ranks_step [--steps N] [--leave N] [--stray N] [--timeout-ms N]
+ *         [--routes N]
  *
  * Every rank runs N steps of a program that sums, sums and norms, and gathers, and checks what came
  * out against sums made here. --leave: the last rank ends without a word after so many steps;
- * --stray: it takes another bucket from then on. Prints one line. Exit: 0 where every number was
- * right; 1 one was not; 2 a call failed, whose sentence is printed with the time since the step
- * before. FIG_DEVICE is the device. */
+ * --stray: it takes another bucket from then on. --routes: a sum of FIG_ROUTE_*, 0: all. Prints one
+ * line. Exit: 0 where every number was right; 1 one was not; 2 a call failed, whose sentence is
+ * printed with the time since the step before. FIG_DEVICE is the device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +17,14 @@
 #include "engine/clock.h"
 #include "include/figraph_parallel.h"
 #include "include/figraph_ranks.h"
+#include "include/figraph_unstable.h"
 #include "kernels/numeric.h"
 
 enum { ROWS = 8, WIDTH = 4096, PART = 512, RANK_LIMIT = 8 };
 
 static fig_ranks_info who = {.size = sizeof who};
 static int64_t last_ns; /* when the last step had ended */
-static int steps = 200, leave = -1, stray = -1, timeout_ms = 3000;
+static int steps = 200, leave = -1, stray = -1, timeout_ms = 3000, routes;
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -140,6 +142,7 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "--steps") == 0) steps = atoi(argv[i + 1]);
         if (strcmp(argv[i], "--leave") == 0) leave = atoi(argv[i + 1]);
         if (strcmp(argv[i], "--stray") == 0) stray = atoi(argv[i + 1]);
+        if (strcmp(argv[i], "--routes") == 0) routes = atoi(argv[i + 1]);
         if (strcmp(argv[i], "--timeout-ms") == 0) timeout_ms = atoi(argv[i + 1]);
     }
     last_ns = fig_clock_ns();
@@ -148,10 +151,11 @@ int main(int argc, char **argv) {
     TRY(fig_ranks_read_info(ranks, &who));
     fig_graphs *graphs = lower();
     const int on_host = device == NULL || strcmp(device, "cuda") != 0;
-    TRY(fig_engine_open(&engine, graphs,
-                        FIG_OPTIONS(fig_engine_options,
-                                    .device = on_host ? FIG_DEVICE_HOST : FIG_DEVICE_CUDA,
-                                    .ordinal = on_host ? 0 : who.local_rank, .ranks = ranks)));
+    TRY(fig_engine_open(
+        &engine, graphs,
+        FIG_OPTIONS(fig_engine_options, .device = on_host ? FIG_DEVICE_HOST : FIG_DEVICE_CUDA,
+                    .ordinal = on_host ? 0 : who.local_rank, .ranks = ranks,
+                    .test = FIG_OPTIONS(fig_test_options, .routes = (uint32_t)routes))));
     bind_all(engine, graphs);
     const int wrong = run(engine);
     fig_engine_close(engine);

@@ -19,6 +19,9 @@ enum {
     LAYERS_LIMIT = 512,
     HOST_LAYERS = 2,
     KV_LEAST = 128,
+    SPACED_LAYERS = 64,
+    SPACER_BYTES = 4096 * 4096 * 2, /* 33.5 MB: a projection of 4096 x 4096 in 16 bits */
+    HOST_SPACER_BYTES = 65536,
     SAMPLES_LIMIT = 64 /* rows and heads that are compared */
 };
 static const double COLD_BYTES = 256e6;      /* of all caches together, at least */
@@ -164,14 +167,8 @@ static void record_step(fig_bench_chain *chain, const beside *of, const fig_atte
     fig_attention(program, op);
 }
 
-static void record_spacer(fig_bench_chain *chain, fig_tensor q, fig_tensor aside) {
-    fig_rope(chain->rig.program, FIG_OPTIONS(fig_rope_op, .q = q, .k = aside));
-}
-
 static void record_layers(fig_bench_chain *chain, const fig_tensor x[2]) {
     fig_bench_rig *rig = &chain->rig;
-    const fig_spec *spec = &chain->spec;
-    fig_tensor aside = {0};
     beside layer_has = {{0}, {0}, {0}, {0}, {0}, {0}};
     fig_cache caches[COPIES_LIMIT] = {{.k = {0}}};
     fig_cache common = {.page_table = fig_bench_rig_table(rig, &chain->spec)};
@@ -185,15 +182,12 @@ static void record_layers(fig_bench_chain *chain, const fig_tensor x[2]) {
         caches[copy].k = fig_bench_rig_cache(rig, &chain->spec, name.k);
         caches[copy].v = fig_bench_rig_cache(rig, &chain->spec, name.v);
     }
-    if (chain->between == FIG_BENCH_SPACER)
-        aside = fig_bench_rig_rows(rig, "aside", spec->kv_heads, spec->head_dim, 1);
     if (is_step(chain)) layer_has = record_beside(chain);
     for (int32_t layer = 0; layer < chain->layers; layer++) {
         const fig_attention_op *op = FIG_OPTIONS(
             fig_attention_op, .q = x[layer % 2], .out = x[1 - layer % 2],
             .cache = caches[layer % chain->copies], .window = chain->cell->shape.window);
         if (layer == chain->layers - 1) layer_has.k = layer_has.k_last;
-        if (chain->between == FIG_BENCH_SPACER) record_spacer(chain, op->q, aside);
         if (is_step(chain)) {
             record_step(chain, &layer_has, op);
         } else {
@@ -294,19 +288,11 @@ int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machin
     if (code != FIG_EXIT_FINE) return code;
     const fig_tensor x[2] = {fig_bench_rig_rows(rig, "x.0", spec->q_heads, spec->head_dim, 1),
                              fig_bench_rig_rows(rig, "x.1", spec->q_heads, spec->head_dim, 1)};
-    if (between == FIG_BENCH_SPACER_ONLY) {
-        const fig_tensor aside =
-            fig_bench_rig_rows(rig, "aside", spec->kv_heads, spec->head_dim, 1);
-        for (int32_t layer = 0; layer < chain->layers; layer++)
-            record_spacer(chain, x[0], aside);
-    } else {
-        record_layers(chain, x);
-    }
+    record_layers(chain, x);
     rig->variant = chain->variant;
-    rig->plain_edges = between == FIG_BENCH_SPACER || between == FIG_BENCH_SPACER_ONLY;
     code = fig_bench_rig_open(rig, machine, bucket_of(chain->cell, spec));
     if (code == FIG_EXIT_FINE) code = fill(chain);
-    if (code != FIG_EXIT_FINE || between == FIG_BENCH_SPACER_ONLY) return code;
+    if (code != FIG_EXIT_FINE) return code;
     chain->pages = calloc((size_t)fig_bench_cell_pages(chain->cell), sizeof *chain->pages);
     if (chain->pages == NULL) return fig_report_refuse("bench attention: no memory for pages");
     fig_status status = bind_caches(chain);
@@ -321,6 +307,26 @@ void fig_bench_chain_close(fig_bench_chain *chain) {
     free(chain->k);
     chain->pages = NULL;
     chain->k = NULL;
+}
+
+/* ---- Timing alone -------------------------------------------------------------------------- */
+
+int fig_bench_chain_alone(fig_bench_chain *chain, const fig_bench_machine *machine, double *us) {
+    const int32_t nodes = chain->layers < SPACED_LAYERS ? chain->layers : SPACED_LAYERS;
+    const int host = machine->device == FIG_DEVICE_HOST;
+    fig_spacer spacer = {.size = sizeof spacer,
+                         .nodes = nodes,
+                         .memory = chain->pool->weights,
+                         .memory_bytes = (int64_t)chain->pool->weight_bytes,
+                         .bytes = host ? HOST_SPACER_BYTES : SPACER_BYTES};
+    fig_timed both = {0}, only = {0};
+    chain->rig.spacer = &spacer;
+    int code = fig_bench_rig_time(&chain->rig, machine, &chain->step, &both);
+    spacer.only = 1;
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_time(&chain->rig, machine, &chain->step, &only);
+    chain->rig.spacer = NULL;
+    *us = (both.median_ns - only.median_ns) / 1e3 / nodes;
+    return code;
 }
 
 /* ---- Checking ------------------------------------------------------------------------------ */

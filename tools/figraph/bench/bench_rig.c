@@ -81,10 +81,7 @@ int fig_bench_rig_open(fig_bench_rig *rig, const fig_bench_machine *machine, fig
     const fig_lower_options lower = {
         .size = sizeof lower, .traits = &machine->traits, .buckets = &bucket, .bucket_count = 1};
     const fig_engine_options open = {
-        .size = sizeof open,
-        .device = machine->device,
-        .numa_node = -1,
-        .test = FIG_OPTIONS(fig_test_options, .plain_edges = rig->plain_edges)};
+        .size = sizeof open, .device = machine->device, .numa_node = -1};
     fig_status status = fig_program_finish(rig->program);
     if (status == FIG_OK)
         status = rig->variant > 0 ? fig_graphs_lower_variant(&rig->graphs, rig->program, &lower,
@@ -121,6 +118,7 @@ int fig_bench_rig_time(fig_bench_rig *rig, const fig_bench_machine *machine, con
     const fig_timing_options options = {.size = sizeof options,
                                         .step = step,
                                         .serial = rig->serial,
+                                        .spacer = rig->spacer,
                                         .samples = machine->samples,
                                         .sample_us = machine->sample_us};
     timed->size = sizeof *timed;

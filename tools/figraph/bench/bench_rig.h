@@ -37,8 +37,8 @@ typedef struct fig_bench_rig {
     fig_graphs *graphs;
     fig_engine *engine;
     int32_t variant; /* before open: the one that is lowered, from 1; 0: those worth having */
-    int plain_edges; /* before open: no launch begins before those before it have ended */
     int serial;      /* of timing: launches one after another, as recorded */
+    const fig_spacer *spacer; /* of timing: what stands before each node; NULL: nothing */
 } fig_bench_rig;
 
 /* Begins a program. Returns FIG_EXIT_*. */

@@ -40,6 +40,14 @@ static int take_operand(fig_arguments *arguments, const char *word) {
         return fig_report_refuse("%s: %s: it takes options alone; figraph %s --help lists them",
                                  command->name, word, command->name);
     }
+    if (arguments->operand != NULL && command->second != NULL && arguments->second == NULL) {
+        arguments->second = word;
+        return FIG_EXIT_FINE;
+    }
+    if (arguments->second != NULL) {
+        return fig_report_refuse("%s: %s: %s and %s are taken, and both were given before it",
+                                 command->name, word, command->operand, command->second);
+    }
     if (arguments->operand != NULL) {
         return fig_report_refuse("%s: %s: one %s is taken, and %s was given before it",
                                  command->name, word, command->operand, arguments->operand);
@@ -98,6 +106,10 @@ static int check_needs(const fig_arguments *arguments) {
     if (command->operand != NULL && command->operand[0] != '[' && arguments->operand == NULL) {
         return fig_report_refuse("%s: %s is required; see figraph %s --help", command->name,
                                  command->operand, command->name);
+    }
+    if (command->second != NULL && arguments->second == NULL) {
+        return fig_report_refuse("%s: %s is required behind %s; see figraph %s --help",
+                                 command->name, command->second, arguments->operand, command->name);
     }
     for (int i = 0; i < option_count(command); i++) {
         const fig_option *option = &command->options[i];
@@ -160,6 +172,8 @@ static void print_usage(const fig_command *command) {
     size_t used = (size_t)snprintf(usage, sizeof usage, "usage: figraph %s", command->name);
     if (command->operand != NULL && !joined)
         used += (size_t)snprintf(usage + used, sizeof usage - used, " %s", command->operand);
+    if (command->second != NULL)
+        used += (size_t)snprintf(usage + used, sizeof usage - used, " %s", command->second);
     used += (size_t)snprintf(usage + used, sizeof usage - used, "%s", choice);
     for (int i = 0; i < option_count(command); i++) {
         const fig_option *option = &command->options[i];

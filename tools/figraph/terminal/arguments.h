@@ -31,6 +31,7 @@ struct fig_command {
     const char *summary;
     const fig_command *const *parts; /* ends with NULL; what follows is theirs; NULL: it has none */
     const char *operand; /* "FILE"; "[WHAT]": it may be left out; NULL: the command takes none */
+    const char *second;  /* behind an operand, and required: "FILE"; NULL: the command takes one */
     const char *notes;   /* paragraphs; NULL: nothing to add to the options */
     const char *failure; /* what ends with exit code 1; NULL: nothing does */
     const char *example;
@@ -40,7 +41,7 @@ struct fig_command {
 
 struct fig_arguments {
     const fig_command *command;
-    const char *operand;                            /* NULL: not given */
+    const char *operand, *second;                   /* NULL: not given */
     const char *values[FIG_ARGUMENTS_OPTION_LIMIT]; /* [option]; NULL: not given; a flag's is "" */
     int help;                                       /* 1: -h or --help was among the words */
 };
