@@ -1,9 +1,9 @@
 #!/bin/sh
-# test_ranks_soak.sh: ranks that are threads sum, norm and gather over and over on the host, and have
-# the same bits.
+# test_ranks_soak.sh: ranks that are threads sum, norm and gather over and over on the host, and
+# have the same bits.
 #
-# tests/gpu/ranks_soak.c is what runs; on GPUs it runs with the others of that folder. Invariant: the
-# last line is "N passed, N failed".
+# tests/gpu/ranks_soak.c is what runs; on GPUs it runs with the others of that folder. Invariant:
+# the last line is "N passed, N failed".
 set -u
 LC_ALL=C
 export LC_ALL FIG_DEVICE=host
@@ -18,7 +18,7 @@ fi
 
 for count in 1 2 4; do
     if timeout 60 "$soak" --ranks $count --steps 400 |
-        grep -q "^ranks: $count ranks, .*: 400 steps of 9 collectives.*: the same bits everywhere$"; then
+        grep -q "^ranks: $count ranks, .*: 400 steps .*: the same bits everywhere$"; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
