@@ -12,6 +12,9 @@ extern "C" {
 #endif
 
 /* ---- Faults and orders on request: fig_engine_options points here ---------------------------- */
+/* Ways that a collective's message may take to the other ranks. */
+enum { FIG_ROUTE_ONE_SHOT = 1, FIG_ROUTE_TWO_SHOT = 2, FIG_ROUTE_NCCL = 4 };
+
 typedef struct fig_test_options {
     uint32_t size;
     int32_t plain_kernels; /* cuda: 1: those for any chip since 8.0, even where better ones fit */
@@ -20,7 +23,7 @@ typedef struct fig_test_options {
                               0: as recorded */
     int32_t plain_edges;   /* cuda: 1: no kernel is put on the device before those it comes after
                                have ended */
-    int32_t reserved;      /* 0 */
+    uint32_t routes; /* cuda: those that collectives may take, the same on all ranks; 0: all */
 } fig_test_options;
 
 /* ---- Checked and not used -------------------------------------------------------------------- */
@@ -125,6 +128,8 @@ typedef struct fig_timing_options {
     uint32_t size;
     int32_t samples;      /* 0: 15 */
     int32_t sample_us;    /* how long one lasts, or a single run; 0: 1000 */
+    int32_t replays;      /* of a sample; 0: as many as sample_us says, which no two ranks that meet
+                             in them would agree on */
     const fig_step *step; /* it is run once, then its nodes under that plan, without a fetch */
     const char *tensor;   /* and no step: its memory is read, as fast as the device can, from end
                              to end or as far as 64 GB */
