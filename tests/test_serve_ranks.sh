@@ -106,7 +106,10 @@ next() {
     words="serve ($1)"
     port=$((port + 1))
 }
-long='--preset tutorial --requests 100000 --rate 100000 --ranks 2 --kv-pages 64'
+# Where requests are to come ranks meet in each turn, and in a preset's sums; else only the group
+# tells that one is gone.
+met='--preset tutorial --requests 100000 --rate 100000 --ranks 2 --kv-pages 64'
+apart="$scratch/model.fig --requests 5000 --ranks 2"
 # shellcheck disable=SC2086
 {
     next 'a rank that never comes'
@@ -151,6 +154,8 @@ time.sleep(1)' $port &
     told 1 0
     # Ranks that are at work when another falls: they end, by name and in time.
     for victim in 0 1; do
+        long=$met
+        [ $victim = 0 ] || long=$apart
         next "rank $victim is killed"
         rank $((1 - victim)) $long &
         RANK=$victim WORLD_SIZE=2 LOCAL_RANK=$victim MASTER_ADDR=127.0.0.1 FIG_PORT=$port \
