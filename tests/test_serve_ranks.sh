@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_serve_ranks.sh: figraph serve on several ranks: all do the same, however they were started,
-# and where they cannot, each says why in a sentence and ends.
+# test_serve_ranks.sh: figraph serve, and bench step, on several ranks: all do the same, whoever
+# started them, and where they cannot, each says why in a sentence and ends.
 #
 # FIG_KILLS says how many ranks are killed. Invariant: the last line is "N passed, N failed".
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT FIG_SECRET FIG_PORT FIG_TIMEOUT_MS
@@ -64,6 +64,15 @@ made='--preset tutorial --requests 24'
     run serve --preset tutorial --trace "$scratch/trace.csv" --ranks 2 --check --json
     fine
     says_all 2
+
+    for ranks in 2 4; do
+        run bench step --heads 8/4 --ffn-width 64 --ranks $ranks --json
+        fine
+        prints "\"heads\": \"$((8 / ranks))/$((4 / ranks))\""
+        prints "\"ranks\": $ranks,"
+    done
+    run bench step --ranks 3
+    refused '--ranks' 'q_heads is 4, it must be a multiple of ranks, 3'
 
     # ---- What one process can see is said once ---------------------------------------------------
     run serve $made --ranks 3
