@@ -44,14 +44,17 @@ FIG_API fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, in
 /* ---- What graphs hold ------------------------------------------------------------------------ */
 /* For people, and for programs that keep pace with it. */
 typedef uint32_t fig_print_format;
-enum { FIG_PRINT_TEXT = 0, FIG_PRINT_JSON };
+/* HTML: one page that needs nothing else; SVG and DOT: a drawing of a bucket's launches. */
+enum { FIG_PRINT_TEXT = 0, FIG_PRINT_JSON, FIG_PRINT_HTML, FIG_PRINT_SVG, FIG_PRINT_DOT };
 typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
 typedef struct fig_print_options {
     uint32_t size;
     fig_print_format format;
-    int32_t bucket;      /* 0: the summary; else the launches of this bucket */
+    int32_t bucket;      /* 0: the summary; else the launches of this bucket. HTML has both, and it
+                            and drawings take for 0 the bucket of the step, or the last */
     int32_t columns;     /* that a line of text may take, 40 to 1000; 0: 80 */
     int32_t all_buckets; /* 1: the summary as text has a line for each bucket, not for each batch */
+    const fig_step *step; /* of HTML: whose split is shown; NULL: none is */
 } fig_print_options;
 FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
                                     fig_write_callback write, void *user);

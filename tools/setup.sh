@@ -85,9 +85,13 @@ list_sources() {
     done
 }
 
+# Whoever hands the libraries on, as a wheel does, hands on their licenses.
 unpack() {
     mkdir "$work/$1" && cd "$work/$1" &&
-        tar -x -f "$work/$1"_*.orig.tar.*[z2] --strip-components=1
+        tar -x -f "$work/$1"_*.orig.tar.*[z2] --strip-components=1 &&
+        for license in LICENSE COPYING; do
+            [ ! -f $license ] || { cp $license "$new/licenses/$1" && break; }
+        done
 }
 
 # compile ARGUMENT...: told what every system with glibc and gcc has, in place of configuring.
@@ -141,7 +145,7 @@ make_bundle() {
     trap 'rm -rf "$work"' EXIT
     trap 'exit 1' HUP INT TERM
     log=$work/log new=$work/new
-    mkdir -p "$new/include" "$new/lib"
+    mkdir -p "$new/include" "$new/lib" "$new/licenses"
     list_sources
     apt_aside update || : # one place of many may fail, and matters if what comes next fails too
     trouble=$(grep -m 1 '^[EW]: ' "$log")

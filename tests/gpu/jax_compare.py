@@ -10,7 +10,8 @@ fifths of the run. XLA_FLAGS decide whether anything is captured.
 
 JAX itself takes ten times as long as the GPU, behind which a captured step hides but for its
 launch. So the same is asked of a chain: --chain steps in one jit, each on the q that the one before
-gave; told by the step.
+gave; told by the step. XLA's targets are registered for execute alone, as FlashInfer's are. `fused`
+is how layers are made of them: a plan for all, RoPE, append and attention in one call.
 """
 
 import argparse
@@ -57,11 +58,27 @@ class XlaNothing(tutorial.Xla):
         self.name_of = lambda name: "nothing"
 
 
-def step_of(way, length, tokens=512):
+class Fused(tutorial.Xla):
+    def __init__(self, library, platform):
+        tutorial.Way.__init__(self, library, platform)
+
+
+TOKENS = 512
+
+
+def activations(length):
+    return [tutorial.normal(20 + n, (4, 128)) for n in range(length)]
+
+
+def joined(activated):
+    return activated[0] if len(activated) == 1 else jnp.stack(activated)
+
+
+def step_of(way, length):
     """`length` steps in one jit, of which each attends with what the one before gave."""
-    q, k, v = tutorial.cache_of(tokens)
-    xs = [tutorial.normal(20 + n, (4, 128)) for n in range(length)]
-    indptr, offsets = jnp.array([0, 1], jnp.int32), jnp.array([tokens], jnp.int32)
+    q, k, v = tutorial.cache_of(TOKENS)
+    xs = activations(length)
+    indptr, offsets = jnp.array([0, 1], jnp.int32), jnp.array([TOKENS], jnp.int32)
 
     def chain(q, k_new, k, v, indptr, offsets):
         activated = []
@@ -69,11 +86,44 @@ def step_of(way, length, tokens=512):
             activated.append(way.silu_and_mul(x))
             turned, _ = way.apply_rope(q, k_new, indptr, offsets)
             q = way.decode_attention(turned[0], k, v)[None]
-        return activated[0] if length == 1 else jnp.stack(activated), q[0]
+        return joined(activated), q[0]
 
     inputs = q[None], k[:1], k, v, indptr, offsets
     compiled = jax.jit(chain)
     return lambda: jax.block_until_ready(compiled(*inputs))
+
+
+def fused_step_of(way, length):
+    """The token's k and v go to the cache's last place, and q and k turn in place: all donated."""
+    q, k, v = tutorial.cache_of(TOKENS)
+    xs, v_new = activations(length), v[:1] + 0
+    lengths = jnp.array([TOKENS], jnp.int32)
+    held = q[None], k[:1] + 0, k[None], v[None]
+
+    def chain(held, v_new, lengths):
+        q, k_new, *caches = held
+        plan, scratch = way.library.plan(lengths, q.dtype, 16, 4, 64, TOKENS)
+        outs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, q, k_new, *caches, scratch)]
+        attend = jax.ffi.ffi_call(
+            "figraph.decode_attention",
+            tuple(outs),
+            input_output_aliases={0: 1, 1: 2, 3: 3, 4: 4, 8: 5},
+        )
+        none, activated = jnp.zeros((0, 0), jnp.int32), []
+        for x in xs:
+            activated.append(way.silu_and_mul(x))
+            arrays = q, k_new, v_new, *caches, lengths, none, plan, scratch
+            q, _, k_new, *caches, scratch = attend(*arrays, rope_theta=1e4)
+        return (q, k_new, *caches), joined(activated)
+
+    compiled = jax.jit(chain, donate_argnums=0)
+
+    def step():
+        nonlocal held
+        held, activated = jax.block_until_ready(compiled(held, v_new, lengths))
+        return activated, held[0]
+
+    return step
 
 
 def measure(steps, seconds, length):
@@ -114,7 +164,7 @@ def make_steps(ways, length):
     steps = {}
     for name, way in ways.items():
         try:
-            steps[name] = step_of(way, length)
+            steps[name] = (fused_step_of if isinstance(way, Fused) else step_of)(way, length)
             for _ in range(20):
                 steps[name]()
         except Exception as error:
@@ -135,7 +185,8 @@ def main():
     nothing = tvm_ffi.load_module(os.path.abspath(arguments.nothing))
     wrapped, bare = tutorial.Wrapped, tutorial.Bare
     ways = {
-        "figraph, xla": tutorial.Xla(library, "gpu"),
+        "figraph, xla": tutorial.Xla(library, "gpu", initialize=False),
+        "fused, xla": Fused(library, "gpu"),
         "nothing, xla": XlaNothing(library, "gpu", os.path.abspath(arguments.nothing)),
         "figraph, bare": bare(library, "gpu"),
         "nothing, bare": named(bare, "NothingBare", nothing)(library, "gpu"),

@@ -91,18 +91,39 @@ static void hash_contents(const fig_image *image, uint8_t content_id[32]) {
     fig_hash_sha256_finish(&hash, content_id);
 }
 
+/* A frame of blocks that are stored as they are, with the size of its content. */
+static size_t store(uint8_t *to, const uint8_t *raw, size_t raw_bytes) {
+    enum { BLOCK_LIMIT = 1 << 17 };
+    static const uint8_t head[] = {0x28, 0xb5, 0x2f, 0xfd, 0xa0}; /* one segment, a size of 4 */
+    uint8_t *next = to + sizeof head + 4;
+    const uint32_t size = (uint32_t)raw_bytes;
+    memcpy(to, head, sizeof head);
+    memcpy(to + sizeof head, &size, 4);
+    do {
+        const size_t taken = raw_bytes < BLOCK_LIMIT ? raw_bytes : BLOCK_LIMIT;
+        const uint32_t block = (uint32_t)taken << 3 | (taken == raw_bytes);
+        memcpy(next, &block, 3);
+        memcpy(next + 3, raw, taken);
+        next += 3 + taken;
+        raw += taken;
+        raw_bytes -= taken;
+    } while (raw_bytes > 0);
+    return (size_t)(next - to);
+}
+
 uint8_t *fig_image_write(const fig_image *image, int level, size_t *count) {
     fig_file_header header = {.section_count = image->count, .maker = image->maker};
     size_t at = sizeof header + image->count * sizeof(fig_file_section), capacity = at;
     for (uint32_t i = 0; i < image->count; i++)
-        capacity += ZSTD_compressBound(image->sections[i].raw_bytes) + 8;
+        capacity += ZSTD_compressBound(image->sections[i].raw_bytes) + 32;
     uint8_t *bytes = allocate(capacity);
     for (uint32_t i = 0; i < image->count; i++) {
         const fig_image_section *section = &image->sections[i];
         fig_file_section entry = section->entry;
         entry.offset = at;
-        entry.stored_bytes =
-            ZSTD_compress(bytes + at, capacity - at, section->raw, section->raw_bytes, level);
+        entry.stored_bytes = level == 0 ? store(bytes + at, section->raw, section->raw_bytes)
+                                        : ZSTD_compress(bytes + at, capacity - at, section->raw,
+                                                        section->raw_bytes, level);
         if (ZSTD_isError((size_t)entry.stored_bytes)) abort();
         if (!section->forged) entry.raw_bytes = section->raw_bytes;
         memcpy(bytes + sizeof header + i * sizeof entry, &entry, sizeof entry);

@@ -30,7 +30,8 @@ void fig_image_insert(fig_image *image, uint32_t index, const fig_image_section 
 void fig_image_remove(fig_image *image, uint32_t index);
 /* Room for `raw_bytes` in a section; bytes past those that were there are 0. */
 void fig_image_resize(fig_image *image, uint32_t index, size_t raw_bytes);
-/* The file, its hashes agreeing, its frames of this zstd level; the caller's to free. */
+/* The file, its hashes agreeing, its frames of this zstd level, 0: stored as they are; the caller's
+ * to free. */
 uint8_t *fig_image_write(const fig_image *image, int level, size_t *count);
 
 /* Makes the header's check agree with a file of `count` bytes that was changed in place. */
