@@ -78,6 +78,16 @@ typedef void (*fig_differ_callback)(void *user, const fig_difference *difference
 FIG_API fig_status fig_graphs_diff(const fig_graphs *a, const fig_graphs *b,
                                    fig_differ_callback differ, void *user);
 
+/* ---- How well graphs fit a machine ----------------------------------------------------------- */
+/* ANEW: they run and are right, and a capture for that machine would make others, faster ones. */
+typedef uint32_t fig_fit;
+enum { FIG_FIT_FINE = 0, FIG_FIT_WARNING, FIG_FIT_ANEW, FIG_FIT_REFUSED };
+typedef void (*fig_fit_callback)(void *user, fig_fit fit, const char *reason); /* a sentence */
+/* traits: of a machine that need not be there. *fit is the worst of what there is a reason for;
+ * find is told each reason, and may be NULL. */
+FIG_API fig_status fig_graphs_fit(const fig_graphs *graphs, const fig_traits *traits, fig_fit *fit,
+                                  fig_fit_callback find, void *user);
+
 /* ---- What a step costs, part by part --------------------------------------------------------- */
 typedef struct fig_measure_options {
     uint32_t size;
