@@ -324,6 +324,8 @@ static void print_reloc(fig_print *print, const char *key, const fig_inspect_val
     case FIG_RELOC_RING_SLOTS: fig_print_string(print, "engine", "ring_slots"); break;
     case FIG_RELOC_RING_BYTES: fig_print_string(print, "engine", "ring_slot_bytes"); break;
     case FIG_RELOC_PEERS: fig_print_string(print, "engine", "peers"); break;
+    case FIG_RELOC_RANKS: fig_print_string(print, "engine", "ranks"); break;
+    case FIG_RELOC_ROUTES: fig_print_string(print, "engine", "routes"); break;
     }
     fig_print_close(print, '}');
 }
