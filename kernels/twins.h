@@ -50,8 +50,14 @@ void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape
 uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *traits);
 void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_all_reduce_shape(const void *params, fig_launch_shape *shape);
+void fig_all_reduce_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_all_reduce_nccl_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+const char *fig_all_reduce_nccl_refuses(const void *params, const fig_traits *traits);
+const char *fig_all_reduce_two_shot_refuses(const void *params, const fig_traits *traits);
 void fig_all_reduce_twin(const void *params, const uint32_t block[3]);
 void fig_all_gather_shape(const void *params, fig_launch_shape *shape);
+void fig_all_gather_nccl_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+const char *fig_all_gather_nccl_refuses(const void *params, const fig_traits *traits);
 void fig_all_gather_twin(const void *params, const uint32_t block[3]);
 void fig_whole_attention_shape(const void *params, fig_launch_shape *shape);
 void fig_whole_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]);

@@ -116,6 +116,7 @@ static fig_status open_runner(fig_runner *runner, const fig_runner_options *opti
     FIG_TRY(check_program(runner->program));
     FIG_TRY(fig_run_tensors_init(&runner->tensors, runner->program));
     FIG_TRY(list_haste(runner));
+    FIG_TRY(fig_run_order_init(&runner->order, &runner->tensors));
     FIG_TRY(
         fig_run_memo_create(&runner->memo, &runner->graphs->common, runner->tensors.bound_count));
     FIG_TRY(open_device(runner, options));
@@ -149,6 +150,7 @@ void fig_runner_close(fig_runner *runner) {
     if (runner->api != NULL) runner->api->close(runner->device);
     fig_run_tensors_finish(&runner->tensors);
     fig_run_memo_destroy(runner->memo);
+    fig_run_order_finish(&runner->order);
     free(runner->haste);
     free(runner);
 }
