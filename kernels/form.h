@@ -118,7 +118,7 @@ FIG_FORM int32_t fig_form_tokens_bytes(int32_t value_bytes, int32_t head_dim, in
                          (heads * fig_form_token_bytes(value_bytes, head_dim) / 16 | 1);
 }
 
-/* Warps of a block of a cluster, with 16 tokens each at a time: 4, or 8 where tiles are that long and
+/* Warps of a block of a cluster, of 16 tokens each at a time: 4, or 8 where tiles are so long and
  * shared memory holds two such turns. */
 FIG_FORM int32_t fig_form_short_warps(int32_t head_dim, int32_t tile_tokens) {
     return head_dim == 128 && tile_tokens == FIG_FORM_SHORT_LIMIT * FIG_FORM_TOKENS
