@@ -9,8 +9,8 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 JOBS ?= $(shell nproc)
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
-VARIANTS := release debug asan tsan clang
-CC := $(if $(filter default,$(origin CC)),$(if $(filter clang,$(VARIANT)),clang,gcc),$(CC))
+VARIANTS := release debug asan tsan clang fuzz
+CC := $(if $(filter default,$(origin CC)),$(if $(filter clang fuzz,$(VARIANT)),clang,gcc),$(CC))
 IS_CLANG := $(findstring clang,$(CC))
 ifneq ($(words $(VARIANT))$(filter $(VARIANT),$(VARIANTS)),1$(VARIANT))
 $(error VARIANT is "$(VARIANT)": it is one of $(VARIANTS))
@@ -37,6 +37,7 @@ FLAGS_sanitized := -O1 -g1 -fno-omit-frame-pointer -U_FORTIFY_SOURCE \
     -DFIG_CHECK_THREADS
 FLAGS_asan := $(FLAGS_sanitized) -fsanitize=address,undefined -fno-sanitize-recover=all
 FLAGS_tsan := $(FLAGS_sanitized) -fsanitize=thread
+FLAGS_fuzz := $(FLAGS_asan) -fsanitize=fuzzer-no-link
 # Twins and the planner's loops over rows rely on the compiler to make vectors of them. Sanitized
 # tests spend their time in twins, truths and hashes, which -O2 makes twice as fast.
 $(foreach folder,kernels planner,$(foreach variant,release clang,\
@@ -71,6 +72,8 @@ LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine
 SUPPORT := $(call objects,tests/support/*.c examples/*_*.c $(addprefix tools/figraph/,terminal/*.c \
     step/truth*.c step/synthetic.c bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
 GRID := $(call objects,tests/grid/*.c)
+FUZZ := $(call objects,tests/fuzz/fuzz*.c)
+FUZZERS := parse step config trace
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c)) # which need one
@@ -91,8 +94,8 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     print int(v / 10000) "." int(v / 100) % 100 "." v % 100 }' include/figraph.h)
 
 # ---- Rules ---------------------------------------------------------------------------------------
-.PHONY: all binaries built clean demo format help install setup suite test test-damage test-gpu \
-    test-grid tidy uninstall wheel
+.PHONY: all binaries built clean demo format fuzz help install setup suite test test-damage \
+    test-gpu test-grid tidy uninstall wheel
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
 all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph \
@@ -141,6 +144,14 @@ $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(BUILD)/libfigraph_
 	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
 $(BUILD)/tests/test_cuda_api.o: CPPFLAGS += $(NVCC:%/bin/nvcc=-isystem %/include) # for <cuda.h>
 $(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them, grid all
+$(BUILD)/tests/test_fuzz: $(FUZZ)
+# libFuzzer calls one entry of each program; the library in it counts where it has been.
+$(FUZZERS:%=$(BUILD)/fuzz_%): $(BUILD)/fuzz_%: $(BUILD)/libfuzzer_%.o $(FUZZ) $(filter \
+    %/image.o %/stranger.o %/synthetic.o %/serve_trace.o,$(SUPPORT)) $(OUT)/libfigraph.a \
+    $(filter $(BUILD)/tools/figraph/terminal/%,$(SUPPORT)) $(DEPS)
+	@$(LINK) -fsanitize=fuzzer $(LIBS)
+$(BUILD)/libfuzzer_%.o: tests/fuzz/libfuzzer.c Makefile
+	@echo "cc   $@" && $(CC) $(CFLAGS_ALL) -DFUZZ=fig_fuzz_$* -c $< -o $@
 # The library looks in the process for functions that these play.
 $(foreach test,test_tvm_call test_tvm_entries,$(BUILD)/tests/$(test)): LDFLAGS += -rdynamic
 # A test of families puts some of its own before those of the table.
@@ -169,6 +180,10 @@ test-grid: setup ## every shape of tests/grid; hours, goes on where it was; GRID
 test-damage: setup ## every byte of the golden files changed to every other, under asan; an hour
 	@$(SUBMAKE) VARIANT=asan build/asan/tests/test_golden_damage
 	@DAMAGE=whole TEST_LIMIT_S=36000 tests/run build/asan/tests/test_golden_damage
+fuzz: ## every fuzzer for SECONDS=600, with clang; what leads further stays in build/fuzz
+	@tools/setup.sh --test
+	@$(SUBMAKE) VARIANT=fuzz $(FUZZERS:%=build/fuzz/fuzz_%)
+	@tests/fuzz/run $(or $(SECONDS),600) $(FUZZERS)
 demo: setup ## capture, save, restore and replay four models' steps, and compare every number
 	@$(SUBMAKE) all
 	@tools/demo.sh $(OUT)/figraph

@@ -74,7 +74,9 @@ static uint64_t value_of(const fig_execs *execs, const fig_reloc *reloc) {
     case FIG_RELOC_RING_WORDS: return address_of(places->words, reloc->addend);
     case FIG_RELOC_RING_SLOTS: return places->slot_count;
     case FIG_RELOC_RING_BYTES: return places->slot_bytes;
-    case FIG_RELOC_PEERS: return address_of(places->peers, reloc->addend);
+    case FIG_RELOC_PEERS: return address_of(places->met.peers, reloc->addend);
+    case FIG_RELOC_RANKS: return (uint32_t)places->met.ranks;
+    case FIG_RELOC_ROUTES: return places->met.routes;
     }
     assert(0 && "a kind of relocation");
     return 0;
@@ -90,7 +92,7 @@ static void fill_params(const fig_execs *execs, const fig_lowered *lowered,
         uint64_t value = value_of(execs, reloc);
         uint32_t word = (uint32_t)value;
         uint8_t *to = params + (reloc->offset - launch->params);
-        if (reloc->kind == FIG_RELOC_RING_SLOTS || reloc->kind == FIG_RELOC_RING_BYTES) {
+        if (fig_launch_reloc_bytes(reloc->kind) == sizeof word) {
             memcpy(to, &word, sizeof word);
         } else {
             memcpy(to, &value, sizeof value);
@@ -152,7 +154,8 @@ static fig_status rebuild(fig_execs *execs, uint32_t index) {
     return FIG_OK;
 }
 
-/* 1: with the bindings in force another kernel serves one of its launches than before. */
+/* 1: with the bindings in force another kernel serves one of its launches than before, or what
+ * serves it was captured with those before. */
 static int changes_family(const fig_execs *execs, const fig_exec *exec) {
     alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
     const fig_lowered *lowered = &exec->lowered;
@@ -163,6 +166,9 @@ static int changes_family(const fig_execs *execs, const fig_exec *exec) {
         if (memcmp(lowered->params + launch->params, params, launch->params_bytes) == 0) continue;
         choose_family(execs, launch, params, &choice);
         if (!fig_families_alike(&choice, &exec->choices[i])) return 1;
+        if (launch->op != FIG_OP_CALL &&
+            fig_families_of((fig_op)launch->op, choice.family)->is_captured)
+            return 1;
     }
     return 0;
 }

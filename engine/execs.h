@@ -22,7 +22,8 @@
 /* What relocations mean, beside the tensors. */
 typedef struct fig_exec_places {
     uint8_t *workspace;
-    void *plan, *ring, *state, *words, *peers;
+    void *plan, *ring, *state, *words;
+    fig_dev_met met;
     uint32_t slot_count, slot_bytes;
 } fig_exec_places;
 

@@ -74,6 +74,9 @@ static fig_status take_options(timing *t, const fig_timing_options *options) {
     if (ours->sample_us < 0 || ours->sample_us > SAMPLE_US_LIMIT)
         return fig_fail(FIG_INVALID, "time: sample_us is %" PRId32 ", limits 0 to %d",
                         ours->sample_us, SAMPLE_US_LIMIT);
+    if (ours->replays < 0 || ours->replays > REPLAYS_LIMIT)
+        return fig_fail(FIG_INVALID, "time: replays is %" PRId32 ", limits 0 to %d", ours->replays,
+                        REPLAYS_LIMIT);
     if (ours->samples == 0) ours->samples = SAMPLES_DEFAULT;
     if (ours->sample_us == 0) ours->sample_us = SAMPLE_US_DEFAULT;
     return take_spacer(t);
@@ -171,7 +174,8 @@ static fig_status take_samples(timing *t) {
     double first_ns;
     FIG_TRY(take_sample(t, 1, &first_ns));
     const double replays = first_ns > 0 ? 1e3 * t->options.sample_us / first_ns : REPLAYS_LIMIT;
-    const int32_t count = replays < 1 ? 1 : replays > REPLAYS_LIMIT ? REPLAYS_LIMIT : (int)replays;
+    int32_t count = replays < 1 ? 1 : replays > REPLAYS_LIMIT ? REPLAYS_LIMIT : (int)replays;
+    if (t->options.replays > 0) count = t->options.replays;
     for (int32_t i = 0; i < t->options.samples; i++)
         FIG_TRY(take_sample(t, count, &t->samples[i]));
     return FIG_OK;

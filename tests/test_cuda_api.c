@@ -159,6 +159,7 @@ static void signatures_are_those_of_the_toolkit(void **state) {
     SIGNATURE(EventCreate, 2000);
     SIGNATURE(EventDestroy, 4000);
     SIGNATURE(EventRecord, 2000);
+    SIGNATURE(EventQuery, 2000);
     SIGNATURE(EventSynchronize, 2000);
     SIGNATURE(EventElapsedTime, 2000);
     SIGNATURE(StreamEndCapture, 10000);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_serve_ranks.sh: figraph serve on several ranks: all do the same, however they were started,
-# and where they cannot, each says why in a sentence and ends.
+# test_serve_ranks.sh: figraph serve, and bench step, on several ranks: all do the same, whoever
+# started them, and where they cannot, each says why in a sentence and ends.
 #
 # FIG_KILLS says how many ranks are killed. Invariant: the last line is "N passed, N failed".
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT FIG_SECRET FIG_PORT FIG_TIMEOUT_MS
@@ -65,6 +65,15 @@ made='--preset tutorial --requests 24'
     fine
     says_all 2
 
+    for ranks in 2 4; do
+        run bench step --heads 8/4 --ffn-width 64 --ranks $ranks --json
+        fine
+        prints "\"heads\": \"$((8 / ranks))/$((4 / ranks))\""
+        prints "\"ranks\": $ranks,"
+    done
+    run bench step --ranks 3
+    refused '--ranks' 'q_heads is 4, it must be a multiple of ranks, 3'
+
     # ---- What one process can see is said once ---------------------------------------------------
     run serve $made --ranks 3
     refused '--ranks' 'q_heads is 16, it must be a multiple of ranks, 3'
@@ -106,7 +115,10 @@ next() {
     words="serve ($1)"
     port=$((port + 1))
 }
-long='--preset tutorial --requests 100000 --rate 100000 --ranks 2 --kv-pages 64'
+# Where requests are to come ranks meet in each turn, and in a preset's sums; else only the group
+# tells that one is gone.
+met='--preset tutorial --requests 100000 --rate 100000 --ranks 2 --kv-pages 64'
+apart="$scratch/model.fig --requests 5000 --ranks 2"
 # shellcheck disable=SC2086
 {
     next 'a rank that never comes'
@@ -151,6 +163,8 @@ time.sleep(1)' $port &
     told 1 0
     # Ranks that are at work when another falls: they end, by name and in time.
     for victim in 0 1; do
+        long=$met
+        [ $victim = 0 ] || long=$apart
         next "rank $victim is killed"
         rank $((1 - victim)) $long &
         RANK=$victim WORLD_SIZE=2 LOCAL_RANK=$victim MASTER_ADDR=127.0.0.1 FIG_PORT=$port \

@@ -193,6 +193,7 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(EventCreate, 2000, (fig_cu_event *, unsigned int))                                           \
     X(EventDestroy, 4000, (fig_cu_event))                                                          \
     X(EventRecord, 2000, (fig_cu_event, fig_cu_stream))                                            \
+    X(EventQuery, 2000, (fig_cu_event))                                                            \
     X(EventSynchronize, 2000, (fig_cu_event))                                                      \
     X(EventElapsedTime, 2000, (float *, fig_cu_event, fig_cu_event))                               \
     X(StreamBeginCaptureToGraph, 12030,                                                            \

@@ -235,6 +235,48 @@ fig_status fig_cuda_work_call(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_
     return FIG_OK;
 }
 
+/* NCCL knows a capture by the number of its graph, so that a second capture into the same graph
+ * would go on with streams of the first. */
+static fig_status capture_apart(fig_cuda_gpu *gpu, const fig_dev_call *call, fig_cu_graph *part) {
+    fig_call_args args = call->args;
+    captured how = {.joined = FIG_CU_SUCCESS};
+    const fig_cu_node *tails;
+    const fig_cu_edge *edges;
+    size_t tail_count;
+    args.stream = gpu->aside;
+    *part = NULL;
+    CU_TRY(gpu, StreamBeginCapture, gpu->aside, FIG_CU_CAPTURE_RELAXED);
+    how.answer = call->callback(call->user, &args);
+    how.seen = gpu->cu->StreamGetCaptureInfo(gpu->aside, &how.capture_status, NULL, NULL, &tails,
+                                             &edges, &tail_count);
+    how.ended = gpu->cu->StreamEndCapture(gpu->aside, part);
+    const fig_status status = judge(gpu, call, &how);
+    if (status == FIG_OK) return FIG_OK;
+    if (how.ended == FIG_CU_SUCCESS && *part != NULL) gpu->cu->GraphDestroy(*part);
+    *part = NULL;
+    return status;
+}
+
+fig_status fig_cuda_work_part(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_dev_call *call,
+                              fig_dev_after after) {
+    fig_cuda_node node = {.kernel = NULL};
+    fig_cuda_lane_place place;
+    fig_cu_graph part;
+    FIG_TRY(reserve(work));
+    FIG_TRY(capture_apart(gpu, call, &part));
+    after = place_next(work, after, 0, &place);
+    for (uint32_t i = 0; i < after.count; i++)
+        work->before[i] = work->nodes[after.nodes[i]].node;
+    const fig_cu_result result =
+        gpu->cu->GraphAddChildGraphNode(&node.node, work->graph, work->before, after.count, part);
+    gpu->cu->GraphDestroy(part); /* the node holds a copy */
+    if (result != FIG_CU_SUCCESS)
+        return fig_cuda_gpu_refuse(gpu, result, "cuGraphAddChildGraphNode");
+    keep_next(work, &node, 0, &place);
+    work->last_part = work->node_count;
+    return FIG_OK;
+}
+
 /* ---- Execs --------------------------------------------------------------------------------- */
 
 /* Walks all nodes: a graph has hundreds, and this is asked once per programmatic edge and bind. */

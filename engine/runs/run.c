@@ -91,7 +91,9 @@ static uint64_t value_of(const run_work *work, const launch_places *places,
     case FIG_RELOC_RING_WORDS:
     case FIG_RELOC_RING_SLOTS:
     case FIG_RELOC_RING_BYTES:
-    case FIG_RELOC_PEERS: return 0;
+    case FIG_RELOC_PEERS:
+    case FIG_RELOC_RANKS:
+    case FIG_RELOC_ROUTES: return 0;
     }
     assert(0 && "a kind of relocation");
     return 0;
@@ -141,7 +143,7 @@ static fig_status fill(const run_work *work, uint32_t launch, uint8_t *params) {
     fig_run_fill(work->runner, &work->shape, launch, params);
     for (uint32_t i = 0; i < ours->reloc_count; i++) {
         const fig_reloc *reloc = &common->relocs[ours->reloc + i];
-        if (reloc->kind >= FIG_RELOC_RING_SLOTS) continue; /* of a word, and 0 */
+        if (fig_launch_reloc_bytes(reloc->kind) < sizeof(uint64_t)) continue; /* 0 */
         const uint64_t value = value_of(work, &places, reloc);
         memcpy(params + (reloc->offset - ours->params), &value, sizeof value);
     }

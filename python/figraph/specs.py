@@ -89,6 +89,7 @@ class Spec:
     sm_scale: float = 0.0
     qk_norm_epsilon: float = 0.0
     rope: Rope = Rope()
+    ffn_rows: int = 0
 
     def to_c(self) -> abi.fig_spec:
         """As the library takes it."""

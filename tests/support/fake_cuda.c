@@ -442,6 +442,14 @@ static fig_cu_result event_synchronize(fig_cu_event event) {
     return event->recorded && event->busy_looks >= 0 ? FIG_CU_SUCCESS : fig_fake_cuda_unsafe();
 }
 
+static fig_cu_result event_query(fig_cu_event event) {
+    BEGIN_UNSAFE("cuEventQuery");
+    if (!event->recorded) return fig_fake_cuda_unsafe();
+    if (event->busy_looks == 0) return FIG_CU_SUCCESS;
+    if (event->busy_looks > 0) event->busy_looks--;
+    return FIG_CU_NOT_READY;
+}
+
 static fig_cu_result event_elapsed_time(float *ms, fig_cu_event from, fig_cu_event to) {
     BEGIN("cuEventElapsedTime");
     if (!from->recorded || !to->recorded) return fig_fake_cuda_unsafe();
@@ -493,6 +501,7 @@ static fig_cuda_api entries = {
     .EventCreate = event_create,
     .EventDestroy = event_destroy,
     .EventRecord = event_record,
+    .EventQuery = event_query,
     .EventSynchronize = event_synchronize,
     .EventElapsedTime = event_elapsed_time,
     .ThreadExchangeStreamCaptureMode = thread_exchange_mode,

@@ -24,6 +24,9 @@ typedef struct fig_image {
 
 /* Of a sound file. */
 void fig_image_open(fig_image *image, const uint8_t *bytes, size_t count);
+/* Of any bytes; 0: they have not the form of a file with sections, or one is of more than
+ * `raw_limit` bytes, and the image is empty. Hashes are not looked at. */
+int fig_image_try(fig_image *image, const uint8_t *bytes, size_t count, size_t raw_limit);
 void fig_image_close(fig_image *image);
 /* Places a copy of a section before `index`. */
 void fig_image_insert(fig_image *image, uint32_t index, const fig_image_section *section);

@@ -4,6 +4,7 @@
  * layers that the gap between two replays falls into less than a hundredth of them. */
 #include "tools/figraph/bench/bench_chain.h"
 
+#include <figraph_parallel.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,6 +137,7 @@ static int is_step(const fig_bench_chain *chain) {
 /* What a layer does beside attention. */
 typedef struct beside {
     fig_tensor gate_up, act, k, k_last, k_turned, v;
+    fig_rms_norm_op sum; /* of what ranks have behind a projection, which is left out */
 } beside;
 
 static beside record_beside(fig_bench_chain *chain) {
@@ -149,6 +151,7 @@ static beside record_beside(fig_bench_chain *chain) {
                  .v = fig_bench_rig_rows(rig, FIG_BENCH_V, heads, head_dim, 1)};
     if (chain->between == FIG_BENCH_STEP_APART)
         of.k_turned = fig_bench_rig_rows(rig, FIG_BENCH_K_TURNED, heads, head_dim, 1);
+    if (chain->sum_width > 0) of.sum = fig_bench_rig_sum(rig, chain->sum_width);
     return of;
 }
 
@@ -156,6 +159,7 @@ static beside record_beside(fig_bench_chain *chain) {
 static void record_step(fig_bench_chain *chain, const beside *of, const fig_attention_op *op) {
     fig_program *program = chain->rig.program;
     fig_silu_and_mul(program, FIG_OPTIONS(fig_gated_op, .in = of->gate_up, .out = of->act));
+    if (chain->sum_width > 0) fig_all_reduce_add_rms_norm(program, &of->sum);
     if (chain->between == FIG_BENCH_STEP) {
         fig_decode_attention(program, FIG_OPTIONS(fig_decode_attention_op, .q = op->q, .k = of->k,
                                                   .v = of->v, .out = op->out, .cache = op->cache,
@@ -170,7 +174,7 @@ static void record_step(fig_bench_chain *chain, const beside *of, const fig_atte
 
 static void record_layers(fig_bench_chain *chain, const fig_tensor x[2]) {
     fig_bench_rig *rig = &chain->rig;
-    beside layer_has = {{0}, {0}, {0}, {0}, {0}, {0}};
+    beside layer_has = {.gate_up = {0}};
     fig_cache caches[COPIES_LIMIT] = {{.k = {0}}};
     fig_cache common = {.page_table = fig_bench_rig_table(rig, &chain->spec)};
     if (is_quarter(chain)) {
@@ -191,6 +195,7 @@ static void record_layers(fig_bench_chain *chain, const fig_tensor x[2]) {
         if (layer == chain->layers - 1) layer_has.k = layer_has.k_last;
         if (is_step(chain)) {
             record_step(chain, &layer_has, op);
+            if (chain->sum_width > 0) fig_all_reduce_add_rms_norm(rig->program, &layer_has.sum);
         } else {
             fig_attention(rig->program, op);
         }

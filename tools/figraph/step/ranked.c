@@ -49,7 +49,7 @@ int fig_ranked_start(const fig_ranked *ranked) {
     const fig_arguments *arguments = ranked->arguments;
     char own[PATH_BYTES] = "", launcher[PATH_BYTES], count[16], name[32];
     char n[] = "-n", plain[] = "--plain", end[] = "--";
-    char **words = calloc((size_t)arguments->count + OWN_WORDS, sizeof *words);
+    char **words = calloc((size_t)arguments->count + OWN_WORDS + 1, sizeof *words);
     int used = 0;
     if (words == NULL || readlink("/proc/self/exe", own, sizeof own - 1) < 0)
         return fig_report_refuse("%s: --ranks: %s", arguments->command->name, strerror(errno));
