@@ -5,7 +5,6 @@ Invariant: no array library is imported here, and no GPU is touched.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 from typing import Iterator
@@ -50,20 +49,6 @@ def scratch_of(dtype: str, kv_dtype: str, q_heads: int, kv_heads: int, head_dim:
     )
     told = abi.options(abi.fig_ffi_scratch)
     must(library.fig_ffi_read_scratch(asked, told))
-    return told.plan_bytes, told.best_bytes
-
-
-def load(path: str | os.PathLike[str]) -> str:
-    """Loads a .fig file for figraph.program, and returns the content_id by which it is named."""
-    content_id = ctypes.create_string_buffer(65)
-    must(library.fig_ffi_load(os.fsencode(path), content_id))
-    return content_id.value.decode()
-
-
-def program_scratch_of(content_id: str, rows: int, kv_length: int) -> tuple[int, int]:
-    """The same as scratch_of, of a run of a file's program."""
-    told = abi.options(abi.fig_ffi_scratch)
-    must(library.fig_ffi_read_program_scratch(content_id.encode(), rows, kv_length, told))
     return told.plan_bytes, told.best_bytes
 
 

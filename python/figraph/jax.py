@@ -255,6 +255,18 @@ class _Form(NamedTuple):
     kv_dtype: str
 
 
+def _check_scales(cache: Cache, kv_heads: int) -> None:
+    """One for all heads or one for each, and as many of k as of v."""
+    if (cache.k_scale is None) != (cache.v_scale is None):
+        raise ValueError("cache.k_scale and cache.v_scale: one is given, the other is not")
+    if cache.k_scale is None or cache.v_scale is None:
+        return
+    k_scale = _typed("cache.k_scale", cache.k_scale, ["float32"])
+    if k_scale.shape != (1,):
+        _shaped("cache.k_scale", k_scale, kv_heads)
+    _shaped("cache.v_scale", _typed("cache.v_scale", cache.v_scale, ["float32"]), *k_scale.shape)
+
+
 def _form_of(dtype: Any, rows: int, cache: Cache, layout: str) -> _Form:
     if layout not in LAYOUTS:
         raise ValueError(f'layout is "{layout}", it must be {" or ".join(LAYOUTS)}')
@@ -265,6 +277,7 @@ def _form_of(dtype: Any, rows: int, cache: Cache, layout: str) -> _Form:
     first, tokens, heads, dim = cache.k.shape
     if layout == "hnd":
         tokens, heads = heads, tokens
+    _check_scales(cache, heads)
     if cache.page_table is None:
         _shaped("cache.k", cache.k, rows, *cache.k.shape[1:])
         return _Form(rows, heads, dim, 0, tokens, CACHES[str(cache.k.dtype)])

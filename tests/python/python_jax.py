@@ -93,6 +93,22 @@ def logits_and_what_is_per_head_are_as_asked():
     close(same, fj.attention(q, cache, LENGTHS).out, 0)
 
 
+def caches_may_be_of_8_bits_with_scales():
+    q, scales = normal(ROWS, Q, DIM), normal(KV) ** 2 + 0.5
+    narrow = [jnp.asarray(x).astype(jnp.float8_e4m3fn) for x in dense()[:2]]
+    for scale in (scales, scales[:1]):
+        cache = fj.Cache(*narrow, k_scale=scale, v_scale=scale)
+        plan = fj.plan(LENGTHS, dtype=np.float16, q_heads=Q, cache=cache)
+        out = fj.attention(q.astype(np.float16), cache, LENGTHS, plan=plan).out
+        wide = [np.asarray(x.astype(jnp.float32)) for x in narrow]
+        wide = fj.Cache(*(x * scale[:, None] for x in wide))
+        close(out[0], expected(q.astype(np.float16), wide, 0)[0], 3e-3)
+        k, v = normal(2, ROWS, KV, DIM).astype(np.float16)
+        grown = fj.append_kv(k, v, cache, LENGTHS, plan=plan)
+        stored = np.asarray(grown.v.astype(jnp.float32))[1, 0] * scale[:, None]
+        close(stored, v[1], 0.07)
+
+
 def layers_share_a_plan_and_grow_their_caches():
     q, k, v = normal(ROWS, Q, DIM), normal(ROWS, KV, DIM), normal(ROWS, KV, DIM)
     for cache in (dense(), paged()):
@@ -142,7 +158,7 @@ def one_compiled_function_serves_every_length_in_place():
 
 
 def what_is_wrong_is_refused_while_jax_traces():
-    q, cache, x = normal(ROWS, Q, DIM), dense(), normal(2, 7)
+    q, cache, x, scale = normal(ROWS, Q, DIM), dense(), normal(2, 7), normal(KV)
     trace = jax.eval_shape
     refused("its last dim must be 2 * width", lambda: trace(fj.silu_and_mul, x), (ValueError,))
     refused("input is int32", lambda: trace(fj.silu_and_mul, x.astype(np.int32)), (TypeError,))
@@ -158,6 +174,14 @@ def what_is_wrong_is_refused_while_jax_traces():
     refused("cache.v is [3, 5, 4, 64]", lambda: trace(fj.attention, q, half, LENGTHS))
     mixed = fj.Cache(cache.k, cache.v.astype(np.float16))
     refused("cache.v is float16", lambda: trace(fj.attention, q, mixed, LENGTHS), (TypeError,))
+    for scales, words in (
+        ((scale, None), "one is given, the other is not"),
+        ((scale, scale[:1]), "cache.v_scale is [1], it must be [4]"),
+        ((scale[:3], scale), "cache.k_scale is [3], it must be [4]"),
+        ((scale, scale.astype(np.float16)), "cache.v_scale is float16"),
+    ):
+        scaled = cache._replace(k_scale=scales[0], v_scale=scales[1])
+        refused(words, lambda: trace(fj.attention, q, scaled, LENGTHS))
     refused("layout is \"nkd\"", lambda: fj.attention(q, cache, LENGTHS, layout="nkd"))
     refused("alibi is [3], it must be [8]",
             lambda: fj.attention(q, cache, LENGTHS, alibi=normal(3)), (ValueError,))
@@ -198,6 +222,7 @@ run([
     activations_and_rope_are_right_and_mapped,
     attention_is_right_over_dense_caches_and_pages,
     logits_and_what_is_per_head_are_as_asked,
+    caches_may_be_of_8_bits_with_scales,
     layers_share_a_plan_and_grow_their_caches,
     one_compiled_function_serves_every_length_in_place,
     what_is_wrong_is_refused_while_jax_traces,
