@@ -210,7 +210,7 @@ def what_readme_shows_is_what_happens():
     names = dict(fj=fj, functools=functools, jax=jax)
     exec(shown, names)
     caches = [fj.Cache(*map(jnp.asarray, dense()[:2])) for _ in range(2)]
-    q, k, v = normal(2, ROWS, Q, DIM), normal(2, ROWS, KV, DIM), normal(2, ROWS, KV, DIM)
+    q, k, v = ([normal(ROWS, heads, DIM) for _ in range(2)] for heads in (Q, KV, KV))
     alone = [fj.decode_attention(q[n], k[n], v[n], caches[n], LENGTHS) for n in range(2)]
     outs, grown = names["step"](caches, q, k, v, LENGTHS)
     for n in range(2):
