@@ -14,7 +14,8 @@
 
 typedef struct fig_cuda_nccl {
     const fig_nccl_api *api;
-    fig_nccl_comm comm; /* NULL: closed, or aborted */
+    fig_nccl_comm comm;                  /* NULL: closed, or aborted */
+    struct fig_cuda_nccl_ending *ending; /* of one that was; NULL: none is under way */
     int64_t timeout_us;
     int32_t rank, count;
     fig_cu_address places; /* [count] fig_peers_place, one of each rank */
