@@ -53,15 +53,15 @@ typedef struct invitation {
     fig_nccl_id id;
 } invitation;
 
-static fig_status join(fig_cuda_nccl *nccl, const fig_cuda_nccl_wish *wish) {
+static fig_status join(fig_cuda_nccl *nccl, struct fig_ranks *ranks) {
     invitation own = {.result = FIG_NCCL_SUCCESS}, all[FIG_RANKS_LIMIT];
     fig_nccl_config config = {
         .size = sizeof config, .magic = FIG_NCCL_CONFIG_MAGIC, .version = FIG_NCCL_LEAST_VERSION};
     const fig_ranks_field field = {
         .name = "NCCL's version", .bytes = &nccl->api->version, .count = sizeof nccl->api->version};
-    FIG_TRY(fig_ranks_agree(wish->ranks, &field, 1));
+    FIG_TRY(fig_ranks_agree(ranks, &field, 1));
     if (nccl->rank == 0) own.result = nccl->api->GetUniqueId(&own.id);
-    FIG_TRY(fig_ranks_all_gather(wish->ranks, &own, sizeof own, all));
+    FIG_TRY(fig_ranks_all_gather(ranks, &own, sizeof own, all));
     if (all[0].result != FIG_NCCL_SUCCESS) return refuse(nccl, all[0].result, "ncclGetUniqueId");
     const fig_nccl_result result =
         nccl->api->CommInitRankConfig(&nccl->comm, nccl->count, all[0].id, nccl->rank, &config);
@@ -104,17 +104,20 @@ static fig_status warm_up(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
     return drain(nccl, gpu);
 }
 
-fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
+fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
                               const fig_cuda_nccl_wish *wish) {
+    const uint64_t count = (uint64_t)wish->count;
     *nccl = (fig_cuda_nccl){.api = fig_nccl_api_table(),
                             .timeout_us = wish->timeout_us,
                             .rank = wish->rank,
                             .count = wish->count,
                             .byte_limit = wish->byte_limit};
-    const uint64_t count = (uint64_t)wish->count;
     FIG_TRY(reserve(gpu, count * sizeof(fig_peers_place), &nccl->places));
-    FIG_TRY(reserve(gpu, count * wish->byte_limit, &nccl->parts));
-    fig_status status = join(nccl, wish);
+    return reserve(gpu, count * wish->byte_limit, &nccl->parts);
+}
+
+fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu, struct fig_ranks *ranks) {
+    fig_status status = join(nccl, ranks);
     if (status == FIG_OK) status = warm_up(nccl, gpu);
     if (status != FIG_OK) fig_cuda_nccl_abort(nccl);
     return status;
