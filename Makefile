@@ -9,8 +9,8 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 JOBS ?= $(shell nproc)
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
-VARIANTS := release debug asan tsan clang
-CC := $(if $(filter default,$(origin CC)),$(if $(filter clang,$(VARIANT)),clang,gcc),$(CC))
+VARIANTS := release debug asan tsan clang fuzz
+CC := $(if $(filter default,$(origin CC)),$(if $(filter clang fuzz,$(VARIANT)),clang,gcc),$(CC))
 IS_CLANG := $(findstring clang,$(CC))
 ifneq ($(words $(VARIANT))$(filter $(VARIANT),$(VARIANTS)),1$(VARIANT))
 $(error VARIANT is "$(VARIANT)": it is one of $(VARIANTS))
@@ -37,6 +37,7 @@ FLAGS_sanitized := -O1 -g1 -fno-omit-frame-pointer -U_FORTIFY_SOURCE \
     -DFIG_CHECK_THREADS
 FLAGS_asan := $(FLAGS_sanitized) -fsanitize=address,undefined -fno-sanitize-recover=all
 FLAGS_tsan := $(FLAGS_sanitized) -fsanitize=thread
+FLAGS_fuzz := $(FLAGS_asan) -fsanitize=fuzzer-no-link
 # Twins and the planner's loops over rows rely on the compiler to make vectors of them. Sanitized
 # tests spend their time in twins, truths and hashes, which -O2 makes twice as fast.
 $(foreach folder,kernels planner,$(foreach variant,release clang,\
@@ -62,6 +63,8 @@ FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
     print at ".hopper.fatbin"; if ($$1 == "image") print at ".plain.fatbin" }' kernels/images.S))
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
+SAY_IMAGES = $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | wc -c) \
+    bytes,no kernel images: nvcc was not found)
 FFI := $(call objects,ffi/*.c)
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine/*.c engine/*/*.c) \
     $(IMAGES)
@@ -69,13 +72,15 @@ LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine
 SUPPORT := $(call objects,tests/support/*.c examples/*_*.c $(addprefix tools/figraph/,terminal/*.c \
     step/truth*.c step/synthetic.c bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
 GRID := $(call objects,tests/grid/*.c)
+FUZZ := $(call objects,tests/fuzz/fuzz*.c)
+FUZZERS := parse step config trace
 # Each is linked with the static library, so that tests/support/fault.c can stand before its calls.
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c)) # which need one
 # Those that meet a thread; in the others tsan has nothing to find. The four left out name the
 # engine, and all of them happens on the test's own thread.
 THREADED := $(filter-out test_append_capture test_cuda_lanes test_overlap test_places,$(patsubst \
-    tests/%.c,%,$(shell grep -lE 'engine/|ffi/|fig_engine_|pthread' tests/test_*.c)))
+    tests/%.c,%,$(shell grep -slE 'engine/|ffi/|fig_engine_|pthread' tests/test_*.c)))
 binaries = $(addprefix build/$(1)/tests/,$(filter $(if $(filter tsan,$(1)),$(THREADED),%),$(TESTS)))
 # What tests/support/fault.c can make fail; a name without its gate there does not link.
 GATES := malloc calloc realloc aligned_alloc posix_memalign strdup open openat read write pread \
@@ -89,14 +94,13 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     print int(v / 10000) "." int(v / 100) % 100 "." v % 100 }' include/figraph.h)
 
 # ---- Rules ---------------------------------------------------------------------------------------
-.PHONY: all binaries clean demo format help install setup suite test test-gpu test-grid tidy \
-    uninstall
+.PHONY: all binaries built clean demo format fuzz help install setup suite test test-damage \
+    test-gpu test-grid tidy uninstall wheel
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
 all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph \
     figraph-launch layers) ## all but tests
-	@echo "made $^ with $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | \
-	    wc -c) bytes,no kernel images: nvcc was not found)"
+	@echo "made $^ with $(SAY_IMAGES)"
 
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D) && echo "cc   $@"
@@ -125,11 +129,29 @@ $(OUT)/layers: $(call objects,examples/*.c)
 $(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
 $(OUT)/figraph $(OUT)/layers $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(LIBS)
+# What a wheel holds, without what only a debugger reads; kernels are in two libraries, not in three
+# programs.
+WHEEL := $(BUILD)/wheel
+$(WHEEL)/lib%.so.0: $(OUT)/lib%.so
+	@mkdir -p $(@D) && strip --strip-unneeded $< -o $@
+$(WHEEL)/figraph-launch: $(OUT)/figraph-launch
+	@mkdir -p $(@D) && strip --strip-unneeded $< -o $@
+$(WHEEL)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c) $(WHEEL)/libfigraph.so.0
+	@$(LINK) -s $(WHEEL)/libfigraph.so.0 -Wl,-rpath,'$$ORIGIN' -lm
+built: $(addprefix $(WHEEL)/,libfigraph.so.0 libfigraph_ffi.so.0 figraph figraph-launch)
 $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(BUILD)/libfigraph_ffi.a \
     $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
 $(BUILD)/tests/test_cuda_api.o: CPPFLAGS += $(NVCC:%/bin/nvcc=-isystem %/include) # for <cuda.h>
 $(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them, grid all
+$(BUILD)/tests/test_fuzz: $(FUZZ)
+# libFuzzer calls one entry of each program; the library in it counts where it has been.
+$(FUZZERS:%=$(BUILD)/fuzz_%): $(BUILD)/fuzz_%: $(BUILD)/libfuzzer_%.o $(FUZZ) $(filter \
+    %/image.o %/stranger.o %/synthetic.o %/serve_trace.o,$(SUPPORT)) $(OUT)/libfigraph.a \
+    $(filter $(BUILD)/tools/figraph/terminal/%,$(SUPPORT)) $(DEPS)
+	@$(LINK) -fsanitize=fuzzer $(LIBS)
+$(BUILD)/libfuzzer_%.o: tests/fuzz/libfuzzer.c Makefile
+	@echo "cc   $@" && $(CC) $(CFLAGS_ALL) -DFUZZ=fig_fuzz_$* -c $< -o $@
 # The library looks in the process for functions that these play.
 $(foreach test,test_tvm_call test_tvm_entries,$(BUILD)/tests/$(test)): LDFLAGS += -rdynamic
 # A test of families puts some of its own before those of the table.
@@ -155,6 +177,13 @@ test-gpu: setup ## the tests on this machine's GPU; TOOL=memcheck, racecheck or 
 	@BUILD=$(BUILD) JOBS=$(JOBS) TOOL=$(TOOL) tests/gpu/run
 test-grid: setup ## every shape of tests/grid; hours, goes on where it was; GRID_OPTIONS="--restart"
 	@$(SUBMAKE) $(BUILD)/grid && $(BUILD)/grid --jobs $(JOBS) $(GRID_OPTIONS)
+test-damage: setup ## every byte of the golden files changed to every other, under asan; an hour
+	@$(SUBMAKE) VARIANT=asan build/asan/tests/test_golden_damage
+	@DAMAGE=whole TEST_LIMIT_S=36000 tests/run build/asan/tests/test_golden_damage
+fuzz: ## every fuzzer for SECONDS=600, with clang; what leads further stays in build/fuzz
+	@tools/setup.sh --test
+	@$(SUBMAKE) VARIANT=fuzz $(FUZZERS:%=build/fuzz/fuzz_%)
+	@tests/fuzz/run $(or $(SECONDS),600) $(FUZZERS)
 demo: setup ## capture, save, restore and replay four models' steps, and compare every number
 	@$(SUBMAKE) all
 	@tools/demo.sh $(OUT)/figraph
@@ -179,9 +208,12 @@ uninstall: ## take away what install put there
 	    $(patsubst %,$(PREFIX)/%,$(wildcard include/*.h)) \
 	    $(LIBDIR)/pkgconfig/figraph.pc $(LIBDIR)/libfigraph_ffi.so \
 	    $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
+wheel: built ## Python's package, as a wheel and an sdist, in build/release/wheel
+	@python3 python/backend.py wheel $(WHEEL) $(WHEEL) && python3 python/backend.py sdist $(WHEEL)
+	@echo "made in $(WHEEL), with $(SAY_IMAGES)"
 clean: ## remove build/
 	rm -rf build
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo; echo "VARIANT is one of $(VARIANTS); it is $(VARIANT). JOBS is $(JOBS), PREFIX $(PREFIX)."
 -include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d $(BUILD)/*/*/*/*.d build/kernels/*.d)

@@ -33,6 +33,9 @@ typedef struct blas {
     int (*write)(void *to, const void *from, size_t bytes); /* from the host's memory */
     int (*copy_block)(const blas_block *block);
     int (*wait)(void); /* until all of these have ended */
+    /* Tries how products of one shape are multiplied fastest, by [count] of them, whose weights are
+     * not the same, so that none are in a cache. */
+    int (*tune)(const blas_product *products, int32_t count);
     /* What a callback does, on the stream that it was given. */
     int (*copy)(void *to, const void *from, size_t bytes, void *stream);
     int (*multiply)(const blas_product *product, void *stream);

@@ -128,7 +128,7 @@ static void report(const process *p, const layers_trial *t, const char *file) {
            p->options.device == FIG_DEVICE_CUDA ? "cuda" : "host");
     printf("  first     %.3f s from the file to the end of the first step, %.3f s to meet; beside\n"
            "            that %.3f s of CUDA's, %.3f s of cuBLAS's and %.3f s to make up weights\n",
-           p->file_s + t->first_s, p->meet_s, p->cuda_s, p->products_s, t->weights_s);
+           p->file_s + t->first_s, p->meet_s, p->cuda_s, p->products_s + t->tune_s, t->weights_s);
     printf("  step      %.3f ms, %.1f us a layer\n", 1e3 * t->step_s, 1e6 * t->step_s / layers);
 }
 

@@ -78,19 +78,33 @@ static int take_memory(layers_trial *t) {
     t->qkv = take(t, rows * qkv_width(share));
     t->state = take(t, rows * hidden);
     t->norm = take(t, hidden);
-    t->widest = take(t, 2 * rows * widest);
+    t->widest = take(t, rows * widest);
+    t->widest_out = take(t, rows * widest);
     if (t->qkv == NULL || t->state == NULL || t->norm == NULL || t->widest == NULL ||
-        fill_norm(t) != 0 ||
+        t->widest_out == NULL || fill_norm(t) != 0 ||
         layers_weights_fill_state(&t->weights, t->options->rows, t->state) != 0 ||
         take_caches(t) != 0)
         return fprintf(stderr, "layers: no memory for the step's tensors\n"), REFUSED;
-    return layers_weights_warm(&t->weights, t->options->rows, t->widest, t->widest + rows * widest)
-               ? REFUSED
-               : 0;
+    return 0;
+}
+
+/* As many rows as the bucket has: a callback multiplies all of them. */
+static int tune(layers_trial *t) {
+    int32_t lengths[LAYERS_ROW_LIMIT];
+    fig_plan_report report = {.size = sizeof report};
+    fig_bucket_info info = {.size = sizeof info};
+    for (int32_t row = 0; row < t->options->rows; row++)
+        lengths[row] = t->options->kv;
+    TRY(fig_graphs_plan(t->graphs,
+                        FIG_OPTIONS(fig_step, .rows = t->options->rows, .kv_lengths = lengths),
+                        &report));
+    TRY(fig_graphs_bucket(t->graphs, report.bucket, &info));
+    return layers_weights_tune(&t->weights, info.bucket.batch, t->widest, t->widest_out) ? REFUSED
+                                                                                         : 0;
 }
 
 static void close_trial(layers_trial *t) {
-    uint16_t *const blocks[] = {t->qkv, t->state, t->norm, t->widest};
+    uint16_t *const blocks[] = {t->qkv, t->state, t->norm, t->widest, t->widest_out};
     fig_engine_close(t->engine);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         if (blocks[i] != NULL) t->options->blas->release(blocks[i]);
@@ -210,6 +224,8 @@ static int run(layers_trial *t) {
     if (layers_weights_open(&t->weights, t->options->blas, &t->part) != 0) return REFUSED;
     int code = take_memory(t);
     t->weights_s = layers_trial_now_s() - began;
+    if (code == 0) code = tune(t);
+    t->tune_s = layers_trial_now_s() - began - t->weights_s;
     if (code == 0) code = take_first(t);
     if (code == 0 && t->result != NULL) code = read_result(t);
     if (code == 0) code = take_steps(t, 1, WARM_STEPS);

@@ -24,12 +24,14 @@ typedef struct layers_trial {
         *result; /* [rows][hidden], on the host: the state that the first step leaves; or NULL */
     /* The rest is the trial's own. */
     layers_weights weights;
-    uint16_t *qkv, *state, *norm, *widest; /* where the tensors lie */
-    uint16_t **caches;                     /* [2 * layers] */
-    int32_t *table;                        /* [rows][row_pages] */
+    uint16_t *qkv, *state, *norm;  /* where the tensors lie */
+    uint16_t *widest, *widest_out; /* for products that are tried */
+    uint16_t **caches;             /* [2 * layers] */
+    int32_t *table;                /* [rows][row_pages] */
     int32_t row_pages;
     fig_engine *engine;
-    double weights_s, first_s, step_s; /* to fill memory; the first step, from graphs on; a step */
+    double weights_s, tune_s; /* to fill memory; to try products */
+    double first_s, step_s;   /* the first step, from graphs on; a step */
 } layers_trial;
 
 /* 0, or 2 with a sentence on stderr; what was opened is closed. */

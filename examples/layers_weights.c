@@ -13,6 +13,7 @@
 
 enum {
     PERIOD_ROWS = 1024, /* of the widest matrix, until its rows repeat */
+    TUNED_LAYERS = 8,   /* whose weights are more than a cache holds */
     STEP_ROWS = 7919,   /* from where a matrix begins to where the next does */
     STATE = -1          /* the number of what a step begins with */
 };
@@ -210,13 +211,18 @@ int32_t layers_weights_embed(void *user, const fig_call_args *args) {
     return weights->blas->copy(args->writes[0], args->reads[0], bytes, args->stream);
 }
 
-int layers_weights_warm(const layers_weights *weights, int32_t rows, const uint16_t *x,
+int layers_weights_tune(const layers_weights *weights, int32_t rows, const uint16_t *x,
                         uint16_t *y) {
+    const int32_t layers = weights->part.model.layers;
+    const int32_t count = layers < TUNED_LAYERS ? layers : TUNED_LAYERS;
     for (int32_t which = 0; which < LAYERS_MATRICES; which++) {
-        blas_product product = product_of(weights, which, rows);
-        product.x = x;
-        product.y = y;
-        if (weights->blas->multiply(&product, NULL) != 0) return 1;
+        blas_product products[TUNED_LAYERS];
+        for (int32_t i = 0; i < count; i++) {
+            products[i] = product_of(weights, LAYERS_MATRICES * i + which, rows);
+            products[i].x = x;
+            products[i].y = y;
+        }
+        if (weights->blas->tune(products, count) != 0) return 1;
     }
     return weights->blas->wait();
 }

@@ -38,8 +38,8 @@ int layers_weights_fill_state(const layers_weights *weights, int32_t rows, uint1
 /* The callbacks; user: the weights. */
 int32_t layers_weights_project(void *user, const fig_call_args *args);
 int32_t layers_weights_embed(void *user, const fig_call_args *args);
-/* What cuBLAS does once for a shape, before anything is captured; x and y: rows of the widest. */
-int layers_weights_warm(const layers_weights *weights, int32_t rows, const uint16_t *x,
+/* Finds out how products of so many rows are multiplied fastest; x and y: rows of the widest. */
+int layers_weights_tune(const layers_weights *weights, int32_t rows, const uint16_t *x,
                         uint16_t *y);
 
 #endif

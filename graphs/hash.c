@@ -33,23 +33,24 @@ static void expand(uint32_t schedule[64], const uint8_t *block) {
     }
 }
 
-/* One 64-byte block; s[0..7] are the standard's a to h. */
+/* One 64-byte block; a to h are the standard's. */
 static void compress(uint32_t state[8], const uint8_t *block) {
-    uint32_t schedule[64], s[8];
+    uint32_t schedule[64];
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
     expand(schedule, block);
-    memcpy(s, state, sizeof s);
     for (int i = 0; i < 64; i++) {
-        uint32_t sum1 = rotate_right(s[4], 6) ^ rotate_right(s[4], 11) ^ rotate_right(s[4], 25);
-        uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-        uint32_t first = s[7] + sum1 + choice + round_constants[i] + schedule[i];
-        uint32_t sum0 = rotate_right(s[0], 2) ^ rotate_right(s[0], 13) ^ rotate_right(s[0], 22);
-        uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-        memmove(s + 1, s, 7 * sizeof s[0]);
-        s[4] += first;
-        s[0] = first + sum0 + majority;
+        const uint32_t sum1 = rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25);
+        const uint32_t choice = (e & f) ^ (~e & g);
+        const uint32_t first = h + sum1 + choice + round_constants[i] + schedule[i];
+        const uint32_t sum0 = rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22);
+        const uint32_t majority = (a & b) ^ (a & c) ^ (b & c);
+        h = g, g = f, f = e, e = d + first;
+        d = c, c = b, b = a, a = first + sum0 + majority;
     }
+    const uint32_t after[8] = {a, b, c, d, e, f, g, h};
     for (int i = 0; i < 8; i++)
-        state[i] += s[i];
+        state[i] += after[i];
 }
 
 void fig_hash_sha256_init(fig_hash_sha256 *hash) {

@@ -37,7 +37,7 @@ typedef struct fig_launch_info {
     int32_t node, node_count;       /* from 0, that it serves; the fetch serves none */
     const char *operation, *family; /* "attention", "scalar"; a call has no family: NULL */
     int32_t refusal_count;
-    const char *refused[3], *needs[3]; /* [refusal_count] "bulk", "compute capability 9.0" */
+    const char *refused[4], *needs[4]; /* [refusal_count] "bulk", "compute capability 9.0" */
 } fig_launch_info;
 /* launch: from 0, as fig_graphs_print numbers them. FIG_INVALID: no such launch or bucket.
  * FIG_ORDER: the bucket is not prepared with what is bound. The words outlast the engine. */
@@ -47,14 +47,17 @@ FIG_API fig_status fig_engine_launch_info(fig_engine *engine, int32_t bucket, in
 /* ---- What graphs hold ------------------------------------------------------------------------ */
 /* For people, and for programs that keep pace with it. */
 typedef uint32_t fig_print_format;
-enum { FIG_PRINT_TEXT = 0, FIG_PRINT_JSON };
+/* HTML: one page that needs nothing else; SVG and DOT: a drawing of a bucket's launches. */
+enum { FIG_PRINT_TEXT = 0, FIG_PRINT_JSON, FIG_PRINT_HTML, FIG_PRINT_SVG, FIG_PRINT_DOT };
 typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
 typedef struct fig_print_options {
     uint32_t size;
     fig_print_format format;
-    int32_t bucket;      /* 0: the summary; else the launches of this bucket */
+    int32_t bucket;      /* 0: the summary; else the launches of this bucket. HTML has both, and it
+                            and drawings take for 0 the bucket of the step, or the last */
     int32_t columns;     /* that a line of text may take, 40 to 1000; 0: 80 */
     int32_t all_buckets; /* 1: the summary as text has a line for each bucket, not for each batch */
+    const fig_step *step; /* of HTML: whose split is shown; NULL: none is */
 } fig_print_options;
 FIG_API fig_status fig_graphs_print(const fig_graphs *graphs, const fig_print_options *options,
                                     fig_write_callback write, void *user);
@@ -74,6 +77,16 @@ typedef void (*fig_differ_callback)(void *user, const fig_difference *difference
  * by what a worker reads at once. */
 FIG_API fig_status fig_graphs_diff(const fig_graphs *a, const fig_graphs *b,
                                    fig_differ_callback differ, void *user);
+
+/* ---- How well graphs fit a machine ----------------------------------------------------------- */
+/* ANEW: they run and are right, and a capture for that machine would make others, faster ones. */
+typedef uint32_t fig_fit;
+enum { FIG_FIT_FINE = 0, FIG_FIT_WARNING, FIG_FIT_ANEW, FIG_FIT_REFUSED };
+typedef void (*fig_fit_callback)(void *user, fig_fit fit, const char *reason); /* a sentence */
+/* traits: of a machine that need not be there. *fit is the worst of what there is a reason for;
+ * find is told each reason, and may be NULL. */
+FIG_API fig_status fig_graphs_fit(const fig_graphs *graphs, const fig_traits *traits, fig_fit *fit,
+                                  fig_fit_callback find, void *user);
 
 /* ---- What a step costs, part by part --------------------------------------------------------- */
 typedef struct fig_measure_options {
@@ -125,14 +138,14 @@ typedef struct fig_timing_options {
     uint32_t size;
     int32_t samples;      /* 0: 15 */
     int32_t sample_us;    /* how long one lasts, or a single run; 0: 1000 */
-    int32_t replays;      /* of a sample; 0: as many as sample_us says, which no two ranks that meet
-                             in them would agree on */
     const fig_step *step; /* it is run once, then its nodes under that plan, without a fetch */
     const char *tensor;   /* and no step: its memory is read, as fast as the device can, from end
                              to end or as far as 64 GB */
     int32_t serial;       /* of a step: 1: each launch comes after the one recorded before it, as on
                              a stream, whatever depends on what */
     int32_t copies;       /* of a tensor: 1: its first half is copied to its second instead */
+    int32_t replays;      /* of a sample; 0: as many as last sample_us. Where a step has collectives
+                             all ranks replay it equally often, so it is given */
     const fig_spacer *spacer; /* of a step: its nodes one after another, before each a spacer, and
                                  neither begins before the other has ended */
 } fig_timing_options;
@@ -167,6 +180,10 @@ typedef void (*fig_find_callback)(void *user, const fig_finding *finding);
  * known of some. Calls `find` with each thing found, whose words last as long as that call. What is
  * missing is a finding, not a failure. ordinal: the GPU to try; below 0: none. */
 FIG_API fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user);
+/* What an all-reduce costs over 2 to 8 ranks, threads of this process: host ranks, or GPUs, the
+ * first ones. Told likewise. */
+FIG_API fig_status fig_examine_ranks(fig_device device, int32_t count, fig_find_callback find,
+                                     void *user);
 
 #ifdef __cplusplus
 }

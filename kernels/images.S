@@ -35,6 +35,7 @@ fig_images_\file\()_\path:
     image rope
     image append_kv
     image_hopper attention_turn
+    image_hopper attention_short
     image_hopper attention_bulk
     image attention_copy
     image attention

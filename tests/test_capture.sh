@@ -144,8 +144,8 @@ run inspect "$fig" --bucket 10000
 refused '10000'
 run inspect "$fig" --bucket 0
 refused '--bucket' '0'
-run inspect "$fig" --format json
-refused '--format' 'unknown option'
+run inspect "$fig" --form json
+refused '--form' 'unknown option'
 
 # ---- Files of an earlier version
 run replay tests/golden/llama-3.1-8b.fig --steps 1 --rows 1 --kv 3 --check --device host

@@ -14,7 +14,7 @@ fig=$scratch/tutorial.fig
 run --help
 ends 0
 quiet
-for command in plan capture inspect diff verify replay serve bench memory presets doctor; do
+for command in plan capture inspect diff fit verify replay serve bench memory presets doctor; do
     run --help
     prints "  $command "
     run "$command" --help
@@ -42,7 +42,7 @@ COLUMNS=200 run serve --help
 awk 'length > 180 { long = 1 } END { exit !long }' "$scratch/out"
 verdict $? 'help is to use the columns that there are'
 # A command ends with 1 exactly where its help says what for.
-for command in diff verify replay serve doctor; do
+for command in diff fit verify replay serve doctor; do
     run "$command" --help
     prints '  1  '
 done
@@ -82,7 +82,7 @@ run paln
 refused 'paln' 'figraph --help'
 run --hepl
 refused '--hepl'
-for command in plan capture inspect diff verify replay serve bench memory presets doctor; do
+for command in plan capture inspect diff fit verify replay serve bench memory presets doctor; do
     run "$command" --no-such-option
     refused "$command" '--no-such-option' "figraph $command --help"
 done

@@ -69,6 +69,7 @@ run doctor
 ends 0
 narrow
 prints '^  fine    steps  *20 steps of the tutorial on the host, [0-9.]+ us'
+prints '^  fine    ranks  *an all-reduce over 2 ranks of the host takes [0-9.]+ us of 16'
 lines=$(wc -l < "$scratch/out")
 COLUMNS=200 run doctor
 [ "$(wc -l < "$scratch/out")" -lt "$lines" ]
@@ -79,7 +80,7 @@ prints ' 0 faults$'
 lacks '^  FAULT '
 run doctor --json
 ends 0
-json 'j["ordinal"] == -1' 'j["faults"] == 0' 'j["findings"][-1]["subject"] == "steps"'
+json 'j["ordinal"] == -1' 'j["faults"] == 0' 'j["findings"][-1]["subject"] == "ranks"'
 run doctor --device 7
 ends 1
 narrow

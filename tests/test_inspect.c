@@ -530,9 +530,9 @@ static void wrong_options_are_refused_by_name(void **state) {
     options.bucket = -1;
     assert_int_equal(fig_graphs_print(graphs, &options, take, &s), FIG_INVALID);
     options.bucket = 0;
-    options.format = (fig_print_format)2;
+    options.format = FIG_PRINT_DOT + 1;
     assert_int_equal(fig_graphs_print(graphs, &options, take, &s), FIG_INVALID);
-    assert_string_equal(fig_message(), "print: format is 2, limits 0 to 1");
+    assert_string_equal(fig_message(), "print: format is 5, limits 0 to 4");
     options.format = FIG_PRINT_TEXT;
     options.columns = 39;
     assert_int_equal(fig_graphs_print(graphs, &options, take, &s), FIG_INVALID);

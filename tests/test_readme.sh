@@ -141,8 +141,16 @@ cat > config.json << 'END'
 END
 sed -n 's/^    \(figraph .*\)/\1/p' "$readme" | sed 's/   .*//' > commands
 [ "$(wc -l < commands)" -ge 6 ] || fail 'its command lines were not found'
+cp tutorial.fig old.fig # two files that do not differ
+cp tutorial.fig new.fig
 while read -r command; do
-    sh -ec "$command" > log 2>&1 || fail "$command: $(tail -n 1 log)"
+    code=0
+    sh -ec "$command" > log 2>&1 || code=$?
+    case $command in
+    "figraph diff "*) due=1 ;; # its two files differ
+    *) due=0 ;;
+    esac
+    [ "$code" -eq "$due" ] || fail "$command: $(tail -n 1 log)"
 done < commands
 
 # ---- Names

@@ -69,6 +69,9 @@ for model in gemma qwen3 partial; do
     checked --config "$scratch/$model.json" --row-tokens 3 --kv-layout hnd
     checked --config "$scratch/$model.json" --deterministic --page-size 0
 done
+for model in granite-3.1-8b glm-4-9b-0414 phi-3-mini-4k phi-4 mixtral-8x7b qwen3-30b-a3b; do
+    checked --config "tests/configs/$model.json" --layers 2
+done
 for cache in e4m3 e5m2; do
     checked --preset tutorial --kv-dtype "$cache"
     checked --config "$scratch/gemma.json" --kv-dtype "$cache" --kv-scales head --kv-layout hnd \

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "engine/clock.h"
 #include "include/figraph_unstable.h"
 #include "tests/support/decode.h"
 #include "tests/support/hang.h"
@@ -92,6 +93,32 @@ static void a_step_and_a_tensor_are_timed_and_the_engine_is_usable(void **state)
     check_figures(&timed);
     assert_int_equal(timed.bucket, 0);
     check_usable(&b);
+    close_bench(&b);
+}
+
+static int64_t least_taken_ns(bench *b, int32_t replays) {
+    const fig_timing_options options = {.size = sizeof options,
+                                        .step = &three_rows,
+                                        .samples = 1,
+                                        .sample_us = 1,
+                                        .replays = replays};
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < 5; i++) {
+        fig_timed timed;
+        const int64_t began = fig_clock_ns();
+        assert_int_equal(time_with(b->engine, &options, &timed), FIG_OK);
+        const int64_t taken = fig_clock_ns() - began;
+        if (taken < least) least = taken;
+    }
+    return least;
+}
+
+static void a_sample_has_as_many_replays_as_it_is_given(void **state) {
+    (void)state;
+    static bench b;
+    open_bench(&b);
+    /* Two samples of one replay each beside one of one and one of a hundred, and a step. */
+    assert_true(least_taken_ns(&b, 100) > 5 * least_taken_ns(&b, 1));
     close_bench(&b);
 }
 
@@ -281,6 +308,8 @@ static void what_is_wrong_is_refused(void **state) {
            "samples is 1001");
     refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows, .sample_us = -1), FIG_INVALID,
            "sample_us is -1");
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows, .replays = 1001), FIG_INVALID,
+           "replays is 1001");
     refuse(&b, FIG_OPTIONS(fig_timing_options, .tensor = "nothing"), FIG_INVALID, "nothing");
     refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &longer), FIG_TOO_LARGE, "rows");
     refuse(&b, FIG_OPTIONS(fig_timing_options, .tensor = "q.0", .spacer = &spacer_of_weights),
@@ -366,6 +395,7 @@ static void an_address_is_where_a_tensor_lies(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_and_a_tensor_are_timed_and_the_engine_is_usable),
+        cmocka_unit_test(a_sample_has_as_many_replays_as_it_is_given),
         cmocka_unit_test(a_copy_makes_the_second_half_the_first_and_leaves_all_else),
         cmocka_unit_test(launches_are_one_after_another_where_serial_is_asked_for),
         cmocka_unit_test(a_spacer_stands_before_each_node_and_reads_what_comes_next),

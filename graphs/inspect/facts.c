@@ -137,12 +137,20 @@ typedef struct subject {
     int32_t bucket; /* from 1; 0: it is none */
 } subject;
 
-/* A second subject of the same name is the name's "#2". */
+/* A second subject of the same name is the name's "#2"; the first counts them. */
+static void number_name(facts *f, char *name, size_t bytes) {
+    json_t *first = json_object_get(f->subjects, name);
+    if (first == NULL) return;
+    const json_int_t count = json_integer_value(json_object_get(first, "count")) + 1;
+    const size_t length = strlen(name);
+    f->failed |= json_object_set_new(first, "count", json_integer(count)) != 0;
+    snprintf(name + length, bytes - length, " #%" JSON_INTEGER_FORMAT, count + 1);
+}
+
 static void add(facts *f, const subject *of, json_t *value) {
     char name[NAME_BYTES + 16];
     snprintf(name, sizeof name, "%s", of->name);
-    for (int n = 2; json_object_get(f->subjects, name) != NULL; n++)
-        snprintf(name, sizeof name, "%s #%d", of->name, n);
+    number_name(f, name, sizeof name);
     json_t *entry = json_object();
     f->failed |= json_object_set_new(entry, "fields", fields_of(f, value)) != 0;
     f->failed |= json_object_set_new(entry, "layer", json_integer(of->layer)) != 0;

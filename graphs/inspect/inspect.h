@@ -1,8 +1,9 @@
 /* inspect.h: what text and JSON have in common: names for numbers, where a param comes from, and
  * what is shown once.
  *
- * inspect_text.c and inspect_json.c say the same things in two ways with it, and inspect_print.c is
- * the public call. Invariant: none of them knows a kernel by name; all comes from the table. */
+ * inspect_text.c and inspect_json.c say the same things in two ways with it, inspect_page.c and the
+ * drawings in others, and inspect_print.c is the public call. Invariant: none of them knows a
+ * kernel by name; all comes from the table. */
 #ifndef FIG_GRAPHS_INSPECT_H
 #define FIG_GRAPHS_INSPECT_H
 

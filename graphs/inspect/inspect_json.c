@@ -49,6 +49,7 @@ static void print_spec(fig_print *print, const fig_spec *spec) {
     fig_print_integer(print, "kv_heads", spec->kv_heads);
     fig_print_integer(print, "head_dim", spec->head_dim);
     fig_print_integer(print, "ffn_width", spec->ffn_width);
+    fig_print_integer(print, "ffn_rows", spec->ffn_rows);
     fig_print_string(print, "activation", fig_inspect_activation(spec->activation));
     fig_print_integer(print, "page_size", spec->page_size);
     fig_print_string(print, "kv_layout", fig_inspect_layout(spec->kv_layout));

@@ -45,25 +45,6 @@ void fig_print_raw(fig_print *print, const char *text) {
     emit_text(print, text);
 }
 
-void fig_print_escaped(fig_print *print, const char *text) {
-    for (; *text != '\0'; text++) {
-        const unsigned char byte = (unsigned char)*text;
-        switch (byte) {
-        case '&': emit_text(print, "&amp;"); break;
-        case '<': emit_text(print, "&lt;"); break;
-        case '>': emit_text(print, "&gt;"); break;
-        case '"': emit_text(print, "&quot;"); break;
-        case '\'': emit_text(print, "&#39;"); break;
-        default:
-            if (byte < 0x20 || byte >= 0x7f) {
-                fig_print_text(print, "\\x%02x", byte);
-            } else {
-                emit(print, text, 1);
-            }
-        }
-    }
-}
-
 /* A column is kept for the comma that the next word may begin with: where it breaks, the comma
  * stays. */
 void fig_print_word(fig_print *print, uint32_t indent, const char *word) {

@@ -27,11 +27,8 @@ typedef struct fig_print {
 /* One piece of at most 511 bytes. */
 __attribute__((format(printf, 2, 3))) void fig_print_text(fig_print *print, const char *format,
                                                           ...);
-/* As it is, however long. */
+/* As it is, however long. Names and words of ours hold nothing that markup would mind. */
 void fig_print_raw(fig_print *print, const char *text);
-/* As text of HTML and SVG, in a quoted attribute too; a byte that is no printable ASCII as "\x1b",
- * since names may hold any. */
-void fig_print_escaped(fig_print *print, const char *text);
 /* A word of a list: starts a line of its own, indented, where it would pass the last column. */
 void fig_print_word(fig_print *print, uint32_t indent, const char *word);
 /* Words of a sentence that goes on: each of them likewise. */

@@ -1,6 +1,8 @@
 """jax_compare.py: the tutorial's composed step, by libfigraph and by FlashInfer's three modules.
 
-    tests/gpu/jax_compare.py build/libfigraph_ffi.so NOTHING.so [SILU.so ROPE.so DECODE.so]
+    build/figraph capture --preset tutorial --layers 1 -o tutorial.fig
+    tests/gpu/jax_compare.py build/libfigraph_ffi.so tutorial.fig NOTHING.so \\
+        [SILU.so ROPE.so DECODE.so]
 
 NOTHING.so is made of tests/jax/nothing.c; the modules of FlashInfer's are built ahead of time, for
 f16 and head_dim 64. Each step is one jit, waited for each time. Ways take turns every few steps, in
@@ -10,7 +12,9 @@ fifths of the run. XLA_FLAGS decide whether anything is captured.
 
 JAX itself takes ten times as long as the GPU, behind which a captured step hides but for its
 launch. So the same is asked of a chain: --chain steps in one jit, each on the q that the one before
-gave; told by the step.
+gave; told by the step. XLA's targets are registered for execute alone, as FlashInfer's are.
+`program` is the file's step, in one call, of which all steps of a chain share the plan; its row is
+one, its cache has pages, and the new token goes there.
 """
 
 import argparse
@@ -57,11 +61,28 @@ class XlaNothing(tutorial.Xla):
         self.name_of = lambda name: "nothing"
 
 
-def step_of(way, length, tokens=512):
+class Program(tutorial.Way):
+    def __init__(self, library, platform, path):
+        super().__init__(library, platform)
+        self.content_id = library.load(path)
+
+
+TOKENS = 512
+
+
+def activations(length):
+    return [tutorial.normal(20 + n, (4, 128)) for n in range(length)]
+
+
+def joined(activated):
+    return activated[0] if len(activated) == 1 else jnp.stack(activated)
+
+
+def step_of(way, length):
     """`length` steps in one jit, of which each attends with what the one before gave."""
-    q, k, v = tutorial.cache_of(tokens)
-    xs = [tutorial.normal(20 + n, (4, 128)) for n in range(length)]
-    indptr, offsets = jnp.array([0, 1], jnp.int32), jnp.array([tokens], jnp.int32)
+    q, k, v = tutorial.cache_of(TOKENS)
+    xs = activations(length)
+    indptr, offsets = jnp.array([0, 1], jnp.int32), jnp.array([TOKENS], jnp.int32)
 
     def chain(q, k_new, k, v, indptr, offsets):
         activated = []
@@ -69,11 +90,44 @@ def step_of(way, length, tokens=512):
             activated.append(way.silu_and_mul(x))
             turned, _ = way.apply_rope(q, k_new, indptr, offsets)
             q = way.decode_attention(turned[0], k, v)[None]
-        return activated[0] if length == 1 else jnp.stack(activated), q[0]
+        return joined(activated), q[0]
 
     inputs = q[None], k[:1], k, v, indptr, offsets
     compiled = jax.jit(chain)
     return lambda: jax.block_until_ready(compiled(*inputs))
+
+
+def program_step_of(way, length, page=16):
+    """The token's k and v go to the cache's last place, and q and k turn in place: all donated."""
+    q, k, v = tutorial.cache_of(TOKENS)
+    xs, v_new = [x[:1] for x in activations(length)], v[:1] + 0
+    lengths = jnp.array([TOKENS], jnp.int32)
+    table = jnp.tile(jnp.arange(TOKENS // page, dtype=jnp.int32), (8, 1))
+    held = q[None], k[:1] + 0, k.reshape(-1, page, 4, 64), v.reshape(-1, page, 4, 64)
+    options = dict(content_id=way.content_id, kv_length=TOKENS, rows=1)
+
+    def chain(held, v_new, table, lengths):
+        q, k_new, *caches = held
+        plan, scratch = way.library.plan(lengths, q.dtype, 16, 4, 64, TOKENS, page)
+        act = jax.ShapeDtypeStruct((1, 64), q.dtype)
+        arrays = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k_new, q, *caches, scratch)]
+        aliases = {2: 1, 3: 2, 5: 4, 6: 5, 8: 6}
+        step = jax.ffi.ffi_call("figraph.program", (act, *arrays), input_output_aliases=aliases)
+        activated = []
+        for x in xs:
+            got = step(table, x, q, k_new, v_new, *caches, plan, scratch, **options)
+            act, _, k_new, q, *caches, scratch = got
+            activated.append(act)
+        return (q, k_new, *caches), joined(activated)
+
+    compiled = jax.jit(chain, donate_argnums=0)
+
+    def step():
+        nonlocal held
+        held, activated = jax.block_until_ready(compiled(held, v_new, table, lengths))
+        return activated, held[0]
+
+    return step
 
 
 def measure(steps, seconds, length):
@@ -114,7 +168,8 @@ def make_steps(ways, length):
     steps = {}
     for name, way in ways.items():
         try:
-            steps[name] = step_of(way, length)
+            make = program_step_of if isinstance(way, Program) else step_of
+            steps[name] = make(way, length)
             for _ in range(20):
                 steps[name]()
         except Exception as error:
@@ -126,6 +181,7 @@ def make_steps(ways, length):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
+    parser.add_argument("file")
     parser.add_argument("nothing")
     parser.add_argument("modules", nargs="*")
     parser.add_argument("--seconds", type=float, default=8)
@@ -135,7 +191,8 @@ def main():
     nothing = tvm_ffi.load_module(os.path.abspath(arguments.nothing))
     wrapped, bare = tutorial.Wrapped, tutorial.Bare
     ways = {
-        "figraph, xla": tutorial.Xla(library, "gpu"),
+        "figraph, xla": tutorial.Xla(library, "gpu", initialize=False),
+        "program, xla": Program(library, "gpu", arguments.file),
         "nothing, xla": XlaNothing(library, "gpu", os.path.abspath(arguments.nothing)),
         "figraph, bare": bare(library, "gpu"),
         "nothing, bare": named(bare, "NothingBare", nothing)(library, "gpu"),

@@ -21,30 +21,48 @@ static uint8_t *copy(const uint8_t *bytes, size_t count) {
     return held;
 }
 
-void fig_image_open(fig_image *image, const uint8_t *bytes, size_t count) {
-    fig_file_header header;
-    memset(image, 0, sizeof *image);
-    assert(count >= sizeof header);
-    memcpy(&header, bytes, sizeof header);
-    image->maker = header.maker;
-    image->count = header.section_count;
-    for (uint32_t i = 0; i < image->count; i++) {
-        fig_image_section *section = &image->sections[i];
-        memcpy(&section->entry, bytes + sizeof header + i * sizeof section->entry,
-               sizeof section->entry);
-        section->raw_bytes = (size_t)section->entry.raw_bytes;
-        section->raw = allocate(section->raw_bytes);
-        const size_t done =
-            ZSTD_decompress(section->raw, section->raw_bytes, bytes + section->entry.offset,
-                            (size_t)section->entry.stored_bytes);
-        if (done != section->raw_bytes) abort();
-    }
-}
-
 void fig_image_close(fig_image *image) {
     for (uint32_t i = 0; i < image->count; i++)
         free(image->sections[i].raw);
     memset(image, 0, sizeof *image);
+}
+
+/* 1: the section's frame lies in the file, and holds what the section says. */
+static int take_section(fig_image_section *section, const uint8_t *bytes, size_t count,
+                        size_t raw_limit) {
+    const fig_file_section *entry = &section->entry;
+    if (entry->offset > count || entry->stored_bytes > count - entry->offset ||
+        entry->raw_bytes > raw_limit)
+        return 0;
+    section->raw_bytes = (size_t)entry->raw_bytes;
+    section->raw = allocate(section->raw_bytes);
+    const size_t done = ZSTD_decompress(section->raw, section->raw_bytes, bytes + entry->offset,
+                                        (size_t)entry->stored_bytes);
+    return done == section->raw_bytes;
+}
+
+int fig_image_try(fig_image *image, const uint8_t *bytes, size_t count, size_t raw_limit) {
+    fig_file_header header;
+    memset(image, 0, sizeof *image);
+    if (count < sizeof header) return 0;
+    memcpy(&header, bytes, sizeof header);
+    if (header.section_count > FIG_FILE_SECTION_LIMIT ||
+        header.section_count * sizeof(fig_file_section) > count - sizeof header)
+        return 0;
+    image->maker = header.maker;
+    for (uint32_t i = 0; i < header.section_count; i++) {
+        fig_image_section *section = &image->sections[image->count++];
+        memcpy(&section->entry, bytes + sizeof header + i * sizeof section->entry,
+               sizeof section->entry);
+        if (take_section(section, bytes, count, raw_limit)) continue;
+        fig_image_close(image);
+        return 0;
+    }
+    return 1;
+}
+
+void fig_image_open(fig_image *image, const uint8_t *bytes, size_t count) {
+    if (!fig_image_try(image, bytes, count, SIZE_MAX)) abort();
 }
 
 void fig_image_insert(fig_image *image, uint32_t index, const fig_image_section *section) {
@@ -91,18 +109,39 @@ static void hash_contents(const fig_image *image, uint8_t content_id[32]) {
     fig_hash_sha256_finish(&hash, content_id);
 }
 
+/* A frame of blocks that are stored as they are, with the size of its content. */
+static size_t store(uint8_t *to, const uint8_t *raw, size_t raw_bytes) {
+    enum { BLOCK_LIMIT = 1 << 17 };
+    static const uint8_t head[] = {0x28, 0xb5, 0x2f, 0xfd, 0xa0}; /* one segment, a size of 4 */
+    uint8_t *next = to + sizeof head + 4;
+    const uint32_t size = (uint32_t)raw_bytes;
+    memcpy(to, head, sizeof head);
+    memcpy(to + sizeof head, &size, 4);
+    do {
+        const size_t taken = raw_bytes < BLOCK_LIMIT ? raw_bytes : BLOCK_LIMIT;
+        const uint32_t block = (uint32_t)taken << 3 | (taken == raw_bytes);
+        memcpy(next, &block, 3);
+        memcpy(next + 3, raw, taken);
+        next += 3 + taken;
+        raw += taken;
+        raw_bytes -= taken;
+    } while (raw_bytes > 0);
+    return (size_t)(next - to);
+}
+
 uint8_t *fig_image_write(const fig_image *image, int level, size_t *count) {
     fig_file_header header = {.section_count = image->count, .maker = image->maker};
     size_t at = sizeof header + image->count * sizeof(fig_file_section), capacity = at;
     for (uint32_t i = 0; i < image->count; i++)
-        capacity += ZSTD_compressBound(image->sections[i].raw_bytes) + 8;
+        capacity += ZSTD_compressBound(image->sections[i].raw_bytes) + 32;
     uint8_t *bytes = allocate(capacity);
     for (uint32_t i = 0; i < image->count; i++) {
         const fig_image_section *section = &image->sections[i];
         fig_file_section entry = section->entry;
         entry.offset = at;
-        entry.stored_bytes =
-            ZSTD_compress(bytes + at, capacity - at, section->raw, section->raw_bytes, level);
+        entry.stored_bytes = level == 0 ? store(bytes + at, section->raw, section->raw_bytes)
+                                        : ZSTD_compress(bytes + at, capacity - at, section->raw,
+                                                        section->raw_bytes, level);
         if (ZSTD_isError((size_t)entry.stored_bytes)) abort();
         if (!section->forged) entry.raw_bytes = section->raw_bytes;
         memcpy(bytes + sizeof header + i * sizeof entry, &entry, sizeof entry);

@@ -24,13 +24,17 @@ typedef struct fig_image {
 
 /* Of a sound file. */
 void fig_image_open(fig_image *image, const uint8_t *bytes, size_t count);
+/* Of any bytes; 0: they have not the form of a file with sections, or one is of more than
+ * `raw_limit` bytes, and the image is empty. Hashes are not looked at. */
+int fig_image_try(fig_image *image, const uint8_t *bytes, size_t count, size_t raw_limit);
 void fig_image_close(fig_image *image);
 /* Places a copy of a section before `index`. */
 void fig_image_insert(fig_image *image, uint32_t index, const fig_image_section *section);
 void fig_image_remove(fig_image *image, uint32_t index);
 /* Room for `raw_bytes` in a section; bytes past those that were there are 0. */
 void fig_image_resize(fig_image *image, uint32_t index, size_t raw_bytes);
-/* The file, its hashes agreeing, its frames of this zstd level; the caller's to free. */
+/* The file, its hashes agreeing, its frames of this zstd level, 0: stored as they are; the caller's
+ * to free. */
 uint8_t *fig_image_write(const fig_image *image, int level, size_t *count);
 
 /* Makes the header's check agree with a file of `count` bytes that was changed in place. */

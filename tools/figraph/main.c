@@ -11,10 +11,10 @@
 #include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/report.h"
 
-static const fig_command *const commands[] = {&fig_cmd_plan,   &fig_cmd_capture, &fig_cmd_inspect,
-                                              &fig_cmd_diff,   &fig_cmd_verify,  &fig_cmd_replay,
-                                              &fig_cmd_serve,  &fig_cmd_tune,    &fig_cmd_bench,
-                                              &fig_cmd_memory, &fig_cmd_presets, &fig_cmd_doctor};
+static const fig_command *const commands[] = {
+    &fig_cmd_plan,   &fig_cmd_capture, &fig_cmd_inspect, &fig_cmd_diff, &fig_cmd_fit,
+    &fig_cmd_verify, &fig_cmd_replay,  &fig_cmd_serve,   &fig_cmd_tune, &fig_cmd_bench,
+    &fig_cmd_memory, &fig_cmd_presets, &fig_cmd_doctor};
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands, NAME_COLUMN = 13 };
 
 static int print_help(void) {

@@ -37,6 +37,8 @@ typedef struct fig_bench_chain {
     fig_step step;
     int32_t variant;           /* that is lowered, from 1; 0: those worth having */
     int32_t ffn_width;         /* of a step */
+    int32_t sum_width;         /* of a step: all-reduces with residual and norm, so wide, behind its
+                                  activation and its attention; 0: none */
     fig_bench_between between; /* once it is open */
     uint8_t *k;                /* of the last layer, [rows][kv_heads][head_dim]: before the step */
     int is_left;               /* 1: a check has found that q and k stay as they are */

@@ -56,7 +56,9 @@ static int list_cells(const fig_tune_subject *subject, const fig_bench_machine *
     if (machine->quick) return fig_bench_cells_grid(cells, &set, few_batches, few_lengths);
     const int code = fig_bench_cells_grid(cells, &set, batches, lengths);
     if (code != FIG_EXIT_FINE) return code;
-    return fig_bench_cells_list(cells, &set, "1x8192+15x512,1x32768+39x512,2x32768+62x1024");
+    return fig_bench_cells_list(cells, &set,
+                                "1x256,1x1024,8x256,8x1024,1x8192+15x512,1x32768+39x512,"
+                                "2x32768+62x1024");
 }
 
 /* ---- Times */

@@ -1,0 +1,67 @@
+/* libfuzzer.c: an entry, FUZZ, as libFuzzer calls it, and changes that reach behind hashes.
+ *
+ * Of bytes that have the form of a .fig file one section or a row of the table is changed, and the
+ * file is put together anew, so that its hashes and frames agree; now and then, and of all other
+ * bytes, any are changed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fuzz/fuzz.h"
+#include "tests/support/image.h"
+
+/* libFuzzer's names are its own. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+size_t LLVMFuzzerMutate(uint8_t *bytes, size_t count, size_t most);
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t count, size_t most, unsigned seed);
+
+enum { RAW_LIMIT = 1 << 16, GROWTH = 256 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
+    return FUZZ(bytes, count);
+}
+
+/* Whole items mostly, or most changes would end at the sections' sizes. */
+static void change_section(fig_image *image, uint32_t index, unsigned turn) {
+    fig_image_section *section = &image->sections[index];
+    const size_t item = section->entry.item_bytes > 0 ? section->entry.item_bytes : 1;
+    const size_t held = section->raw_bytes, most = held + GROWTH;
+    fig_image_resize(image, index, most);
+    section->raw_bytes = held;
+    size_t count = held;
+    if (turn % 4 == 0) {
+        count = LLVMFuzzerMutate(section->raw, held, most);
+    } else if (held > 0) {
+        const size_t at = turn / 4 % held, width = held - at < 8 ? held - at : 8;
+        LLVMFuzzerMutate(section->raw + at, width, width);
+    }
+    section->raw_bytes = turn % 64 == 0 ? count : count / item * item;
+}
+
+static void change_table(fig_image *image, uint32_t index, unsigned turn) {
+    fig_image_section *section = &image->sections[index];
+    if (turn % 3 == 0 && image->count < FIG_FILE_SECTION_LIMIT) {
+        const fig_image_section copy = *section;
+        fig_image_insert(image, turn / 3 % (image->count + 1), &copy);
+    } else if (turn % 3 == 1) {
+        fig_image_remove(image, index);
+    } else {
+        uint8_t *entry = (uint8_t *)&section->entry;
+        LLVMFuzzerMutate(entry, sizeof section->entry, sizeof section->entry);
+        section->forged = turn / 3 % 2 == 0;
+    }
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t count, size_t most, unsigned seed) {
+    fig_image image;
+    size_t made;
+    const unsigned turn = seed / 16;
+    if (seed % 16 == 0 || !fig_image_try(&image, bytes, count, RAW_LIMIT))
+        return LLVMFuzzerMutate(bytes, count, most);
+    if (image.count > 0 && seed % 16 == 1) change_table(&image, turn % image.count, turn / 64);
+    if (image.count > 0 && seed % 16 > 1) change_section(&image, turn % image.count, turn / 64);
+    uint8_t *file = fig_image_write(&image, 0, &made);
+    if (made <= most) memcpy(bytes, file, made);
+    free(file);
+    fig_image_close(&image);
+    return made <= most ? made : count;
+}

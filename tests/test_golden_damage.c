@@ -1,0 +1,182 @@
+/* test_golden_damage.c: whatever byte of a golden file is changed, and wherever it is cut, the file
+ * is refused or harmless.
+ *
+ * By damage, which the check finds; by a forger, who makes the hashes agree; and by one who changes
+ * what the sections say. Every byte is changed to all others where DAMAGE is "whole", for which
+ * `make test-damage` is there; else to one other, and of what sections say some are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "graphs/files/file.h"
+#include "graphs/files/sections.h"
+#include "graphs/graphs.h"
+#include "tests/support/image.h"
+#include "tests/support/stranger.h"
+
+enum { GOLDEN_COUNT = 3, SAMPLE_STRIDE = 3999, USE_STRIDE = 16 };
+
+typedef struct golden {
+    const char *path;
+    uint8_t *bytes, content_id[32];
+    size_t count;
+} golden;
+
+static golden all[GOLDEN_COUNT] = {{.path = "tests/golden/mixed.fig"},
+                                   {.path = "tests/golden/breadth.fig"},
+                                   {.path = "tests/golden/llama-3.1-8b.fig"}};
+
+static int read_all(void **state) {
+    (void)state;
+    for (int i = 0; i < GOLDEN_COUNT; i++) {
+        fig_graphs *graphs;
+        if (fig_file_read(all[i].path, FIG_FILE_BYTES_LIMIT, &all[i].bytes, &all[i].count) !=
+                FIG_OK ||
+            fig_graphs_parse(&graphs, all[i].bytes, all[i].count) != FIG_OK)
+            return 1;
+        memcpy(all[i].content_id, graphs->content_id, sizeof all[i].content_id);
+        fig_graphs_destroy(graphs);
+    }
+    return 0;
+}
+
+static int free_all(void **state) {
+    (void)state;
+    for (int i = 0; i < GOLDEN_COUNT; i++)
+        free(all[i].bytes);
+    return 0;
+}
+
+static int is_whole(void) {
+    const char *damage = getenv("DAMAGE");
+    return damage != NULL && strcmp(damage, "whole") == 0;
+}
+
+/* A byte is changed by masks from this one on: by all, or by the last alone. */
+static int first_mask(void) {
+    return is_whole() ? 1 : 255;
+}
+
+/* Refused with a sentence, or accepted: NULL or graphs, the caller's. Memory ends with the file. */
+static fig_graphs *parse(const uint8_t *bytes, size_t count) {
+    uint8_t *exact = malloc(count > 0 ? count : 1);
+    fig_graphs *graphs;
+    assert_non_null(exact);
+    memcpy(exact, bytes, count);
+    const fig_status status = fig_graphs_parse(&graphs, exact, count);
+    free(exact);
+    if (status != FIG_OK && status != FIG_FORMAT && status != FIG_STALE)
+        fail_msg("%s: %s", fig_status_name(status), fig_message());
+    assert_true((status == FIG_OK) == (graphs != NULL));
+    assert_true(status == FIG_OK || strlen(fig_message()) > 0);
+    return graphs;
+}
+
+static void every_changed_byte_is_found(void **state) {
+    (void)state;
+    for (int i = 0; i < GOLDEN_COUNT; i++) {
+        for (size_t at = 0; at < all[i].count; at++) {
+            for (int mask = first_mask(); mask < 256; mask++) {
+                all[i].bytes[at] ^= (uint8_t)mask;
+                assert_null(parse(all[i].bytes, all[i].count));
+                all[i].bytes[at] ^= (uint8_t)mask;
+            }
+        }
+    }
+}
+
+static void every_cut_is_found_also_where_the_hashes_agree(void **state) {
+    (void)state;
+    for (int i = 0; i < GOLDEN_COUNT; i++) {
+        uint8_t *bytes = malloc(all[i].count);
+        assert_non_null(bytes);
+        for (size_t count = 0; count < all[i].count; count++) {
+            const uint64_t file_bytes = count;
+            assert_null(parse(all[i].bytes, count));
+            if (count < sizeof(fig_file_header)) continue;
+            memcpy(bytes, all[i].bytes, count);
+            memcpy(bytes + offsetof(fig_file_header, file_bytes), &file_bytes, sizeof file_bytes);
+            fig_image_seal(bytes, count);
+            assert_null(parse(bytes, count));
+        }
+        free(bytes);
+    }
+}
+
+/* A check that agrees: the content id still holds all that the graphs mean. */
+static void every_changed_byte_that_was_sealed_is_found_or_means_nothing(void **state) {
+    (void)state;
+    for (int i = 0; i < GOLDEN_COUNT; i++) {
+        uint8_t *bytes = malloc(all[i].count);
+        assert_non_null(bytes);
+        for (size_t at = 0; at < all[i].count; at++) {
+            for (int mask = first_mask(); mask < 256; mask++) {
+                memcpy(bytes, all[i].bytes, all[i].count);
+                bytes[at] ^= (uint8_t)mask;
+                fig_image_seal(bytes, all[i].count);
+                fig_graphs *graphs = parse(bytes, all[i].count);
+                if (graphs == NULL) continue;
+                assert_memory_equal(graphs->content_id, all[i].content_id, 32);
+                fig_graphs_destroy(graphs);
+            }
+        }
+        free(bytes);
+    }
+}
+
+/* 1: it was accepted. Where there are very many, some of those are used. */
+static int change_meaning(fig_image *image, fig_image_section *section, size_t at, uint8_t mask) {
+    static int used;
+    size_t count;
+    section->raw[at] ^= mask;
+    uint8_t *bytes = fig_image_write(image, 0, &count);
+    section->raw[at] ^= mask;
+    fig_graphs *graphs = parse(bytes, count);
+    free(bytes);
+    if (graphs == NULL) return 0;
+    if (!is_whole() || used++ % USE_STRIDE == 0) {
+        fig_stranger_use(graphs);
+        fig_stranger_step(graphs);
+    }
+    fig_graphs_destroy(graphs);
+    return 1;
+}
+
+/* What sections say, all hashes agreeing. */
+static void every_changed_byte_of_a_section_is_refused_or_can_be_run(void **state) {
+    (void)state;
+    const size_t stride = is_whole() ? 1 : SAMPLE_STRIDE;
+    size_t turn = 0;
+    int accepted = 0, tried = 0;
+    for (int i = 0; i < 2; i++) { /* the third has nothing that the second has not */
+        fig_image image;
+        fig_image_open(&image, all[i].bytes, all[i].count);
+        for (uint32_t s = 0; s < image.count; s++) {
+            fig_image_section *section = &image.sections[s];
+            for (size_t at = 0; at < section->raw_bytes; at++) {
+                for (int mask = 1; mask < 256; mask++) {
+                    if (turn++ % stride != 0) continue;
+                    accepted += change_meaning(&image, section, at, (uint8_t)mask);
+                    tried++;
+                }
+            }
+        }
+        fig_image_close(&image);
+    }
+    assert_true(accepted > tried / 50 && accepted < tried);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_changed_byte_is_found),
+        cmocka_unit_test(every_cut_is_found_also_where_the_hashes_agree),
+        cmocka_unit_test(every_changed_byte_that_was_sealed_is_found_or_means_nothing),
+        cmocka_unit_test(every_changed_byte_of_a_section_is_refused_or_can_be_run),
+    };
+    return cmocka_run_group_tests(tests, read_all, free_all);
+}
