@@ -163,11 +163,13 @@ static int has_ended(struct fig_cuda_nccl_ending *ending) {
     return is_done;
 }
 
-/* Where a graph of a caller's lives on, NCCL is left to wait for that by itself. */
-static void finish_ending(fig_cuda_nccl *nccl) {
+/* Where a graph of a caller's lives on, NCCL is left to wait for that by itself, and the context to
+ * it. */
+static void finish_ending(fig_cuda_nccl *nccl, const fig_cuda_gpu *gpu) {
     struct fig_cuda_nccl_ending *ending = nccl->ending;
     const int64_t until_ns = fig_clock_ns() + END_US * 1000;
     const struct timespec nap = {0, LOOK_NS};
+    fig_cu_context kept;
     if (ending == NULL) return;
     while (!has_ended(ending) && fig_clock_ns() < until_ns)
         nanosleep(&nap, NULL);
@@ -176,6 +178,7 @@ static void finish_ending(fig_cuda_nccl *nccl) {
         pthread_mutex_destroy(&ending->mutex);
         free(ending);
     } else {
+        gpu->cu->DevicePrimaryCtxRetain(&kept, gpu->device);
         pthread_detach(ending->thread);
     }
     nccl->ending = NULL;
@@ -192,7 +195,7 @@ void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
         const fig_status status = settle(nccl, result, "ncclCommFinalize");
         begin_ending(nccl, status == FIG_OK ? nccl->api->CommDestroy : nccl->api->CommAbort);
     }
-    finish_ending(nccl);
+    finish_ending(nccl, gpu);
     if (nccl->places != 0) gpu->cu->MemFree(nccl->places);
     if (nccl->parts != 0) gpu->cu->MemFree(nccl->parts);
     *nccl = (fig_cuda_nccl){0};
