@@ -144,6 +144,8 @@ typedef struct fig_timing_options {
     int32_t serial;       /* of a step: 1: each launch comes after the one recorded before it, as on
                              a stream, whatever depends on what */
     int32_t copies;       /* of a tensor: 1: its first half is copied to its second instead */
+    int32_t replays;      /* of a sample; 0: as many as last sample_us. Where a step has collectives
+                             all ranks replay it equally often, so it is given */
     const fig_spacer *spacer; /* of a step: its nodes one after another, before each a spacer, and
                                  neither begins before the other has ended */
 } fig_timing_options;
