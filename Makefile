@@ -63,11 +63,13 @@ FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
     print at ".hopper.fatbin"; if ($$1 == "image") print at ".plain.fatbin" }' kernels/images.S))
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
+SAY_IMAGES = $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | wc -c) \
+    bytes,no kernel images: nvcc was not found)
 FFI := $(call objects,ffi/*.c)
 LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine/*.c engine/*/*.c) \
     $(IMAGES)
 # Of figraph what tests use, and what has a test of its own.
-SUPPORT := $(call objects,tests/support/*.c $(addprefix tools/figraph/,terminal/*.c \
+SUPPORT := $(call objects,tests/support/*.c examples/*_*.c $(addprefix tools/figraph/,terminal/*.c \
     step/truth*.c step/synthetic.c bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
 GRID := $(call objects,tests/grid/*.c)
 FUZZ := $(call objects,tests/fuzz/fuzz*.c)
@@ -78,7 +80,7 @@ GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c)) # which need o
 # Those that meet a thread; in the others tsan has nothing to find. The four left out name the
 # engine, and all of them happens on the test's own thread.
 THREADED := $(filter-out test_append_capture test_cuda_lanes test_overlap test_places,$(patsubst \
-    tests/%.c,%,$(shell grep -lE 'engine/|ffi/|fig_engine_|pthread' tests/test_*.c)))
+    tests/%.c,%,$(shell grep -slE 'engine/|ffi/|fig_engine_|pthread' tests/test_*.c)))
 binaries = $(addprefix build/$(1)/tests/,$(filter $(if $(filter tsan,$(1)),$(THREADED),%),$(TESTS)))
 # What tests/support/fault.c can make fail; a name without its gate there does not link.
 GATES := malloc calloc realloc aligned_alloc posix_memalign strdup open openat read write pread \
@@ -92,14 +94,13 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     print int(v / 10000) "." int(v / 100) % 100 "." v % 100 }' include/figraph.h)
 
 # ---- Rules ---------------------------------------------------------------------------------------
-.PHONY: all binaries clean demo format fuzz help install setup suite test test-damage test-gpu \
-    test-grid tidy uninstall
+.PHONY: all binaries built clean demo format fuzz help install setup suite test test-damage \
+    test-gpu test-grid tidy uninstall wheel
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
 all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph \
-    figraph-launch) ## all but tests
-	@echo "made $^ with $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | \
-	    wc -c) bytes,no kernel images: nvcc was not found)"
+    figraph-launch layers) ## all but tests
+	@echo "made $^ with $(SAY_IMAGES)"
 
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D) && echo "cc   $@"
@@ -124,9 +125,20 @@ $(OUT)/libfigraph_ffi.so: $(FFI) $(OUT)/libfigraph.a $(DEPS)
 $(OUT)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c)
 $(OUT)/figraph-launch: $(call objects,tools/launch/*.c) $(DEPS)
 	@$(LINK) -lhwloc
+$(OUT)/layers: $(call objects,examples/*.c)
 $(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
-$(OUT)/figraph $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
+$(OUT)/figraph $(OUT)/layers $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(LIBS)
+# What a wheel holds, without what only a debugger reads; kernels are in two libraries, not in three
+# programs.
+WHEEL := $(BUILD)/wheel
+$(WHEEL)/lib%.so.0: $(OUT)/lib%.so
+	@mkdir -p $(@D) && strip --strip-unneeded $< -o $@
+$(WHEEL)/figraph-launch: $(OUT)/figraph-launch
+	@mkdir -p $(@D) && strip --strip-unneeded $< -o $@
+$(WHEEL)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c) $(WHEEL)/libfigraph.so.0
+	@$(LINK) -s $(WHEEL)/libfigraph.so.0 -Wl,-rpath,'$$ORIGIN' -lm
+built: $(addprefix $(WHEEL)/,libfigraph.so.0 libfigraph_ffi.so.0 figraph figraph-launch)
 $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(BUILD)/libfigraph_ffi.a \
     $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
@@ -178,8 +190,8 @@ demo: setup ## capture, save, restore and replay four models' steps, and compare
 tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
 format: ## lay out every source as .clang-format says
-	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],include planner kernels graphs \
-	    graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
+	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],examples include planner kernels \
+	    graphs graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
 install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
@@ -196,6 +208,9 @@ uninstall: ## take away what install put there
 	    $(patsubst %,$(PREFIX)/%,$(wildcard include/*.h)) \
 	    $(LIBDIR)/pkgconfig/figraph.pc $(LIBDIR)/libfigraph_ffi.so \
 	    $(addprefix $(LIBDIR)/libfigraph.,a so so.0 so.$(VERSION)))
+wheel: built ## Python's package, as a wheel and an sdist, in build/release/wheel
+	@python3 python/backend.py wheel $(WHEEL) $(WHEEL) && python3 python/backend.py sdist $(WHEEL)
+	@echo "made in $(WHEEL), with $(SAY_IMAGES)"
 clean: ## remove build/
 	rm -rf build
 help: ## this list

@@ -37,7 +37,8 @@ typedef struct fig_dev_launch {
     uint32_t grid[3], block[3], shared_bytes;
     const void *params;
     size_t params_bytes;
-    int is_leaf; /* 1: no other node comes after it, and none is to wait for it */
+    int is_leaf;  /* 1: no other node comes after it, and none is to wait for it */
+    int is_plain; /* 1: it does not begin before what it comes after has ended */
 } fig_dev_launch;
 
 /* One call of a callback; args and what it points to are copied before return. args->rows and
@@ -66,6 +67,14 @@ typedef struct fig_dev_meeting {
     const uint32_t *exec_buckets; /* [exec] the bucket, from 0, that a sentence names */
 } fig_dev_meeting;
 
+/* What came of it. */
+typedef struct fig_dev_met {
+    void *peers;   /* what collectives' params point to, the device's until close; NULL: nobody was
+                        met */
+    int32_t ranks; /* of the group */
+    uint32_t routes; /* FIG_ROUTE_* that messages may take */
+} fig_dev_met;
+
 typedef struct fig_device_api {
     const char *name; /* "host", "cuda" */
     fig_device kind;
@@ -84,10 +93,9 @@ typedef struct fig_device_api {
     /* As fig_engine_bind_thread. Any thread may call. */
     fig_status (*bind_thread)(const fig_dev *dev);
 
-    /* Makes what collectives' params point to, which lives until close; once, before a graph has a
-     * collective. Collective itself where there are ranks. A collective that fails is a fault of
-     * the stream's work; after it the group is lost. */
-    fig_status (*meet)(fig_dev *dev, const fig_dev_meeting *meeting, void **peers);
+    /* Once, before a graph has a collective. Collective itself where there are ranks. A collective
+     * that fails is a fault of the stream's work; after it the group is lost. */
+    fig_status (*meet)(fig_dev *dev, const fig_dev_meeting *meeting, fig_dev_met *met);
 
     /* Blocks come zeroed and 256-byte aligned, lent by the caller where options say so. Releasing
      * memory that launched work uses is the caller's fault: wait first. */

@@ -1,5 +1,5 @@
 /* execs.h: graphs that the device can launch, each for all buckets that need the same launches;
- * parts of them that a caller asks for, and their nodes alone.
+ * parts of them that a caller asks for.
  *
  * Owns the lowered launches, the filling in of addresses, the choice of families, and that between
  * patching a launch and making an exec anew; parts are always made anew. An exec also looks ahead
@@ -22,7 +22,8 @@
 /* What relocations mean, beside the tensors. */
 typedef struct fig_exec_places {
     uint8_t *workspace;
-    void *plan, *ring, *state, *words, *peers;
+    void *plan, *ring, *state, *words;
+    fig_dev_met met;
     uint32_t slot_count, slot_bytes;
 } fig_exec_places;
 
@@ -95,25 +96,5 @@ fig_status fig_execs_segment(fig_execs *execs, uint32_t exec, const fig_exec_par
 
 /* Its launches, the fetch and the look ahead among them. */
 uint32_t fig_execs_launch_count(const fig_execs *execs, uint32_t exec);
-/* Its nodes alone, under whatever plan the device holds: no fetch and no look ahead. */
-typedef struct fig_exec_bare {
-    uint32_t exec;
-    uint32_t copies; /* one after another, each as a launch of its own would come after the one
-                        before */
-    int serial;      /* 1: within a copy too each launch comes after the one before it */
-} fig_exec_bare;
-/* The caller's to destroy once it has ended. */
-fig_status fig_execs_bare(const fig_execs *execs, const fig_exec_bare *bare, fig_dev_exec **out);
-
-/* Launches that each read memory from end to end, one after another; of no bytes they do nothing.
- * The caller's to destroy once it has ended. */
-typedef struct fig_exec_reading {
-    const void *from;
-    uint64_t *folded; /* device memory: changed by exclusive or with every word; NULL: of none */
-    size_t bytes;     /* read in pieces of 16, up to 64 GB of them */
-    uint32_t blocks, launches;
-} fig_exec_reading;
-fig_status fig_execs_reading(const fig_execs *execs, const fig_exec_reading *reading,
-                             fig_dev_exec **exec);
 
 #endif

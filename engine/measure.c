@@ -49,6 +49,7 @@
 #include <string.h>
 
 #include "engine/clock.h"
+#include "engine/exec_bare.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
 
@@ -251,7 +252,7 @@ static fig_status open_empty(measuring *m, int32_t copies, fig_dev_exec **exec) 
     const fig_execs *execs = &m->engine->execs;
     const uint32_t launches = fig_execs_launch_count(execs, m->exec);
     const fig_exec_reading nothing = {.blocks = 1, .launches = launches * (uint32_t)copies};
-    return fig_execs_reading(execs, &nothing, exec);
+    return fig_exec_bare_readings(execs, &nothing, exec);
 }
 
 /* Copies so that a batch is whole chains. Between two copies there are edges from each node that
@@ -266,8 +267,8 @@ static fig_status open_execs(measuring *m) {
         m->copies /= 2;
     const fig_exec_bare once = {.exec = m->exec, .copies = 1};
     const fig_exec_bare chained = {.exec = m->exec, .copies = (uint32_t)m->copies};
-    FIG_TRY(fig_execs_bare(execs, &once, &m->bare));
-    FIG_TRY(fig_execs_bare(execs, &chained, &m->chain));
+    FIG_TRY(fig_exec_bare_nodes(execs, &once, &m->bare));
+    FIG_TRY(fig_exec_bare_nodes(execs, &chained, &m->chain));
     FIG_TRY(open_empty(m, 1, &m->empty));
     return open_empty(m, m->copies, &m->empty_chain);
 }

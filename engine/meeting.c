@@ -50,17 +50,17 @@ static fig_status agree(const fig_graphs *graphs, struct fig_ranks *ranks) {
     return status;
 }
 
-fig_status fig_meeting_open(const fig_engine *engine, struct fig_ranks *ranks, void **peers) {
+fig_status fig_meeting_open(const fig_engine *engine, struct fig_ranks *ranks, fig_dev_met *met) {
     const fig_graphs *graphs = engine->graphs;
     const fig_dev_meeting meeting = {.ranks = ranks,
                                      .byte_limit = fig_program_view_message_bytes(engine->program),
                                      .exec_buckets = graphs->exec_buckets};
     fig_ranks_info info = {.size = sizeof info, .count = 1};
-    *peers = NULL;
+    *met = (fig_dev_met){0};
     if (ranks != NULL) FIG_TRY(fig_ranks_read_info(ranks, &info));
     FIG_TRY(check_share(graphs, info.count));
     FIG_TRY(check_gathers(engine->program, info.count));
     if (ranks != NULL) FIG_TRY(agree(graphs, ranks));
     if (meeting.byte_limit == 0) return FIG_OK;
-    return engine->api->meet(engine->dev, &meeting, peers);
+    return engine->api->meet(engine->dev, &meeting, met);
 }

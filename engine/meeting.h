@@ -4,9 +4,8 @@
 
 #include "engine/engine.h"
 
-/* Collective where ranks is not NULL. *peers: what collectives' params point to, the device's; NULL
- * where the program has none. FIG_INVALID: the graphs are not for such a group, or two ranks have
- * not the same. */
-fig_status fig_meeting_open(const fig_engine *engine, struct fig_ranks *ranks, void **peers);
+/* Collective where ranks is not NULL. *met: zero where the program has no collectives.
+ * FIG_INVALID: the graphs are not for such a group, or two ranks have not the same. */
+fig_status fig_meeting_open(const fig_engine *engine, struct fig_ranks *ranks, fig_dev_met *met);
 
 #endif

@@ -76,7 +76,7 @@ static fig_status open_execs(fig_engine *engine, struct fig_ranks *ranks) {
         .slot_count = engine->ring.slot_count,
         .slot_bytes = engine->ring.slot_bytes,
     };
-    FIG_TRY(fig_meeting_open(engine, ranks, &places.peers));
+    FIG_TRY(fig_meeting_open(engine, ranks, &places.met));
     FIG_TRY(fig_binding_init(&engine->bindings, engine->graphs, engine->api, engine->dev,
                              engine->workspace.device));
     FIG_TRY(fig_execs_init(&engine->execs, &engine->bindings, engine->stream, &places));

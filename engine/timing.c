@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "engine/exec_bare.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
 
@@ -26,11 +27,14 @@ enum {
     BLOCKS_PER_SM = 4 /* as many as keep a GPU's memory busy */
 };
 
+static const size_t READ_LIMIT = (size_t)UINT32_MAX * 16; /* of one launch */
+
 typedef struct timing {
     fig_engine *engine;
     fig_timing_options options; /* with the defaults filled in */
+    fig_spacer spacer;          /* where options.spacer is not NULL */
     int32_t bucket;             /* its number; 0: of a tensor */
-    fig_block folded;           /* what a tensor's bytes come to, which nobody looks at */
+    fig_block folded;           /* what bytes that are read come to, which nobody looks at */
     fig_dev_exec *exec;         /* NULL: a copy */
     uint8_t *half;              /* of a tensor that is copied, its second */
     size_t half_bytes;
@@ -40,6 +44,22 @@ typedef struct timing {
 static int compare(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+static fig_status take_spacer(timing *t) {
+    fig_spacer *ours = &t->spacer;
+    if (t->options.spacer == NULL) return FIG_OK;
+    FIG_TRY(fig_status_take_options(ours, sizeof *ours, t->options.spacer, "fig_spacer"));
+    if (t->options.step == NULL)
+        return fig_fail(FIG_INVALID, "time: a spacer is of a step, and a tensor was given");
+    if (ours->nodes < 0)
+        return fig_fail(FIG_INVALID, "time: spacer: nodes is %" PRId32, ours->nodes);
+    if (ours->bytes < 0 || ours->bytes % 16 != 0 || ours->bytes > ours->memory_bytes)
+        return fig_fail(FIG_INVALID,
+                        "time: spacer: bytes is %" PRId64 ", a multiple of 16 from 0 to "
+                        "memory_bytes, %" PRId64,
+                        ours->bytes, ours->memory_bytes);
+    return FIG_OK;
 }
 
 static fig_status take_options(timing *t, const fig_timing_options *options) {
@@ -54,9 +74,12 @@ static fig_status take_options(timing *t, const fig_timing_options *options) {
     if (ours->sample_us < 0 || ours->sample_us > SAMPLE_US_LIMIT)
         return fig_fail(FIG_INVALID, "time: sample_us is %" PRId32 ", limits 0 to %d",
                         ours->sample_us, SAMPLE_US_LIMIT);
+    if (ours->replays < 0 || ours->replays > REPLAYS_LIMIT)
+        return fig_fail(FIG_INVALID, "time: replays is %" PRId32 ", limits 0 to %d", ours->replays,
+                        REPLAYS_LIMIT);
     if (ours->samples == 0) ours->samples = SAMPLES_DEFAULT;
     if (ours->sample_us == 0) ours->sample_us = SAMPLE_US_DEFAULT;
-    return FIG_OK;
+    return take_spacer(t);
 }
 
 static fig_status check_idle(fig_engine *engine) {
@@ -67,21 +90,48 @@ static fig_status check_idle(fig_engine *engine) {
         engine->staged - engine->launched, FIG_PLURAL(engine->staged - engine->launched));
 }
 
+/* What reads; what it reads is the caller's to fill in. */
+static fig_status make_reading(timing *t, fig_exec_reading *reading) {
+    fig_engine *engine = t->engine;
+    fig_traits traits;
+    FIG_TRY(engine->api->allocate(engine->dev, &t->folded, FIG_MEMORY_DEVICE, sizeof(uint64_t)));
+    engine->api->read_traits(engine->dev, &traits);
+    *reading = (fig_exec_reading){.folded = t->folded.device,
+                                  .blocks = BLOCKS_PER_SM * (uint32_t)traits.sm_count,
+                                  .launches = 1};
+    return FIG_OK;
+}
+
+static fig_status open_spaced(timing *t, fig_exec_bare *bare) {
+    const fig_spacer *spacer = &t->spacer;
+    fig_exec_reading reading;
+    FIG_TRY(make_reading(t, &reading));
+    reading.from = spacer->memory;
+    reading.bytes = (size_t)spacer->memory_bytes;
+    reading.piece_bytes = (size_t)spacer->bytes;
+    reading.launches = spacer->nodes > 0 ? (uint32_t)spacer->nodes : UINT32_MAX;
+    reading.is_plain = 1;
+    bare->spacer = &reading;
+    bare->spacers_only = spacer->only;
+    return fig_exec_bare_nodes(&t->engine->execs, bare, &t->exec);
+}
+
 /* A step that was staged and could not be launched is taken back. */
 static fig_status open_nodes(timing *t) {
     fig_engine *engine = t->engine;
     FIG_TRY(fig_engine_step(engine, t->options.step));
     FIG_TRY(fig_engine_wait(engine, -1));
     t->bucket = (int32_t)engine->counters.last_bucket;
-    const fig_exec_bare bare = {.exec = fig_engine_exec_of(engine, (uint32_t)t->bucket - 1),
-                                .copies = 1,
-                                .serial = t->options.serial};
-    return fig_execs_bare(&engine->execs, &bare, &t->exec);
+    fig_exec_bare bare = {.exec = fig_engine_exec_of(engine, (uint32_t)t->bucket - 1),
+                          .copies = 1,
+                          .serial = t->options.serial};
+    return t->options.spacer != NULL ? open_spaced(t, &bare)
+                                     : fig_exec_bare_nodes(&engine->execs, &bare, &t->exec);
 }
 
 static fig_status open_reading(timing *t) {
     fig_engine *engine = t->engine;
-    fig_traits traits;
+    fig_exec_reading reading;
     uint32_t tensor;
     FIG_TRY(fig_binding_find(&engine->bindings, t->options.tensor, &tensor));
     const fig_bound_place *place = &engine->bindings.tensors[tensor - 1].place;
@@ -90,14 +140,11 @@ static fig_status open_reading(timing *t) {
         t->half = (uint8_t *)place->address + t->half_bytes;
         return FIG_OK;
     }
-    FIG_TRY(engine->api->allocate(engine->dev, &t->folded, FIG_MEMORY_DEVICE, sizeof(uint64_t)));
-    engine->api->read_traits(engine->dev, &traits);
-    const fig_exec_reading reading = {.from = place->address,
-                                      .folded = t->folded.device,
-                                      .bytes = place->bytes,
-                                      .blocks = BLOCKS_PER_SM * (uint32_t)traits.sm_count,
-                                      .launches = 1};
-    return fig_execs_reading(&engine->execs, &reading, &t->exec);
+    FIG_TRY(make_reading(t, &reading));
+    reading.from = place->address;
+    reading.bytes = place->bytes;
+    reading.piece_bytes = place->bytes < READ_LIMIT ? place->bytes : READ_LIMIT;
+    return fig_exec_bare_readings(&engine->execs, &reading, &t->exec);
 }
 
 static fig_status run(timing *t) {
@@ -127,7 +174,8 @@ static fig_status take_samples(timing *t) {
     double first_ns;
     FIG_TRY(take_sample(t, 1, &first_ns));
     const double replays = first_ns > 0 ? 1e3 * t->options.sample_us / first_ns : REPLAYS_LIMIT;
-    const int32_t count = replays < 1 ? 1 : replays > REPLAYS_LIMIT ? REPLAYS_LIMIT : (int)replays;
+    int32_t count = replays < 1 ? 1 : replays > REPLAYS_LIMIT ? REPLAYS_LIMIT : (int)replays;
+    if (t->options.replays > 0) count = t->options.replays;
     for (int32_t i = 0; i < t->options.samples; i++)
         FIG_TRY(take_sample(t, count, &t->samples[i]));
     return FIG_OK;

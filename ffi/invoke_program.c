@@ -5,44 +5,59 @@
  * argument too. Invariant: a call binds tensors of its segment, each once. */
 #include "ffi/invoke_program.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "ffi/invoke.h"
 #include "ffi/registry.h"
 #include "graphs/graphs.h"
+#include "graphs/inspect/layer_fold.h"
 #include "planner/status.h"
 
 static const fig_program_view *view_of(const fig_invoke_program *p) {
     return fig_program_view_of(p->graphs->program);
 }
 
-static fig_status list_tensors(fig_invoke_program *p) {
-    const fig_program_view *view = view_of(p);
-    for (uint32_t id = 1; id <= view->tensor_count; id++) {
-        if (view->tensors[id - 1].role == FIG_ROLE_TEMP) continue;
-        if (p->tensor_count == FIG_INVOKE_TENSOR_LIMIT)
-            return fig_fail(FIG_TOO_LARGE, "the program has more tensors than %d",
-                            FIG_INVOKE_TENSOR_LIMIT);
-        p->ids[p->tensor_count++] = id;
+/* In one pass, as it is done on every call: all[id - 1] is what nodes [first, last) do with a
+ * tensor, and FIXED where rows of it are written before they are read. */
+enum { FIXED = 0x80 };
+static_assert((FIXED & (FIG_ACCESS_READ | FIG_ACCESS_WRITE)) == 0, "a bit of its own");
+
+static void add_node(const fig_program_view *view, const fig_node *node, uint8_t *all) {
+    const uint32_t *operands = view->operands + node->operand;
+    for (uint32_t i = 0; i < node->operand_count; i++) {
+        const uint32_t id = operands[i];
+        uint32_t access = 0;
+        if (id == 0) continue;
+        for (uint32_t j = 0; j < node->operand_count; j++)
+            if (operands[j] == id) access |= fig_program_view_access(view, node, j);
+        const int is_rows = view->tensors[id - 1].symbol == FIG_SYMBOL_BATCH;
+        if (all[id - 1] == 0 && is_rows && access == FIG_ACCESS_WRITE) access |= FIXED;
+        all[id - 1] |= (uint8_t)access;
     }
-    return FIG_OK;
 }
 
-/* Of one tensor, in nodes [first, last). */
-static uint8_t access_of(const fig_program_view *view, uint32_t id, uint32_t first, uint32_t last) {
-    const int is_rows = view->tensors[id - 1].symbol == FIG_SYMBOL_BATCH;
-    uint32_t access = 0;
-    for (uint32_t n = first; n < last; n++) {
-        const fig_node *node = &view->nodes[n];
-        uint32_t here = 0;
-        for (uint32_t i = 0; i < node->operand_count; i++)
-            if (view->operands[node->operand + i] == id)
-                here |= fig_program_view_access(view, node, i);
-        if (access == 0 && is_rows && here == FIG_ACCESS_WRITE) return FIG_ACCESS_WRITE;
-        access |= here;
+static uint8_t access_of(uint8_t nodes) {
+    if ((nodes & FIXED) != 0) return FIG_ACCESS_WRITE;
+    return (nodes & FIG_ACCESS_WRITE) != 0 ? FIG_ACCESS_READ | FIG_ACCESS_WRITE : nodes;
+}
+
+static fig_status list_tensors(fig_invoke_program *p, uint32_t first, uint32_t last) {
+    const fig_program_view *view = view_of(p);
+    uint8_t all[FIG_INVOKE_TENSOR_LIMIT] = {0};
+    if (view->tensor_count > FIG_INVOKE_TENSOR_LIMIT)
+        return fig_fail(FIG_TOO_LARGE, "the program has %u tensors, limit %d", view->tensor_count,
+                        FIG_INVOKE_TENSOR_LIMIT);
+    for (uint32_t n = first; n < last; n++)
+        add_node(view, &view->nodes[n], all);
+    for (uint32_t id = 1; id <= view->tensor_count; id++) {
+        if (view->tensors[id - 1].role == FIG_ROLE_TEMP) continue;
+        p->ids[p->tensor_count] = id;
+        p->bindings[p->tensor_count] = (fig_binding){.size = sizeof *p->bindings};
+        p->access[p->tensor_count++] = access_of(all[id - 1]);
     }
-    return (uint8_t)((access & FIG_ACCESS_WRITE) != 0 ? access | FIG_ACCESS_READ : access);
+    return FIG_OK;
 }
 
 fig_status fig_invoke_program_begin(fig_invoke_program *p, const char *content_id) {
@@ -57,12 +72,7 @@ fig_status fig_invoke_program_begin(fig_invoke_program *p, const char *content_i
         first = segment.node;
         last = segment.node + segment.node_count;
     }
-    FIG_TRY(list_tensors(p));
-    for (int32_t i = 0; i < p->tensor_count; i++) {
-        p->bindings[i] = (fig_binding){.size = sizeof p->bindings[i]};
-        p->access[i] = access_of(view, p->ids[i], first, last);
-    }
-    return FIG_OK;
+    return p->loads_only ? FIG_OK : list_tensors(p, first, last);
 }
 
 const char *fig_invoke_program_name(const fig_invoke_program *p, int32_t tensor) {
@@ -80,8 +90,16 @@ static fig_status take_rows(fig_invoke_program *p, const fig_array *array, int64
                     rows, p->rows);
 }
 
-fig_status fig_invoke_program_bind(fig_invoke_program *p, int32_t tensor, const fig_array *array) {
-    const fig_tensor_record *record = &view_of(p)->tensors[p->ids[tensor] - 1];
+int fig_invoke_program_wants(const fig_invoke_program *p, int32_t tensor) {
+    return p->access[tensor] != 0 && !p->is_bound[tensor];
+}
+
+static const fig_tensor_record *record_of(const fig_invoke_program *p, int32_t tensor) {
+    return &view_of(p)->tensors[p->ids[tensor] - 1];
+}
+
+static fig_status bind_one(fig_invoke_program *p, int32_t tensor, const fig_array *array) {
+    const fig_tensor_record *record = record_of(p, tensor);
     int64_t dims[4];
     memcpy(dims, record->dims, sizeof dims);
     if (record->layout == FIG_HND) dims[1] = record->dims[2], dims[2] = record->dims[1];
@@ -93,7 +111,75 @@ fig_status fig_invoke_program_bind(fig_invoke_program *p, int32_t tensor, const 
     if (record->symbol == FIG_SYMBOL_BATCH) FIG_TRY(take_rows(p, array, record->dims[0]));
     p->bindings[tensor].address = array->data;
     p->bindings[tensor].bytes = fig_array_bytes(array);
+    p->is_bound[tensor] = 1;
     return FIG_OK;
+}
+
+/* ---- Layers ---------------------------------------------------------------------------------- */
+
+/* Tensors that are named alike but for the number of the layer. */
+typedef struct layers {
+    const char *stem; /* [bytes] */
+    uint32_t bytes;
+    int32_t count;
+} layers;
+
+static int32_t layer_of(const fig_invoke_program *p, int32_t tensor, const layers *of) {
+    const char *name = fig_invoke_program_name(p, tensor);
+    if (strncmp(name, of->stem, of->bytes) != 0) return FIG_FOLD_NONE;
+    const fig_layer_fold_name split = fig_layer_fold_split(name);
+    return split.stem_bytes == of->bytes ? split.number : FIG_FOLD_NONE;
+}
+
+/* *of counts none where their numbers are not 0, 1 and so on. */
+static void find_layers(const fig_invoke_program *p, int32_t tensor, layers *of) {
+    const char *name = fig_invoke_program_name(p, tensor);
+    int32_t last = FIG_FOLD_NONE;
+    *of = (layers){name, fig_layer_fold_split(name).stem_bytes, 0};
+    for (int32_t i = 0; i < p->tensor_count; i++) {
+        const int32_t layer = layer_of(p, i, of);
+        of->count += layer != FIG_FOLD_NONE;
+        if (layer > last) last = layer;
+    }
+    if (last + 1 != of->count) of->count = 0;
+}
+
+static fig_array part_of(const fig_array *array, int32_t part, const char *name) {
+    fig_array one = *array;
+    const int64_t bytes = array->strides[0] * array->bits / 8;
+    one.name = name;
+    if (array->data != NULL) one.data = (uint8_t *)array->data + part * bytes;
+    one.rank--;
+    memmove(one.dims, one.dims + 1, (size_t)one.rank * sizeof *one.dims);
+    memmove(one.strides, one.strides + 1, (size_t)one.rank * sizeof *one.strides);
+    return one;
+}
+
+static fig_status bind_layers(fig_invoke_program *p, int32_t tensor, const layers *of,
+                              const fig_array *array) {
+    FIG_TRY(fig_array_check_dim(array, 0, of->count));
+    for (int32_t i = 0; i < p->tensor_count; i++) {
+        const int32_t layer = layer_of(p, i, of);
+        const char *name = fig_invoke_program_name(p, i);
+        if (layer == FIG_FOLD_NONE || p->access[i] == 0) continue;
+        if (p->is_bound[i] || p->access[i] != p->access[tensor])
+            return fig_fail(FIG_INVALID,
+                            "%s comes with a dim of layers, and %s is bound already, or is not "
+                            "read and written as it is",
+                            array->name, name);
+        const fig_array part = part_of(array, layer, name);
+        FIG_TRY(bind_one(p, i, &part));
+    }
+    return FIG_OK;
+}
+
+fig_status fig_invoke_program_bind(fig_invoke_program *p, int32_t tensor, const fig_array *array) {
+    if (array->rank == record_of(p, tensor)->rank + 1) {
+        layers of;
+        find_layers(p, tensor, &of);
+        if (of.count > 0) return bind_layers(p, tensor, &of, array);
+    }
+    return bind_one(p, tensor, array);
 }
 
 fig_status fig_invoke_program_run(const fig_invoke_program *p) {
@@ -102,7 +188,8 @@ fig_status fig_invoke_program_run(const fig_invoke_program *p) {
                          .segment = p->segment[0] != '\0' ? p->segment : NULL,
                          .stream = p->stream,
                          .loads_only = p->loads_only};
-    if (p->rows < 0) return fig_fail(FIG_INVALID, "rows is not given, and no array has rows");
+    if (p->rows < 0 && !p->loads_only)
+        return fig_fail(FIG_INVALID, "rows is not given, and no array has rows");
     invoke.recipe.kind = FIG_RECIPE_PROGRAM;
     invoke.recipe.device = p->device;
     invoke.recipe.ordinal = p->ordinal;

@@ -2,6 +2,8 @@
  *
  * Tensors go by their number in fig_graphs_tensor. What nodes of the segment do with one says
  * whether it is an argument, a result, or both in one memory; one that they do not name is neither.
+ * Tensors of layers, q.0, q.1 and so on, may come as one array: a caller with many layers then asks
+ * for a step with a few arrays in place of hundreds, which cost it more than the step itself.
  * Invariant: at run, every tensor that is named was bound. */
 #ifndef FIG_FFI_INVOKE_PROGRAM_H
 #define FIG_FFI_INVOKE_PROGRAM_H
@@ -24,14 +26,19 @@ typedef struct fig_invoke_program {
     const fig_graphs *graphs;
     int32_t tensor_count;
     uint32_t ids[FIG_INVOKE_TENSOR_LIMIT];   /* [tensor_count] of the program */
-    uint8_t access[FIG_INVOKE_TENSOR_LIMIT]; /* [tensor_count] FIG_ACCESS_* */
+    uint8_t access[FIG_INVOKE_TENSOR_LIMIT]; /* [tensor_count] FIG_ACCESS_*; 0: not named */
+    uint8_t is_bound[FIG_INVOKE_TENSOR_LIMIT];
     fig_binding bindings[FIG_INVOKE_TENSOR_LIMIT];
 } fig_invoke_program;
 
-/* FIG_ORDER: no file of that content id was loaded. */
+/* FIG_ORDER: no file of that content id was loaded. With loads_only no tensor is looked at. */
 fig_status fig_invoke_program_begin(fig_invoke_program *program, const char *content_id);
 const char *fig_invoke_program_name(const fig_invoke_program *program, int32_t tensor);
-/* dtype and dims are the tensor's, in the order of its layout; rows are the same in all. */
+/* 1: it is named, and no array was bound for it yet. */
+int fig_invoke_program_wants(const fig_invoke_program *program, int32_t tensor);
+/* dtype and dims are the tensor's, in the order of its layout; rows are the same in all. With one
+ * dim more, in front, it is of all tensors that are named alike but for the layer, which it counts:
+ * those that the segment names are bound, each to its own part. */
 fig_status fig_invoke_program_bind(fig_invoke_program *program, int32_t tensor,
                                    const fig_array *array);
 fig_status fig_invoke_program_run(const fig_invoke_program *program);

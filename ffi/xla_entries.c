@@ -214,6 +214,8 @@ static fig_status decode_attention(fig_xla_call *call) {
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
+/* XLA:GPU asks for initialize at every step, and a whole step has hundreds of tensors: they are
+ * looked at in execute alone, which a replay of what was captured passes by. */
 static fig_status program(fig_xla_call *call) {
     fig_invoke_program p = {.loads_only = call->frame->stage != FIG_XLA_EXECUTE,
                             .device = call->device,
@@ -227,22 +229,24 @@ static fig_status program(fig_xla_call *call) {
     p.kv_length = fig_xla_call_integer(call, "kv_length", 0);
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_program_begin(&p, content_id));
+    if (p.loads_only) return fig_invoke_program_run(&p);
     for (int32_t i = 0; i < p.tensor_count; i++) {
         fig_array array = {0};
         const uint32_t access = p.access[i];
         const char *name = fig_invoke_program_name(&p, i);
+        if (!fig_invoke_program_wants(&p, i)) continue;
         if (access & FIG_ACCESS_READ) fig_xla_call_argument(call, name, &array);
         if (access == FIG_ACCESS_WRITE) fig_xla_call_result(call, name, &array);
         if (access == (FIG_ACCESS_READ | FIG_ACCESS_WRITE)) fig_xla_call_alias(call, name, &array);
         FIG_TRY(call->status);
-        if (access != 0) FIG_TRY(fig_invoke_program_bind(&p, i, &array));
+        FIG_TRY(fig_invoke_program_bind(&p, i, &array));
     }
     read_borrowed(call, &b);
     read_scratch(call, &b);
     p.plan = b.plan;
     p.scratch = b.scratch;
     FIG_TRY(fig_xla_call_end(call));
-    if (!p.loads_only) FIG_TRY(fig_xla_call_stream(call, &p.stream));
+    FIG_TRY(fig_xla_call_stream(call, &p.stream));
     return fig_invoke_program_run(&p);
 }
 

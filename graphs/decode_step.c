@@ -34,14 +34,22 @@ static fig_tensor layer_tensor(fig_program *program, const char *stem, int32_t l
     return fig_program_tensor(program, &info);
 }
 
-/* [rows][heads][head_dim] or, where head_dim is 0, [rows][heads]. */
-static fig_tensor rows(fig_program *program, const char *name, int32_t layer, int64_t heads,
-                       int64_t head_dim) {
+/* [rows][heads][head_dim] */
+static fig_tensor rows(fig_program *program, const char *name, int32_t layer, int64_t heads) {
     const fig_spec *spec = &fig_program_view_of(program)->spec;
     return layer_tensor(program, name, layer,
                         (fig_tensor_info){.dtype = spec->dtype,
-                                          .dims = {FIG_DIM_BATCH, heads, head_dim},
+                                          .dims = {FIG_DIM_BATCH, heads, spec->head_dim},
                                           .multiple = spec->row_tokens});
+}
+
+/* [rows][width], ffn_rows for each token. */
+static fig_tensor ffn_rows(fig_program *program, const char *name, int32_t layer, int64_t width) {
+    const fig_spec *spec = &fig_program_view_of(program)->spec;
+    return layer_tensor(program, name, layer,
+                        (fig_tensor_info){.dtype = spec->dtype,
+                                          .dims = {FIG_DIM_BATCH, width},
+                                          .multiple = spec->row_tokens * spec->ffn_rows});
 }
 
 static fig_tensor vector(fig_program *program, const char *name, int32_t layer, fig_dtype dtype,
@@ -85,8 +93,8 @@ static fig_cache layer_cache(fig_program *program, int32_t layer, fig_tensor tab
 static void record_activation(fig_program *program, int32_t layer) {
     const fig_spec *spec = &fig_program_view_of(program)->spec;
     if (spec->ffn_width == 0) return;
-    const fig_tensor gate_up = rows(program, "gate_up", layer, 2 * (int64_t)spec->ffn_width, 0);
-    const fig_tensor act = rows(program, "act", layer, spec->ffn_width, 0);
+    const fig_tensor gate_up = ffn_rows(program, "gate_up", layer, 2 * (int64_t)spec->ffn_width);
+    const fig_tensor act = ffn_rows(program, "act", layer, spec->ffn_width);
     const fig_gated_op *op = FIG_OPTIONS(fig_gated_op, .in = gate_up, .out = act);
     fig_program_segment(program, name_of("act", layer).text);
     switch (spec->activation) {
@@ -103,10 +111,10 @@ static void record_attention(fig_program *program, int32_t layer, fig_tensor tab
                                   .window = fig_spec_layer_window(spec, layer),
                                   .soft_cap = spec->soft_cap};
     fig_program_segment(program, name_of("attn", layer).text);
-    op.q = rows(program, "q", layer, spec->q_heads, spec->head_dim);
-    op.k = rows(program, "k", layer, spec->kv_heads, spec->head_dim);
-    op.v = rows(program, "v", layer, spec->kv_heads, spec->head_dim);
-    op.out = rows(program, "out", layer, spec->q_heads, spec->head_dim);
+    op.q = rows(program, "q", layer, spec->q_heads);
+    op.k = rows(program, "k", layer, spec->kv_heads);
+    op.v = rows(program, "v", layer, spec->kv_heads);
+    op.out = rows(program, "out", layer, spec->q_heads);
     op.cache = layer_cache(program, layer, table);
     if (spec->qk_norm_epsilon > 0.0f) {
         op.q_norm = vector(program, "q_norm", layer, spec->dtype, spec->head_dim);

@@ -27,9 +27,18 @@ static void put_number(filling *f, const fig_field *field, int64_t number) {
     put_bytes(f, field, &word, sizeof word);
 }
 
+uint32_t fig_launch_reloc_bytes(uint32_t kind) {
+    switch (kind) {
+    case FIG_RELOC_RING_SLOTS:
+    case FIG_RELOC_RING_BYTES:
+    case FIG_RELOC_RANKS:
+    case FIG_RELOC_ROUTES: return sizeof(uint32_t);
+    default: return sizeof(uint64_t);
+    }
+}
+
 static void put_reloc(filling *f, const fig_field *field, fig_reloc reloc) {
-    const int is_word = reloc.kind == FIG_RELOC_RING_SLOTS || reloc.kind == FIG_RELOC_RING_BYTES;
-    assert(field->bytes == (is_word ? 4 : 8));
+    assert(field->bytes == fig_launch_reloc_bytes(reloc.kind));
     reloc.offset = f->launch->params + field->offset;
     f->relocs[f->reloc_count++] = reloc;
 }
@@ -170,6 +179,8 @@ static void put_common(filling *f, const fig_field *field) {
     case FIG_FIELD_RING_SLOTS: put_symbol(f, field, FIG_RELOC_RING_SLOTS); return;
     case FIG_FIELD_RING_BYTES: put_symbol(f, field, FIG_RELOC_RING_BYTES); return;
     case FIG_FIELD_PEERS: put_symbol(f, field, FIG_RELOC_PEERS); return;
+    case FIG_FIELD_RANKS: put_symbol(f, field, FIG_RELOC_RANKS); return;
+    case FIG_FIELD_ROUTES: put_symbol(f, field, FIG_RELOC_ROUTES); return;
     case FIG_FIELD_NODE: put_number(f, field, f->launch->node); return;
     }
     assert(0 && "a kind of field");

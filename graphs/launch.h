@@ -19,7 +19,9 @@ typedef enum fig_reloc_kind {
     FIG_RELOC_RING_WORDS,  /* address */
     FIG_RELOC_RING_SLOTS,  /* u32 */
     FIG_RELOC_RING_BYTES,  /* u32 */
-    FIG_RELOC_PEERS        /* address */
+    FIG_RELOC_PEERS,       /* address */
+    FIG_RELOC_RANKS,       /* i32 */
+    FIG_RELOC_ROUTES       /* u32 */
 } fig_reloc_kind;
 
 typedef struct fig_reloc {
@@ -29,6 +31,9 @@ typedef struct fig_reloc {
     uint64_t addend;
 } fig_reloc;
 static_assert(sizeof(fig_reloc) == 24, "digest");
+
+/* Of the word that is filled in. */
+uint32_t fig_launch_reloc_bytes(uint32_t kind);
 
 typedef struct fig_launch {
     uint32_t op;                   /* fig_op; FIG_OP_CALL has no params */

@@ -116,6 +116,18 @@ static int64_t busy_workers(const fig_lower_target *target, const fig_bucket *ca
     return stretches > places / 8 || stretches <= segments ? stretches : tiles;
 }
 
+/* Workers of a bucket of short rows, a cluster's for each kv head of a row; 0: it is none. */
+static int64_t short_workers(const fig_lower_target *target, const fig_bucket *caps,
+                             const fig_split_class *own, const fig_split_shape *split) {
+    const int64_t segments = (int64_t)caps->batch * split->groups;
+    const int32_t window = own->window > 0 ? own->window + FIG_FORM_TOKENS : caps->kv;
+    if (target->traits.compute_capability != FIG_FORM_CAPABILITY_OF_BULK || !own->is_short ||
+        split->fixed || split->groups != own->kv_heads)
+        return 0;
+    return segments *
+           fig_form_short_blocks(segments, fig_size_min(caps->kv, window), target->traits.sm_count);
+}
+
 /* One worker for each place of the machine, but no more than the fullest step has work for. */
 static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit,
                                 const fig_split_class *own, fig_bucket_shape *shape,
@@ -139,6 +151,8 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
     /* Where nearly all have work all get some, so that an exec is shared with larger buckets. */
     if (busy * 4 < workers * 3) workers = busy;
     if (workers > tiles) workers = tiles;
+    const int64_t clustered = short_workers(target, caps, own, split);
+    if (clustered > 0) workers = clustered;
     /* A bucket too small for one row of row_tokens has no tile, but its grid has a block. */
     split->workers = workers > 0 ? (int32_t)workers : 1;
     return FIG_OK;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/operation.h"
+#include "graphs/operations/operation.h"
 #include "graphs/segment.h"
 #include "planner/size.h"
 #include "planner/spec.h"

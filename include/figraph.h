@@ -90,8 +90,7 @@ enum {
 typedef struct fig_rope_spec {
     int32_t interleaved; /* 0: NeoX halves (i, i + d/2); 1: neighbours (2i, 2i + 1) */
     int32_t rotary_dim;  /* d: how many of head_dim turn, the first ones; 0: all */
-    float theta;         /* 0: 10000 */
-    float scale;         /* 0: 1 */
+    float theta, scale;  /* 0: 10000 and 1 */
     float llama3_factor, llama3_low, llama3_high;
     int32_t llama3_context;
     uint32_t reserved[4]; /* 0 */
@@ -112,17 +111,18 @@ typedef struct fig_spec {
     fig_activation activation;
     int32_t page_size; /* tokens of a page; 0: dense, kv_limit tokens per sequence */
     fig_kv_layout kv_layout;
-    int32_t kv_scales;         /* fp8: 0: one scale per tensor, 1: one per kv head */
-    int32_t batch_limit;       /* most rows of any step; without heads 0: 1 */
-    int32_t kv_limit;          /* most tokens of one sequence, this step's included; likewise */
-    int32_t sequence_limit;    /* sequences whose tokens are held at once; 0: batch_limit */
-    int32_t row_tokens;        /* query tokens of each row, 1..8; they end its sequence; 0: 1 */
-    float soft_cap;            /* of logits; 0: none */
-    int32_t window;            /* tokens a query sees, its own included; 0: all */
+    int32_t kv_scales;             /* fp8: 0: one scale per tensor, 1: one per kv head */
+    int32_t batch_limit, kv_limit; /* most rows of a step, tokens of a sequence; no heads: 0: 1 */
+    int32_t sequence_limit;        /* sequences whose tokens are held at once; 0: batch_limit */
+    int32_t row_tokens;            /* query tokens of each row, 1..8; they end its sequence; 0: 1 */
+    float soft_cap;                /* of logits; 0: none */
+    int32_t window;                /* tokens a query sees, its own included; 0: all */
     uint64_t window_layers[8]; /* bit l is set: layer l has the window; no bit: all layers have */
     float sm_scale;            /* 0: 1 / sqrt(head_dim) */
     float qk_norm_epsilon;     /* RMSNorm of each q and k head before RoPE; 0: none */
     fig_rope_spec rope;
+    int32_t ffn_rows; /* rows of gate_up and act for each token: its experts in a mixture; 0: 1 */
+    int32_t reserved; /* 0 */
 } fig_spec;
 
 /* Name: "tutorial", "llama-3.1-8b", ... FIG_INVALID lists what there is. */

@@ -40,12 +40,15 @@ FIG_API fig_status fig_graphs_rank(fig_graphs **share, const fig_graphs *model, 
  * and file. A rank that in a step is elsewhere, late or gone, or whose callback failed, is a fault
  * that fig_engine_wait tells on every rank: FIG_INVALID names both ranks with step and bucket,
  * FIG_TIMEOUT the rank that did not come in the group's time, FIG_LOST what became of the group.
- * The engine can then only be closed. On GPUs a group has at most 8 ranks, all on one host, each
- * with a GPU of its own that reaches the others (FIG_UNSUPPORTED), and an engine takes for each
- * rank four times the largest message of its device's memory. */
+ * The engine can then only be closed. Each rank has a GPU of its own. Where those are at most 8, of
+ * one host, and reach each other, ranks write into one another's memory, and an engine takes for
+ * each rank four times the largest message of its device's memory, or 16 MB where that is less and
+ * NCCL is there; NCCL carries what is larger, and all else (FIG_UNSUPPORTED: without libnccl.so.2
+ * of version 2.14 or later). */
 
 /* out = the sum of what all ranks have in `in`: in their order, in f32, rounded once, so that every
- * rank has the same bits. in and out are [rows][width]; out may be in. */
+ * rank has the same bits; what NCCL carries it adds up in an order of its own and may round more
+ * often, the same bits everywhere. in and out are [rows][width]; out may be in. */
 typedef struct fig_all_reduce_op {
     uint32_t size;
     fig_tensor in, out;

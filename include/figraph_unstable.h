@@ -12,6 +12,9 @@ extern "C" {
 #endif
 
 /* ---- Faults and orders on request: fig_engine_options points here ---------------------------- */
+/* Ways that a collective's message may take to the other ranks. */
+enum { FIG_ROUTE_ONE_SHOT = 1, FIG_ROUTE_TWO_SHOT = 2, FIG_ROUTE_NCCL = 4 };
+
 typedef struct fig_test_options {
     uint32_t size;
     int32_t plain_kernels; /* cuda: 1: those for any chip since 8.0, even where better ones fit */
@@ -20,7 +23,7 @@ typedef struct fig_test_options {
                               0: as recorded */
     int32_t plain_edges;   /* cuda: 1: no kernel is put on the device before those it comes after
                                have ended */
-    int32_t reserved;      /* 0 */
+    uint32_t routes; /* cuda: those that collectives may take, the same on all ranks; 0: all */
 } fig_test_options;
 
 /* ---- Checked and not used -------------------------------------------------------------------- */
@@ -34,7 +37,7 @@ typedef struct fig_launch_info {
     int32_t node, node_count;       /* from 0, that it serves; the fetch serves none */
     const char *operation, *family; /* "attention", "scalar"; a call has no family: NULL */
     int32_t refusal_count;
-    const char *refused[3], *needs[3]; /* [refusal_count] "bulk", "compute capability 9.0" */
+    const char *refused[4], *needs[4]; /* [refusal_count] "bulk", "compute capability 9.0" */
 } fig_launch_info;
 /* launch: from 0, as fig_graphs_print numbers them. FIG_INVALID: no such launch or bucket.
  * FIG_ORDER: the bucket is not prepared with what is bound. The words outlast the engine. */
@@ -119,16 +122,34 @@ FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_opti
                                       fig_measured *measured);
 
 /* ---- What nodes take, and reading memory ----------------------------------------------------- */
+/* A kernel that has nothing to do with a step: it reads memory, as fast as the device can. */
+typedef struct fig_spacer {
+    uint32_t size;
+    int32_t nodes;      /* of a step, that it stands before: its first so many; the others are left
+                           out. 0: all */
+    const void *memory; /* the device's */
+    int64_t memory_bytes;
+    int64_t bytes; /* that each one reads, a multiple of 16: those behind what the one before read,
+                      and from the start again; 0: it does nothing */
+    int32_t only;  /* 1: the nodes are left out, so that what spacers take by themselves is timed */
+} fig_spacer;
+
 typedef struct fig_timing_options {
     uint32_t size;
     int32_t samples;      /* 0: 15 */
     int32_t sample_us;    /* how long one lasts, or a single run; 0: 1000 */
+    int32_t replays;      /* of a sample; 0: as many as sample_us says, which no two ranks that meet
+                             in them would agree on */
     const fig_step *step; /* it is run once, then its nodes under that plan, without a fetch */
     const char *tensor;   /* and no step: its memory is read, as fast as the device can, from end
                              to end or as far as 64 GB */
     int32_t serial;       /* of a step: 1: each launch comes after the one recorded before it, as on
                              a stream, whatever depends on what */
     int32_t copies;       /* of a tensor: 1: its first half is copied to its second instead */
+    int32_t replays;      /* of a sample; 0: as many as last sample_us. Where a step has collectives
+                             all ranks replay it equally often, so it is given */
+    const fig_spacer *spacer; /* of a step: its nodes one after another, before each a spacer, and
+                                 neither begins before the other has ended */
 } fig_timing_options;
 
 /* Of one run, on the device, where runs come back to back; in ns. */
@@ -161,6 +182,10 @@ typedef void (*fig_find_callback)(void *user, const fig_finding *finding);
  * known of some. Calls `find` with each thing found, whose words last as long as that call. What is
  * missing is a finding, not a failure. ordinal: the GPU to try; below 0: none. */
 FIG_API fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user);
+/* What an all-reduce costs over 2 to 8 ranks, threads of this process: host ranks, or GPUs, the
+ * first ones. Told likewise. */
+FIG_API fig_status fig_examine_ranks(fig_device device, int32_t count, fig_find_callback find,
+                                     void *user);
 
 #ifdef __cplusplus
 }

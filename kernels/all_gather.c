@@ -4,9 +4,11 @@
  * meets nobody. */
 #include "kernels/twins.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/numeric.h"
+#include "planner/routes.h"
 
 enum { WARP = 32, THREAD_LIMIT = 512, VECTOR_BYTES = 16 };
 
@@ -20,11 +22,27 @@ void fig_all_gather_shape(const void *params, fig_launch_shape *shape) {
     *shape = (fig_launch_shape){.grid = {FIG_PEERS_GRID, 1, 1}, .block = {(uint32_t)threads, 1, 1}};
 }
 
+void fig_all_gather_nccl_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    (void)params;
+    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_all_gather_nccl");
+}
+
+const char *fig_all_gather_nccl_refuses(const void *params, const fig_traits *traits) {
+    const fig_all_gather_params *p = params;
+    const uint64_t row = (uint64_t)p->width * (uint64_t)fig_numeric_bytes(p->dtype);
+    const fig_route_wish wish = {.allowed = p->routes,
+                                 .ranks = p->ranks,
+                                 .bytes = (uint64_t)p->rows.row_limit * row,
+                                 .is_gathered = 1};
+    (void)traits;
+    return fig_routes_choose(&wish) == FIG_ROUTE_NCCL ? NULL : FIG_ROUTE_NEEDS_NCCL;
+}
+
 void fig_all_gather_twin(const void *params, const uint32_t block[3]) {
     const fig_all_gather_params *p = params;
     const int32_t rows = fig_params_rows(&p->rows, p->plan);
     const size_t bytes = (size_t)p->width * (size_t)fig_numeric_bytes(p->dtype);
-    if (block[0] == FIG_PEERS_BLOCKS) return;
+    if (block[0] >= FIG_PEERS_BLOCKS) return;
     for (int32_t row = (int32_t)block[0]; row < rows; row += FIG_PEERS_BLOCKS) {
         for (int32_t r = 0; r < p->peers->count; r++) {
             uint8_t *to = (uint8_t *)p->out + (size_t)(row * p->peers->count + r) * bytes;

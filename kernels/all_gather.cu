@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(THREAD_LIMIT)
     __shared__ fig_peers_view view;
     const int64_t in_row = (int64_t)p.width * fig_numeric_bytes(p.dtype) / FIG_VECTOR_BYTES;
     const int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const int64_t apart = (int64_t)(gridDim.x - 1) * blockDim.x;
+    const int64_t apart = (int64_t)FIG_PEERS_BLOCKS * blockDim.x;
     const uint4 *in = (const uint4 *)p.in;
     fig_peers_open(p.peers, &view);
     fig_block_enter(p.haste & FIG_HASTE_EARLY);
@@ -25,7 +25,6 @@ extern "C" __global__ void __launch_bounds__(THREAD_LIMIT)
     const int32_t rows = fig_params_rows(&p.rows, p.plan);
     if (fig_peers_speaks()) {
         fig_peers_speak(e, fig_peers_place_of(p.plan, p.state, p.node, rows));
-        fig_peers_leave(e);
         return;
     }
     for (int64_t i = first; i < in_row * rows; i += apart)

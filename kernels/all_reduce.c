@@ -5,20 +5,63 @@
  * nobody. Invariant: a row is done in stretches, each read before it is written: out may be in. */
 #include "kernels/twins.h"
 
+#include <stdio.h>
+
 #include "kernels/numeric.h"
+#include "planner/routes.h"
 
 enum { WARP = 32, THREAD_LIMIT = 512, VECTOR_BYTES = 16, STRETCH = 256 };
 
-/* Alone, of all blocks together a thread for each vector; with a norm a thread of a block for each
- * vector of a row; as far as a block may grow. */
+/* Blocks that share a row: few rows leave many for each, and many are best left to one. */
+static int32_t team_of(const fig_all_reduce_params *p) {
+    int32_t team = FIG_PEERS_TEAM_LIMIT;
+    while (team > 1 && p->rows.row_limit > FIG_PEERS_BLOCKS / team)
+        team /= 2;
+    return team;
+}
+
+/* A thread for each vector, alone of all blocks together, with a norm of the blocks that share a
+ * row; as far as a block may grow. */
 void fig_all_reduce_shape(const void *params, fig_launch_shape *shape) {
     const fig_all_reduce_params *p = params;
     const int64_t in_row = (int64_t)p->width * fig_numeric_bytes(p->dtype) / VECTOR_BYTES;
-    int64_t vectors = in_row;
+    int64_t vectors = 1 + (in_row - 1) / team_of(p);
     if (p->weight == NULL) vectors = 1 + (in_row * p->rows.row_limit - 1) / FIG_PEERS_BLOCKS;
     const int64_t warps = 1 + (vectors - 1) / WARP;
     const int64_t threads = warps * WARP < THREAD_LIMIT ? warps * WARP : THREAD_LIMIT;
     *shape = (fig_launch_shape){.grid = {FIG_PEERS_GRID, 1, 1}, .block = {(uint32_t)threads, 1, 1}};
+}
+
+void fig_all_reduce_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_all_reduce_params *p = params;
+    if (p->weight == NULL) {
+        snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_all_reduce_alone");
+    } else {
+        snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_all_reduce_norm_%d", (int)team_of(p));
+    }
+}
+
+void fig_all_reduce_nccl_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    (void)params;
+    snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_all_reduce_nccl_end");
+}
+
+/* Of whole buckets: a graph serves steps of any number of rows. */
+static uint32_t route_of(const fig_all_reduce_params *p) {
+    const uint64_t row = (uint64_t)p->width * (uint64_t)fig_numeric_bytes(p->dtype);
+    const fig_route_wish wish = {
+        .allowed = p->routes, .ranks = p->ranks, .bytes = (uint64_t)p->rows.row_limit * row};
+    return fig_routes_choose(&wish);
+}
+
+const char *fig_all_reduce_nccl_refuses(const void *params, const fig_traits *traits) {
+    (void)traits;
+    return route_of(params) == FIG_ROUTE_NCCL ? NULL : FIG_ROUTE_NEEDS_NCCL;
+}
+
+const char *fig_all_reduce_two_shot_refuses(const void *params, const fig_traits *traits) {
+    (void)traits;
+    return route_of(params) == FIG_ROUTE_TWO_SHOT ? NULL : "more ranks, or a larger message";
 }
 
 static void add_up(const fig_all_reduce_params *p, int64_t at) {
@@ -50,7 +93,7 @@ void fig_all_reduce_twin(const void *params, const uint32_t block[3]) {
                                       .dtype = p->dtype,
                                       .epsilon = p->epsilon,
                                       .weight_offset = p->weight_offset};
-    if (block[0] == FIG_PEERS_BLOCKS) return;
+    if (block[0] >= FIG_PEERS_BLOCKS) return;
     for (int32_t row = (int32_t)block[0]; row < rows; row += FIG_PEERS_BLOCKS) {
         const uint32_t of_norm[3] = {(uint32_t)row, 0, 0};
         add_up(p, (int64_t)row * p->width);

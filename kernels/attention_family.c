@@ -1,9 +1,10 @@
 /* attention_family.c: which families of attention serve a launch, and as what.
  *
- * bulk: tensor cores, K and V by the bulk copy engine; turn: the same, RoPE and append with it;
- * copy: tensor cores, K and V by copies of 16 bytes; scalar: everything else. Owns what each needs
- * and how its blocks are cut; what an instance is compiled for is form.h's. Invariant: what is not
- * bound yet is 0, and no fault. */
+ * turn: tensor cores, K and V by the bulk copy engine, RoPE and append with it; short: tensor
+ * cores, a cluster of blocks for each kv head of a short row; bulk: as turn, but for what turn has
+ * with it; copy: tensor cores, K and V by copies of 16 bytes; scalar: everything else. Owns what
+ * each needs and how its blocks are cut; what an instance is compiled for is form.h's. Invariant:
+ * what is not bound yet is 0, and no fault. */
 #include "kernels/twins.h"
 
 #include <stdio.h>
@@ -23,7 +24,7 @@ static int32_t sets_of(const fig_attention_params *p) {
     return fig_form_sets(p->heads_per_worker, vectors_of(p));
 }
 
-typedef enum kind { TURN, BULK, COPY } kind;
+typedef enum kind { TURN, SHORT, BULK, COPY } kind;
 
 /* Slots, the ring's state, and where shares meet, as far as a block of the machine has room; 0:
  * there is no slot. */
@@ -125,6 +126,38 @@ const char *fig_attention_family_turn_refuses(const void *params, const fig_trai
     return NULL;
 }
 
+/* Workers of a kv head of a row, where each has as many; else 0. */
+static int32_t short_blocks(const fig_attention_params *p) {
+    const int64_t segments = (int64_t)p->split.row_limit * p->kv_heads;
+    if (segments == 0 || p->split.workers % segments != 0) return 0;
+    return (int32_t)(p->split.workers / segments);
+}
+
+/* 1: each vector begins at 16 bytes. */
+static int has_chunks(const void *rows, const fig_row_strides *strides) {
+    return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 16 == 0;
+}
+
+/* As many workers as the machine has places are no short rows', whatever they are a multiple of. */
+const char *fig_attention_family_short_refuses(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    const int32_t blocks = short_blocks(p);
+    if (traits->compute_capability != FIG_FORM_CAPABILITY_OF_BULK) return "compute capability 9.0";
+    if (p->heads_per_worker != 1 || p->split.workers >= traits->sm_count ||
+        (blocks != 2 && blocks != 4 && blocks != 8))
+        return "2, 4 or 8 workers for each kv head of a row, fewer than the GPU has SMs";
+    if (value_bytes_of(p) != 2 || p->dtype != p->kv_dtype) return "f16 or bf16";
+    if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
+        return "head_dim 64, 128 or 256";
+    if (p->split.row_tokens != 1 || p->split.fixed)
+        return "one token a row, and a split of its own";
+    if (vectors_of(p) > FIG_FORM_VECTORS) return "at most 8 vectors of a kv head";
+    if (p->page_size % FIG_FORM_TOKENS != 0 || (p->flags & FIG_ATTENTION_DENSE) != 0)
+        return "pages of whole 16 tokens";
+    if (!has_chunks(p->q, &p->q_strides)) return "q in whole 16 bytes";
+    return refuses_places(p);
+}
+
 /* ---- Blocks */
 
 static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shape *shape) {
@@ -133,6 +166,21 @@ static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shap
     const int32_t warps = sets * fig_form_shares(sets) + fillers;
     *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
                                 .block = {(uint32_t)warps * 32, 1, 1}};
+}
+
+void fig_attention_family_short_shape(const void *params, fig_launch_shape *shape) {
+    const fig_attention_params *p = params;
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
+                                .block = {FIG_FORM_SHORT_WARPS * 32, 1, 1}};
+}
+
+/* As fig_short_shared has it. */
+uint32_t fig_attention_family_short_shared(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    const int32_t tokens = FIG_FORM_SHORT_STAGES * FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
+    const int32_t weights = FIG_FORM_SHORT_WARPS * (512 + 64), inbox = short_blocks(p) * 64 + 16;
+    (void)traits;
+    return (uint32_t)(tokens * 2 * 2 * p->head_dim + weights + p->head_dim * 32 + inbox);
 }
 
 void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape) {
@@ -156,18 +204,23 @@ uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *
 }
 
 static void entry_of(const fig_attention_params *p, kind which, char name[FIG_ENTRY_BYTES]) {
-    static const char *const families[] = {[TURN] = "turn", [BULK] = "bulk", [COPY] = "copy"};
+    static const char *const families[] = {
+        [TURN] = "turn", [SHORT] = "short", [BULK] = "bulk", [COPY] = "copy"};
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
     const int length = snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d",
                                 families[which], dtypes[p->kv_dtype], p->head_dim);
     if (which != COPY)
         snprintf(name + length, FIG_ENTRY_BYTES - (size_t)length, "_%d",
-                 fig_form_shares(sets_of(p)));
+                 which == SHORT ? short_blocks(p) : fig_form_shares(sets_of(p)));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     entry_of(params, BULK, name);
+}
+
+void fig_attention_family_short_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    entry_of(params, SHORT, name);
 }
 
 void fig_attention_family_turn_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

@@ -36,6 +36,9 @@ enum {
     FIG_FORM_COPY_FILLERS = 4,  /* warps that fill the ring by copies of 16 bytes */
     FIG_FORM_BULK_FILLERS = 2,  /* one that says what comes and one that sends its boxes */
     FIG_FORM_TOKENS = 16,       /* of a block */
+    FIG_FORM_SHORT_WARPS = 4,   /* of a block of attention_short.cuh, 16 tokens each */
+    FIG_FORM_SHORT_BLOCKS = 8,  /* of its cluster, at most */
+    FIG_FORM_SHORT_STAGES = 2,  /* turns of it that shared memory holds */
     FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
     FIG_FORM_RING_BYTES = 196608,
     FIG_FORM_SLOT_LIMIT = 32,
@@ -112,6 +115,19 @@ FIG_FORM int32_t fig_form_tokens_bytes(int32_t value_bytes, int32_t head_dim, in
     return is_bulk ? heads * fig_form_block_bytes(value_bytes, head_dim)
                    : FIG_FORM_TOKENS * 16 *
                          (heads * fig_form_token_bytes(value_bytes, head_dim) / 16 | 1);
+}
+
+/* Blocks of a cluster for each segment, of so many tokens at most, where the machine has places for
+ * so many blocks; 0: such segments are not short. All blocks are fewer than the places, as other
+ * splits have that many workers. Two blocks have one turn, since two of them take longer than the
+ * merges of other kernels. */
+FIG_FORM int32_t fig_form_short_blocks(int64_t segments, int64_t tokens, int32_t places) {
+    const int32_t turn = FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
+    int32_t blocks = FIG_FORM_SHORT_BLOCKS;
+    while (blocks > 1 && (segments * blocks >= places || blocks / 2 * turn >= tokens))
+        blocks /= 2;
+    if (blocks == 1 || segments * blocks >= places) return 0;
+    return tokens <= blocks * turn * (blocks > 2 ? 2 : 1) ? blocks : 0;
 }
 
 /* Of K or of V of a strip. */

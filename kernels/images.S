@@ -35,6 +35,7 @@ fig_images_\file\()_\path:
     image rope
     image append_kv
     image_hopper attention_turn
+    image_hopper attention_short
     image_hopper attention_bulk
     image attention_copy
     image attention
@@ -44,7 +45,10 @@ fig_images_\file\()_\path:
     image look_ahead
     image ceiling
     image decode_attention
+    image all_reduce_nccl
+    image all_reduce_two_shot
     image all_reduce
+    image all_gather_nccl
     image all_gather
     image_hopper whole_attention
 

@@ -29,6 +29,7 @@ DECLARE(gated);
 DECLARE(rope);
 DECLARE(append_kv);
 DECLARE_HOPPER(attention_turn);
+DECLARE_HOPPER(attention_short);
 DECLARE_HOPPER(attention_bulk);
 DECLARE(attention_copy);
 DECLARE(attention);
@@ -38,7 +39,10 @@ DECLARE(merge_states);
 DECLARE(look_ahead);
 DECLARE(ceiling);
 DECLARE(decode_attention);
+DECLARE(all_reduce_nccl);
+DECLARE(all_reduce_two_shot);
 DECLARE(all_reduce);
+DECLARE(all_gather_nccl);
 DECLARE(all_gather);
 DECLARE_HOPPER(whole_attention);
 
@@ -49,16 +53,16 @@ static const images_of_paths table[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT] = {
     [FIG_OP_GATED] = {ROW(gated)},
     [FIG_OP_ROPE] = {ROW(rope)},
     [FIG_OP_APPEND_KV] = {ROW(append_kv)},
-    [FIG_OP_ATTENTION] = {ROW_HOPPER(attention_turn), ROW_HOPPER(attention_bulk),
-                          ROW(attention_copy), ROW(attention)},
+    [FIG_OP_ATTENTION] = {ROW_HOPPER(attention_turn), ROW_HOPPER(attention_short),
+                          ROW_HOPPER(attention_bulk), ROW(attention_copy), ROW(attention)},
     [FIG_OP_PLAN] = {ROW(planning)},
     [FIG_OP_RMS_NORM] = {ROW(rms_norm)},
     [FIG_OP_MERGE_STATES] = {ROW(merge_states)},
     [FIG_OP_LOOK_AHEAD] = {ROW(look_ahead)},
     [FIG_OP_CEILING] = {ROW(ceiling)},
     [FIG_OP_DECODE_ATTENTION] = {ROW(decode_attention)},
-    [FIG_OP_ALL_REDUCE] = {ROW(all_reduce)},
-    [FIG_OP_ALL_GATHER] = {ROW(all_gather)},
+    [FIG_OP_ALL_REDUCE] = {ROW(all_reduce_nccl), ROW(all_reduce_two_shot), ROW(all_reduce)},
+    [FIG_OP_ALL_GATHER] = {ROW(all_gather_nccl), ROW(all_gather)},
     [FIG_OP_WHOLE_ATTENTION] = {ROW_HOPPER(whole_attention)},
 };
 

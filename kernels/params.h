@@ -156,10 +156,12 @@ typedef struct fig_all_reduce_params {
     fig_rows rows;
     int32_t width, dtype;
     float epsilon, weight_offset;
-    uint32_t node;  /* of the program */
-    uint32_t haste; /* FIG_HASTE_* */
+    uint32_t node;   /* of the program */
+    uint32_t haste;  /* FIG_HASTE_* */
+    int32_t ranks;   /* of the group */
+    uint32_t routes; /* FIG_ROUTE_* that it may take; 0: nothing is bound yet */
 } fig_all_reduce_params;
-static_assert(sizeof(fig_all_reduce_params) == 88, "ABI");
+static_assert(sizeof(fig_all_reduce_params) == 96, "ABI");
 
 /* out[row] = what each rank has in in[row], one behind another in their order. */
 typedef struct fig_all_gather_params {
@@ -172,8 +174,10 @@ typedef struct fig_all_gather_params {
     int32_t width, dtype;
     uint32_t node;  /* of the program */
     uint32_t haste; /* FIG_HASTE_* */
+    int32_t ranks;  /* as in fig_all_reduce_params */
+    uint32_t routes;
 } fig_all_gather_params;
-static_assert(sizeof(fig_all_gather_params) == 64, "ABI");
+static_assert(sizeof(fig_all_gather_params) == 72, "ABI");
 
 /* [rows][heads][head_dim] */
 typedef struct fig_row_strides {

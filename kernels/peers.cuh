@@ -3,17 +3,26 @@
  * A block begins with fig_peers_open, which reads what never changes while the launch before ends,
  * and goes on with fig_peers_enter behind its wait. A message is pushed whole before any of
  * another's is waited for, so ranks wait for one another's wires and never for one another's
- * waits. The last block of a launch moves none: it tells the others where this rank is and compares
- * where they are, so that nobody waits for that, and ranks that are apart stop. Every wait ends:
+ * waits. A block behind those moves none: it tells the others where this rank is and compares where
+ * they are, so that nobody waits for that, and ranks that are apart stop. Every wait ends:
  * with its packet, with the time, or because another wait has ended so. Invariant: tags of a packet
  * that is taken are this epoch's, all of them. */
 #ifndef FIG_KERNELS_PEERS_CUH
 #define FIG_KERNELS_PEERS_CUH
 
+#include "kernels/block.cuh"
 #include "kernels/params.h"
 #include "kernels/vector.cuh"
 
-enum { FIG_PEERS_LOOK_SPINS = 256 }; /* between two looks at whether to go on waiting */
+enum {
+    FIG_PEERS_LOOK_SPINS = 256, /* between two looks at whether to go on waiting */
+    FIG_PEERS_ASK_NS = 1 << 20  /* between two at the host's word, across the bus */
+};
+
+/* How long a wait has been. */
+typedef struct fig_peers_wait {
+    uint64_t began_ns, asked_ns; /* 0: at its first look */
+} fig_peers_wait;
 
 /* Of a launch, in shared memory. */
 typedef struct fig_peers_view {
@@ -113,17 +122,26 @@ static __device__ void fig_peers_abort(const fig_peers_view *view, fig_peers_ver
     words->verdict = verdict;
 }
 
-/* 1: who waits for `rank` is to stop. began: 0 at the first look. */
+/* 1: one of the lanes that are here together, and not the others. */
+static __device__ __forceinline__ int fig_peers_speaks_for_warp(void) {
+    return threadIdx.x % FIG_BLOCK_WARP == (uint32_t)__ffs((int)__activemask()) - 1;
+}
+
+/* 1: who waits for `rank` is to stop. The host's word is across the bus, which all threads of a
+ * launch together would keep busy for longer than the other rank is late, who then would find this
+ * one late: one lane of a warp asks for it, and seldom. */
 static __device__ __noinline__ int fig_peers_stops(const fig_peers_view *view, int32_t rank,
-                                                   uint64_t *began) {
+                                                   fig_peers_wait *wait) {
     const uint64_t now = fig_peers_time_ns();
-    if (*began == 0) *began = now;
     if (*(volatile uint32_t *)&view->peers->aborted != 0) return 1;
-    if (*(volatile uint32_t *)&view->words->lost != 0) {
+    if (wait->began_ns == 0) wait->began_ns = wait->asked_ns = now;
+    if (now - wait->asked_ns < FIG_PEERS_ASK_NS) return 0;
+    wait->asked_ns = now;
+    if (fig_peers_speaks_for_warp() && *(volatile uint32_t *)&view->words->lost != 0) {
         fig_peers_abort(view, FIG_PEERS_LOST, rank, NULL);
         return 1;
     }
-    if (now - *began < view->timeout_ns) return 0;
+    if (now - wait->began_ns < view->timeout_ns) return 0;
     fig_peers_abort(view, FIG_PEERS_LATE, rank, NULL);
     return 1;
 }
@@ -138,25 +156,29 @@ static __device__ __forceinline__ uint4 fig_peers_read(const fig_peers_epoch &e,
                                                        const uint8_t *packets, int64_t i,
                                                        int32_t from) {
     const uint8_t *at = packets + i * (2 * FIG_PEERS_PACKET_BYTES);
-    uint64_t began = 0;
+    fig_peers_wait wait = {0, 0};
     uint4 first, second;
     for (uint32_t spins = 1;; spins++) {
         first = fig_peers_look(at);
         second = fig_peers_look(at + FIG_PEERS_PACKET_BYTES);
         if (fig_peers_is_due(first, second, e.tag)) break;
-        if (spins % FIG_PEERS_LOOK_SPINS == 0 && fig_peers_stops(e.view, from, &began)) break;
+        if (spins % FIG_PEERS_LOOK_SPINS == 0 && fig_peers_stops(e.view, from, &wait)) break;
     }
     return make_uint4(first.x, first.z, second.x, second.z);
 }
 
-/* Vector i of this rank's message, to every other. */
+/* Vector i of this rank's message, to one other. */
+static __device__ __forceinline__ void fig_peers_send(const fig_peers_epoch &e, int32_t to,
+                                                      int64_t i, uint4 vector) {
+    fig_peers_write(fig_peers_slot(e, to, e.view->rank) + FIG_PEERS_HEAD_BYTES, i, vector, e.tag);
+}
+
+/* To every other. */
 static __device__ __forceinline__ void fig_peers_push(const fig_peers_epoch &e, int64_t i,
                                                       uint4 vector) {
     const fig_peers_view *view = e.view;
-    for (int32_t apart = 1; apart < view->count; apart++) {
-        const int32_t to = (view->rank + apart) % view->count;
-        fig_peers_write(fig_peers_slot(e, to, view->rank) + FIG_PEERS_HEAD_BYTES, i, vector, e.tag);
-    }
+    for (int32_t apart = 1; apart < view->count; apart++)
+        fig_peers_send(e, (view->rank + apart) % view->count, i, vector);
 }
 
 /* Vector i of what rank `from`, which is not this one, has pushed. */
@@ -165,25 +187,35 @@ static __device__ __forceinline__ uint4 fig_peers_take(const fig_peers_epoch &e,
     return fig_peers_read(e, fig_peers_slot(e, e.view->rank, from) + FIG_PEERS_HEAD_BYTES, i, from);
 }
 
-/* 1: this block moves no message. */
-static __device__ __forceinline__ int fig_peers_speaks(void) {
-    return blockIdx.x == gridDim.x - 1;
+static __device__ __forceinline__ int fig_peers_is_same_place(const fig_peers_place &a,
+                                                              const fig_peers_place &b) {
+    return a.step == b.step && a.exec == b.exec && a.node == b.node && a.rows == b.rows;
 }
 
-/* What that block does: thread r speaks with rank r. */
-static __device__ __forceinline__ void fig_peers_speak(const fig_peers_epoch &e,
-                                                       const fig_peers_place &place) {
+/* 1: this block moves no message. */
+static __device__ __forceinline__ int fig_peers_speaks(void) {
+    return blockIdx.x >= FIG_PEERS_BLOCKS;
+}
+
+static __device__ __forceinline__ void fig_peers_speak_with(const fig_peers_epoch &e, int32_t rank,
+                                                            const fig_peers_place &place) {
     const fig_peers_view *view = e.view;
-    const int32_t rank = (int32_t)threadIdx.x;
-    if (rank >= view->count || rank == view->rank) return;
     fig_peers_write(fig_peers_slot(e, rank, view->rank), 0,
                     make_uint4(place.step, place.exec, place.node, place.rows), e.tag);
     const uint4 seen = fig_peers_read(e, fig_peers_slot(e, view->rank, rank), 0, rank);
     const fig_peers_place places[2] = {place, {seen.x, seen.y, seen.z, seen.w}};
     if (*(volatile uint32_t *)&view->peers->aborted != 0) return;
-    if (seen.x != place.step || seen.y != place.exec || seen.z != place.node ||
-        seen.w != place.rows)
+    if (!fig_peers_is_same_place(places[0], places[1]))
         fig_peers_abort(view, FIG_PEERS_APART, rank, places);
+}
+
+/* All that such a block does: in the first of them thread r speaks with rank r. */
+static __device__ __forceinline__ void fig_peers_speak(const fig_peers_epoch &e,
+                                                       const fig_peers_place &place) {
+    const int32_t rank = (int32_t)threadIdx.x;
+    if (blockIdx.x == FIG_PEERS_BLOCKS && rank < e.view->count && rank != e.view->rank)
+        fig_peers_speak_with(e, rank, place);
+    fig_peers_leave(e);
 }
 
 /* What this rank says of itself. */

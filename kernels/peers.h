@@ -13,20 +13,21 @@
  * rank that is in epoch e has heard from every other in e - 1, who thus are done with e - 2.
  *
  * On the host parts say where what each rank gave to an exchange lies while a twin adds it up.
- * Invariant: of what is here, a kernel writes epochs and `aborted`, and the rest only where it
- * stops waiting. Read by nvcc. */
+ * Invariant: of what is here, a kernel writes epochs, `aborted`, `begun` and `ended`, and the rest
+ * only where it stops waiting. Read by nvcc. */
 #ifndef FIG_KERNELS_PEERS_H
 #define FIG_KERNELS_PEERS_H
 
 #include <stdint.h>
 
 enum {
-    FIG_PEERS_LIMIT = 8,         /* ranks whose GPUs write into one another */
-    FIG_PEERS_BLOCKS = 32,       /* that move messages */
-    FIG_PEERS_GRID,              /* and one that speaks: blocks of every launch, since each counts
-                                    the epoch for itself */
-    FIG_PEERS_PACKET_BYTES = 16, /* of which half are meant */
-    FIG_PEERS_HEAD_BYTES = 64    /* of a slot, before the packets of its message */
+    FIG_PEERS_LIMIT = 8,      /* ranks whose GPUs write into one another */
+    FIG_PEERS_BLOCKS = 128,   /* that move messages */
+    FIG_PEERS_TEAM_LIMIT = 8, /* of them that share a row, where it is normed */
+    FIG_PEERS_GRID =          /* with a team that speaks: blocks of every launch, since each */
+    FIG_PEERS_BLOCKS + FIG_PEERS_TEAM_LIMIT, /* counts the epoch for itself */
+    FIG_PEERS_PACKET_BYTES = 16,             /* of which half are meant */
+    FIG_PEERS_HEAD_BYTES = 64                /* of a slot, before the packets of its message */
 };
 
 /* Where in its work a rank is: what all must agree on before their numbers mean anything. */
@@ -43,7 +44,9 @@ typedef enum fig_peers_verdict {
 } fig_peers_verdict;
 typedef struct fig_peers_words {
     uint32_t lost; /* the host's to set: nobody need wait any more */
-    uint32_t verdict, rank, reserved;
+    uint32_t verdict, rank;
+    uint32_t begun, ended; /* graphs with collectives that NCCL carries, so far */
+    uint32_t reserved[3];
     fig_peers_place mine, theirs;
 } fig_peers_words;
 
@@ -55,7 +58,7 @@ typedef struct fig_peers {
     uint64_t slot_bytes; /* the head included */
     int32_t rank, count;
     uint32_t aborted; /* 1: nothing is waited for any more */
-    uint32_t reserved;
+    uint32_t begun;   /* as in the words */
     uint32_t epochs[FIG_PEERS_GRID];
 } fig_peers;
 

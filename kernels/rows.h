@@ -494,6 +494,8 @@ static const fig_field all_reduce_fields[] = {
     ATTRIBUTE(weight_offset),
     FROM(node, FIG_FIELD_NODE),
     FROM(haste, FIG_FIELD_HASTE),
+    FROM(ranks, FIG_FIELD_RANKS),
+    FROM(routes, FIG_FIELD_ROUTES),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -512,6 +514,7 @@ static const fig_field all_gather_fields[] = {
     FROM(peers, FIG_FIELD_PEERS),     ROWS(rows, FIG_ALL_GATHER_IN),
     DIM(width, FIG_ALL_GATHER_IN, 1), DTYPE(dtype, FIG_ALL_GATHER_IN),
     FROM(node, FIG_FIELD_NODE),       FROM(haste, FIG_FIELD_HASTE),
+    FROM(ranks, FIG_FIELD_RANKS),     FROM(routes, FIG_FIELD_ROUTES),
 };
 #undef PARAMS
 

@@ -28,6 +28,11 @@ static const fig_family attention_families[] = {
      .map = fig_attention_family_bulk_map,
      .finish = fig_attention_family_turn_finish,
      .does_all = 1},
+    {.name = "short",
+     .refuses = fig_attention_family_short_refuses,
+     .shape = fig_attention_family_short_shape,
+     .shared = fig_attention_family_short_shared,
+     .entry = fig_attention_family_short_entry},
     {.name = "bulk",
      .refuses = fig_attention_family_bulk_refuses,
      .shape = fig_attention_family_bulk_shape,
@@ -55,8 +60,22 @@ static const fig_family decode_attention_families[] = {{.name = "general",
 static const fig_family whole_attention_families[] = {
     {.name = "general", .shape = fig_whole_attention_shape, .entry = fig_whole_attention_entry}};
 static const fig_family all_reduce_families[] = {
-    {.name = "one_shot", .shape = fig_all_reduce_shape}};
+    {.name = "nccl",
+     .refuses = fig_all_reduce_nccl_refuses,
+     .shape = fig_all_reduce_shape,
+     .entry = fig_all_reduce_nccl_entry,
+     .is_captured = 1},
+    {.name = "two_shot",
+     .refuses = fig_all_reduce_two_shot_refuses,
+     .shape = fig_all_reduce_shape,
+     .entry = fig_all_reduce_entry},
+    {.name = "one_shot", .shape = fig_all_reduce_shape, .entry = fig_all_reduce_entry}};
 static const fig_family all_gather_families[] = {
+    {.name = "nccl",
+     .refuses = fig_all_gather_nccl_refuses,
+     .shape = fig_all_gather_shape,
+     .entry = fig_all_gather_nccl_entry,
+     .is_captured = 1},
     {.name = "one_shot", .shape = fig_all_gather_shape}};
 
 /* ---- The table */

@@ -32,7 +32,7 @@ typedef enum fig_op {
 } fig_op;
 
 enum { FIG_OPERAND_LIMIT = 32, FIG_PARAMS_LIMIT = 4096, FIG_ATTRIBUTE_LIMIT = 512 };
-enum { FIG_FAMILY_LIMIT = 4, FIG_ENTRY_BYTES = 64 };
+enum { FIG_FAMILY_LIMIT = 5, FIG_ENTRY_BYTES = 64 };
 
 enum { FIG_ACCESS_READ = 1, FIG_ACCESS_WRITE = 2 };
 typedef struct fig_operand {
@@ -76,6 +76,8 @@ typedef enum fig_field_kind {
                                dense, as many as its bytes hold */
     FIG_FIELD_RUN,          /* a run's to fill in; 0 in an engine's launch */
     FIG_FIELD_PEERS,        /* address of the device's fig_peers */
+    FIG_FIELD_RANKS,        /* of the group */
+    FIG_FIELD_ROUTES,       /* FIG_ROUTE_* that a message may take to them */
     FIG_FIELD_NODE          /* its number in the program */
 } fig_field_kind;
 
@@ -157,6 +159,9 @@ typedef struct fig_family {
     void (*finish)(void *params);
     /* 1: it does what the launch before it, of the same node, is for, and that one is left out. */
     int does_all;
+    /* 1: NCCL does the work, captured anew wherever params change; the image holds what stands
+     * around it. */
+    int is_captured;
 } fig_family;
 
 typedef struct fig_kernel {
@@ -245,6 +250,9 @@ enum {
     FIG_MERGE_OUT,
     FIG_MERGE_LSE
 };
+
+/* Families, in the order that they are asked. */
+enum { FIG_ALL_REDUCE_NCCL, FIG_ALL_REDUCE_TWO_SHOT, FIG_ALL_REDUCE_ONE_SHOT };
 
 /* Attributes of a node, the part of its meaning that is not a tensor; resolved, no default left. */
 typedef struct fig_gated_attributes {

@@ -14,7 +14,7 @@
 #include "planner/size.h"
 #include "planner/status.h"
 
-static_assert(sizeof(fig_spec) == 192, "file format: no byte without a field");
+static_assert(sizeof(fig_spec) == 200, "file format: no byte without a field");
 static_assert(8 * sizeof(((fig_spec *)0)->window_layers) == FIG_LAYER_LIMIT,
               "a bit for each layer");
 
@@ -145,6 +145,8 @@ static fig_status check_fields(const fig_spec *spec) {
     if (spec->ffn_width % 8 != 0)
         return fig_fail(FIG_INVALID, "spec: ffn_width is %" PRId32 ", it must be a multiple of 8",
                         spec->ffn_width);
+    FIG_TRY(check_range("ffn_rows", spec->ffn_rows, 0, FIG_FFN_ROWS_LIMIT));
+    FIG_TRY(check_range("reserved", spec->reserved, 0, 0));
     FIG_TRY(check_range("activation", (int32_t)spec->activation, FIG_SILU, FIG_GELU_TANH));
     FIG_TRY(check_limits(spec));
     FIG_TRY(check_window(spec));
@@ -235,6 +237,7 @@ fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out) {
     if (resolved.kv_dtype == 0) resolved.kv_dtype = resolved.dtype;
     if (resolved.layers == 0) resolved.layers = 1;
     if (resolved.row_tokens == 0) resolved.row_tokens = 1;
+    if (resolved.ffn_rows == 0) resolved.ffn_rows = 1;
     if (resolved.batch_limit == 0) resolved.batch_limit = 1;
     if (resolved.kv_limit == 0) resolved.kv_limit = 1;
     resolve_window_layers(&resolved);

@@ -15,6 +15,7 @@ enum {
     FIG_HEAD_LIMIT = 256,
     FIG_GROUP_LIMIT = 16, /* q heads that share a kv head */
     FIG_ROW_TOKENS_LIMIT = 8,
+    FIG_FFN_ROWS_LIMIT = 8,
     FIG_PAGE_SIZE_LIMIT = 1 << 16,
     FIG_WIDTH_LIMIT = 1 << 20
 };

@@ -30,7 +30,8 @@ enum { H200_BYTES = 232448, A100_BYTES = 166912, L40_BYTES = 101376 };
 
 static fig_family_choice choose_within(const fig_attention_params *params, int32_t capability,
                                        int32_t shared_bytes) {
-    const fig_traits traits = {.compute_capability = capability, .shared_bytes = shared_bytes};
+    const fig_traits traits = {
+        .compute_capability = capability, .sm_count = 132, .shared_bytes = shared_bytes};
     fig_family_choice choice;
     fig_families_choose(FIG_OP_ATTENTION, params, &traits, &choice);
     return choice;
@@ -75,6 +76,24 @@ static void the_machine_and_the_places_of_tokens_choose(void **state) {
     p = common();
     p.dtype = p.kv_dtype = FIG_F32;
     expect(&p, 90, "scalar", "fig_kernel_attention");
+}
+
+/* 3 rows of 8 kv heads, 4 workers for each. */
+static void as_many_workers_for_each_head_of_a_row_are_a_cluster(void **state) {
+    (void)state;
+    fig_attention_params p = common();
+    p.split.row_limit = 3;
+    p.split.workers = 3 * 8 * 4;
+    expect(&p, 90, "short", "fig_kernel_attention_short_bf16_128_4");
+    expect(&p, 80, "copy", "fig_kernel_attention_copy_bf16_128");
+    const fig_family_choice choice = choose(&p, 90);
+    assert_int_equal(choice.shape.grid[0], 96);
+    assert_int_equal(choice.shape.block[0], 128);
+    /* Two turns of 64 tokens, weights and sums of 4 warps, and what 4 blocks send. */
+    assert_int_equal(choice.shape.shared_bytes,
+                     2 * 64 * 2 * 256 + 4 * (512 + 64) + 128 * 32 + 4 * 64 + 16);
+    p.split.workers++;
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
 }
 
 /* Before anything is bound addresses and strides are 0, which is no fault. */
@@ -138,7 +157,7 @@ static void a_ring_has_as_many_slots_as_the_machine_s_blocks_have_room_for(void 
     assert_in_range(few, L40_BYTES - slot, L40_BYTES);
     assert_int_equal(many, few + 2 * slot);
     assert_int_equal(most, few + 3 * slot);
-    assert_string_equal(choose_within(&p, 80, (int32_t)slot).refusals[2],
+    assert_string_equal(choose_within(&p, 80, (int32_t)slot).refusals[3],
                         "a slot in shared memory");
 }
 
@@ -163,6 +182,7 @@ static void a_map_has_a_box_of_whole_columns(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_machine_and_the_places_of_tokens_choose),
+        cmocka_unit_test(as_many_workers_for_each_head_of_a_row_are_a_cluster),
         cmocka_unit_test(what_is_not_bound_yet_is_served),
         cmocka_unit_test(warps_are_eight_at_most_and_shared_memory_the_machine_s),
         cmocka_unit_test(warps_that_share_a_head_are_four_two_or_one),

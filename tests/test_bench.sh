@@ -18,7 +18,7 @@ $1" > "$scratch/python" 2>&1
 run bench
 ends 0
 quiet
-for part in attention step ops replay; do
+for part in attention step ops replay allreduce; do
     prints "  $part "
     run bench "$part" --help
     ends 0
@@ -102,7 +102,26 @@ python 'assert j["layers"] == 3 and j["lines"][0]["launches"] == 11'
 run bench replay --preset tutorial --rows 2 --kv 511 --steps 5 --device host
 ends 0
 
+# Sums over ranks, which on the host go one way: it is there, and has no time.
+rm -f "$scratch/t.csv"
+run bench allreduce --device host --ranks 3 --width 64 --rows 1,4 --json --csv "$scratch/t.csv"
+ends 0
+quiet
+python 'assert [(r["ranks"], r["rows"], r["bytes"]) for r in j] == [(3, 1, 128), (3, 4, 512)]'
+python 'assert all(r["family"] == "one_shot" and r["device"] == "host" for r in j)'
+python 'assert len(t) == 2 and all(t[0][k] == "" for k in ("one_shot_us", "nccl_us", "us"))'
+run bench allreduce --device host
+ends 0
+prints 'one_shot'
+prints 'Times are not measured on the host'
+
 # ---- Refusals ------------------------------------------------------------------------------------
+run bench allreduce --device host --width 12
+refused '--width' '12'
+run bench allreduce --device host --ranks 9
+refused '--ranks' '9'
+run bench allreduce --device host --rows x
+refused '--rows' 'x'
 run bench reply
 refused 'reply' 'figraph bench'
 run bench replay a.fig b.fig

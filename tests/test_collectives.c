@@ -145,7 +145,7 @@ static void lowering_tells_a_launch_its_node_and_its_peers(void **state) {
         fields++;
     }
     assert_int_equal(peers, 1);
-    assert_int_equal(fields, 7);
+    assert_int_equal(fields, 9);
     fig_lower_finish(&lowered);
     fig_graphs_destroy(graphs);
 }
@@ -165,7 +165,7 @@ static void inspection_shows_them_as_text_and_as_json(void **state) {
     static fig_sink sink;
     static const char *const expected[2][2][4] = {
         {{"all_reduce", "b, weight, residual -> residual, normed", "all_gather", "c -> all"},
-         {"all_reduce", "peers", "the other ranks", "grid 33"}},
+         {"all_reduce", "peers", "the other ranks", "grid 136"}},
         {{"\"all_reduce\"", "\"all_gather\"", "\"weight_offset\"", "\"residual\""},
          {"\"engine\": \"peers\"", "\"all_reduce\"", "\"weight_offset\"", "\"node\": 2"}}};
     fig_graphs *graphs = lower();

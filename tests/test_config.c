@@ -86,6 +86,25 @@ static const model models[] = {
       .ffn_width = 36864, .activation = FIG_GELU_TANH, .kv_limit = 8192, .window = 4096,
       .window_layers = {0x155555555555}, .soft_cap = 50.0f, .sm_scale = 1.0f / 12,
       ROPE(10000.0f, 1.0f)}},
+    {"tests/configs/granite-3.1-8b.json", NULL,
+     {.dtype = FIG_BF16, .layers = 40, .q_heads = 32, .kv_heads = 8, .head_dim = 128,
+      .ffn_width = 12800, .kv_limit = 131072, .sm_scale = 0.0078125f, ROPE(10000000.0f, 1.0f)}},
+    {"tests/configs/glm-4-9b-0414.json", NULL,
+     {.dtype = FIG_BF16, .layers = 40, .q_heads = 32, .kv_heads = 2, .head_dim = 128,
+      .ffn_width = 13696, .kv_limit = 32768, .rope = {1, 64, 10000.0f, 1.0f, 0, 0, 0, 0}}},
+    {"tests/configs/phi-3-mini-4k.json", NULL,
+     {.dtype = FIG_BF16, .layers = 32, .q_heads = 32, .kv_heads = 32, .head_dim = 96,
+      .ffn_width = 8192, .kv_limit = 4096, .window = 2047, ROPE(10000.0f, 1.0f)}},
+    {"tests/configs/phi-4.json", NULL,
+     {.dtype = FIG_BF16, .layers = 40, .q_heads = 40, .kv_heads = 10, .head_dim = 128,
+      .ffn_width = 17920, .kv_limit = 16384, ROPE(250000.0f, 1.0f)}},
+    {"tests/configs/mixtral-8x7b.json", NULL,
+     {.dtype = FIG_BF16, .layers = 32, .q_heads = 32, .kv_heads = 8, .head_dim = 128,
+      .ffn_width = 14336, .ffn_rows = 2, .kv_limit = 32768, ROPE(1000000.0f, 1.0f)}},
+    {"tests/configs/qwen3-30b-a3b.json", NULL,
+     {.dtype = FIG_BF16, .layers = 48, .q_heads = 32, .kv_heads = 4, .head_dim = 128,
+      .ffn_width = 768, .ffn_rows = 8, .kv_limit = 40960, .qk_norm_epsilon = 1e-6f,
+      ROPE(1000000.0f, 1.0f)}},
 };
 /* clang-format on */
 enum { MODEL_COUNT = sizeof models / sizeof models[0] };
@@ -130,6 +149,23 @@ static void a_config_agrees_with_the_preset_of_its_model(void **state) {
         compared++;
     }
     assert_int_equal(compared, 7);
+}
+
+/* null, false and 0 ask for nothing; a name that begins so is a note of whoever made the file. */
+static void a_field_that_nobody_knows_is_refused_in_every_family(void **state) {
+    (void)state;
+    for (int i = 0; i < MODEL_COUNT; i++) {
+        fig_spec spec = empty_spec();
+        fig_json_change change = {models[i].path, NULL, "new_attention", "7"};
+        assert_int_equal(fig_spec_read_config(&spec, fig_json_file_change(&change)),
+                         FIG_UNSUPPORTED);
+        assert_said("new_attention is 7, which this library does not do for model_type");
+        assert_int_equal(spec.layers, 0);
+        change.value = "false";
+        assert_int_equal(fig_spec_read_config(&spec, fig_json_file_change(&change)), FIG_OK);
+        change = (fig_json_change){models[i].path, NULL, "_new_attention", "7"};
+        assert_int_equal(fig_spec_read_config(&spec, fig_json_file_change(&change)), FIG_OK);
+    }
 }
 
 static void what_a_config_does_not_say_stays(void **state) {
@@ -339,6 +375,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_reads_as_its_facts_say),
         cmocka_unit_test(a_config_agrees_with_the_preset_of_its_model),
+        cmocka_unit_test(a_field_that_nobody_knows_is_refused_in_every_family),
         cmocka_unit_test(what_a_config_does_not_say_stays),
         cmocka_unit_test(nothing_of_a_model_outlives_the_next_config),
         cmocka_unit_test(an_older_caller_gets_what_it_has_room_for),

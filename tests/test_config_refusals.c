@@ -24,6 +24,12 @@ static const char mistral[] = "tests/configs/mistral-7b-v0.1.json";
 static const char qwen2[] = "tests/configs/qwen2.5-7b-instruct.json";
 static const char qwen3[] = "tests/configs/qwen3-8b.json";
 
+static const char granite[] = "tests/configs/granite-3.1-8b.json";
+
+static const char glm4[] = "tests/configs/glm-4-9b-0414.json";
+static const char phi3[] = "tests/configs/phi-3-mini-4k.json";
+static const char mixtral[] = "tests/configs/mixtral-8x7b.json";
+static const char moe[] = "tests/configs/qwen3-30b-a3b.json";
 static void assert_said(const char *part) {
     if (strstr(fig_message(), part) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", fig_message(), part);
@@ -175,6 +181,22 @@ static const refusal refusals[] = {
     {{llama, NULL, "num_kv_shared_layers", "0"}, FIG_OK, ""},
     {{llama, NULL, "is_encoder_decoder", "false"}, FIG_OK, ""},
     {{llama, NULL, "clip_qkv", "null"}, FIG_OK, ""},
+    {{granite, NULL, "attention_multiplier", NULL}, FIG_INVALID, "attention_multiplier is missing"},
+    {{granite, NULL, "attention_multiplier", "0"}, FIG_INVALID, "attention_multiplier is 0"},
+    {{granite, NULL, "sliding_window", "4096"}, FIG_UNSUPPORTED, "model_type granite"},
+    {{llama, NULL, "attention_multiplier", "0.5"}, FIG_UNSUPPORTED, "model_type llama"},
+    {{glm4, NULL, "partial_rotary_factor", NULL}, FIG_INVALID, "partial_rotary_factor is missing"},
+    {{glm4, NULL, "head_dim", NULL}, FIG_INVALID, "head_dim is missing"},
+    {{phi3, NULL, "rope_scaling", "{\"type\":\"longrope\",\"short_factor\":[1.0]}"},
+     FIG_UNSUPPORTED,
+     "rope_scaling.type is \"longrope\""},
+    {{phi3, NULL, "sliding_window", NULL}, FIG_INVALID, "sliding_window is missing"},
+    {{mixtral, NULL, "num_experts_per_tok", NULL}, FIG_INVALID, "num_experts_per_tok is missing"},
+    {{mixtral, NULL, "num_experts_per_tok", "9"}, FIG_INVALID, "num_experts_per_tok is 9"},
+    {{moe, NULL, "decoder_sparse_step", "2"}, FIG_INVALID, "decoder_sparse_step is 2"},
+    {{moe, NULL, "mlp_only_layers", "[3]"}, FIG_UNSUPPORTED, "mlp_only_layers is [3]"},
+    {{moe, NULL, "moe_intermediate_size", NULL}, FIG_INVALID, "moe_intermediate_size is missing"},
+    {{qwen3, NULL, "num_experts_per_tok", "8"}, FIG_UNSUPPORTED, "model_type qwen3"},
     {{llama, NULL, "max_position_embeddings", NULL}, FIG_OK, ""},
 };
 

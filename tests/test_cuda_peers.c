@@ -1,8 +1,8 @@
-/* test_cuda_peers.c: how a rank reaches the GPUs of the others, and what it says when a kernel has
- * stopped waiting, over the fake driver.
+/* test_cuda_peers.c: how a rank reaches the GPUs of the others, itself or by NCCL, and what it says
+ * when a kernel has stopped waiting, over the fake driver and the fake NCCL.
  *
- * Compiles cuda_peers.c over a group that this test plays: rank 0 is the one at hand, rank 1
- * answers as the test wants it to. */
+ * Compiles cuda_peers.c and cuda_nccl.c over a group that this test plays: rank 0 is the one at
+ * hand, rank 1 answers as the test wants it to. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +12,11 @@
 
 #include <cmocka.h>
 
+#include "engine/cuda/cuda_work.h"
 #include "engine/ranks/group.h"
 #include "planner/status.h"
 #include "tests/support/cuda_bench.h"
+#include "tests/support/fake_nccl.h"
 #include "tests/support/sample.h"
 
 enum { INBOX = 1 << 20 };
@@ -23,7 +25,10 @@ enum { INBOX = 1 << 20 };
 static struct play {
     int32_t count, local_count;
     int elsewhere, same_gpu; /* 1: in another process; on the same GPU */
+    int no_nccl;             /* 1: it has none */
+    int other_nccl;          /* 1: of another version */
     fig_status reports;      /* of rank 1, each time it says how far it came */
+    int64_t timeout_us;      /* the group's */
     int gathers, watched;
     char aborted[256];
     uint8_t inbox[64]; /* of rank 1: an address is all that is needed of it */
@@ -33,7 +38,7 @@ static fig_status play_info(const fig_ranks *ranks, fig_ranks_info *info) {
     (void)ranks;
     info->count = play.count;
     info->local_count = play.local_count;
-    info->timeout_us = 5000;
+    info->timeout_us = play.timeout_us;
     return FIG_OK;
 }
 
@@ -62,7 +67,14 @@ static void play_unwatch(fig_ranks *ranks, volatile uint32_t *word) {
 /* As the answer is: it knows what is asked, which stands below. */
 static fig_status (*play_gather)(fig_ranks *ranks, const void *mine, size_t bytes, void *all);
 
+static fig_status play_agree(fig_ranks *ranks, const fig_ranks_field *fields, int32_t count) {
+    (void)ranks;
+    assert_int_equal(count, 1);
+    return play.other_nccl ? fig_fail(FIG_INVALID, "%s differs", fields->name) : FIG_OK;
+}
+
 #define fig_ranks_read_info play_info
+#define fig_ranks_agree play_agree
 #define fig_ranks_all_gather play_gather
 #define fig_ranks_abort play_abort
 #define fig_ranks_check play_check
@@ -71,13 +83,24 @@ static fig_status (*play_gather)(fig_ranks *ranks, const void *mine, size_t byte
 #define fig_cuda_peers_open open_peers
 #define fig_cuda_peers_close close_peers
 #define fig_cuda_peers_check check_peers
+#define fig_cuda_peers_attend attend_peers
+#define fig_cuda_nccl_open open_communicator
+#define fig_cuda_nccl_close close_communicator
+#define fig_cuda_nccl_abort abort_communicator
+#define fig_cuda_nccl_capture capture_collective
+#define fig_cuda_nccl_end end_collectives
+#include "engine/cuda/cuda_nccl.c"
 #include "engine/cuda/cuda_peers.c"
 
 static fig_status answer(fig_ranks *ranks, const void *mine, size_t bytes, void *all) {
     (void)ranks;
     play.gathers++;
     memcpy(all, mine, bytes);
-    if (bytes == sizeof(report)) {
+    if (bytes == 1) {
+        ((uint8_t *)all)[1] = !play.no_nccl;
+    } else if (bytes == sizeof(invitation)) {
+        memset((uint8_t *)all + bytes, 0, bytes);
+    } else if (bytes == sizeof(report)) {
         const report theirs = {play.reports, "rank 1 has no memory"};
         memcpy((uint8_t *)all + bytes, &theirs, bytes);
     } else {
@@ -94,15 +117,19 @@ static fig_status answer(fig_ranks *ranks, const void *mine, size_t bytes, void 
 
 static const uint32_t exec_buckets[] = {2, 6};
 
+static fig_dev_met met;
+static uint64_t message_bytes = INBOX;
+
 static fig_status open_with(fig_cuda_peers *peers, fig_cuda_gpu *gpu, int32_t count) {
-    fig_dev_meeting meeting = {.byte_limit = INBOX, .exec_buckets = exec_buckets};
+    fig_dev_meeting meeting = {.byte_limit = message_bytes, .exec_buckets = exec_buckets};
     play.count = play.local_count = count;
     if (count > 1) meeting.ranks = (struct fig_ranks *)(void *)&play;
-    return open_peers(peers, gpu, &meeting);
+    return open_peers(peers, gpu, &meeting, &met);
 }
 
 static void open_gpu(fig_cuda_gpu *gpu) {
     memset(&play, 0, sizeof play);
+    play.timeout_us = 5000;
     play_gather = answer;
     assert_int_equal(fig_cuda_gpu_find(gpu, 0, 0), FIG_OK);
     assert_int_equal(fig_cuda_gpu_open(gpu), FIG_OK);
@@ -159,6 +186,7 @@ static void a_group_that_cannot_reach_itself_is_refused(void **state) {
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
     open_gpu(&gpu);
+    play.no_nccl = 1;
     FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 9), FIG_UNSUPPORTED, "9 ranks, limit 8");
     close_peers(&peers, &gpu);
     play.same_gpu = 1;
@@ -178,7 +206,7 @@ static void a_group_that_cannot_reach_itself_is_refused(void **state) {
     const fig_dev_meeting meeting = {.ranks = (struct fig_ranks *)(void *)&play,
                                      .byte_limit = INBOX};
     play.local_count = 1;
-    FIG_SAMPLE_REFUSES(open_peers(&peers, &gpu, &meeting), FIG_UNSUPPORTED,
+    FIG_SAMPLE_REFUSES(open_peers(&peers, &gpu, &meeting, &met), FIG_UNSUPPORTED,
                        "1 of 2 ranks are on this host");
     close_peers(&peers, &gpu);
     close_gpu(&gpu);
@@ -202,6 +230,191 @@ static void each_driver_call_that_fails_is_reported(void **state) {
         if (!failed) break;
     }
     close_gpu(&gpu);
+}
+
+/* ---- NCCL */
+
+static fig_fake_nccl *open_far(fig_cuda_gpu *gpu) {
+    fig_fake_nccl *nccl = fig_fake_nccl_install();
+    open_gpu(gpu);
+    fig_cuda_bench_fake->fail_name = "cuCtxEnablePeerAccess";
+    fig_cuda_bench_fake->fail_with = FIG_CU_UNKNOWN;
+    play.timeout_us = 100000;
+    return nccl;
+}
+
+static void close_far(fig_cuda_gpu *gpu) {
+    fig_cuda_bench_fake->fail_name = NULL;
+    close_gpu(gpu);
+    fig_fake_nccl_remove();
+}
+
+static void nccl_carries_all_between_gpus_that_do_not_reach_each_other(void **state) {
+    (void)state;
+    fig_cuda_gpu gpu;
+    fig_cuda_peers peers;
+    fig_fake_nccl *nccl = open_far(&gpu);
+    if (open_with(&peers, &gpu, 2) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(met.routes, FIG_ROUTE_NCCL);
+    assert_int_equal(met.ranks, 2);
+    assert_int_equal(nccl->held, 1);
+    assert_int_equal(nccl->tried_bytes, INBOX);
+    close_peers(&peers, &gpu);
+    assert_int_equal(nccl->held, 0);
+    assert_int_equal(nccl->destroyed, 1);
+    play.no_nccl = 1;
+    FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_UNSUPPORTED, "rank 0 cannot reach rank 1");
+    close_peers(&peers, &gpu);
+    assert_int_equal(nccl->held, 0);
+    close_far(&gpu);
+}
+
+static void nccl_is_begun_only_where_it_carries_something(void **state) {
+    (void)state;
+    fig_cuda_gpu gpu;
+    fig_cuda_peers peers;
+    fig_fake_nccl *nccl = fig_fake_nccl_install();
+    open_gpu(&gpu);
+    play.timeout_us = 100000;
+    assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
+    assert_int_equal(met.routes, FIG_ROUTE_ONE_SHOT | FIG_ROUTE_TWO_SHOT);
+    assert_int_equal(nccl->eager, 0);
+    close_peers(&peers, &gpu);
+    message_bytes = 16 * INBOX;
+    assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
+    assert_int_equal(met.routes, FIG_ROUTE_ONE_SHOT | FIG_ROUTE_TWO_SHOT | FIG_ROUTE_NCCL);
+    assert_int_equal(peers.slot_bytes, FIG_PEERS_HEAD_BYTES + 2 * fig_routes_own_limit(2));
+    assert_int_equal(nccl->tried_bytes, 16 * INBOX);
+    close_peers(&peers, &gpu);
+    message_bytes = INBOX;
+    close_gpu(&gpu);
+    fig_fake_nccl_remove();
+}
+
+static void what_nccl_refuses_or_does_not_end_is_told(void **state) {
+    (void)state;
+    fig_cuda_gpu gpu;
+    fig_cuda_peers peers;
+    fig_fake_nccl *nccl = open_far(&gpu);
+    play.other_nccl = 1;
+    FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_INVALID, "NCCL's version differs");
+    close_peers(&peers, &gpu);
+    play.other_nccl = 0;
+    nccl->fail_name = "ncclCommInitRankConfig";
+    nccl->fail_with = FIG_NCCL_CUDA_ERROR;
+    FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_DRIVER,
+                       "nccl: ncclCommInitRankConfig: unhandled cuda error: as the test wants it");
+    close_peers(&peers, &gpu);
+    nccl->fail_name = NULL;
+    nccl->looks = -1;
+    FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_TIMEOUT,
+                       "nccl: ncclCommInitRankConfig: not all ranks came within 100000 us");
+    close_peers(&peers, &gpu);
+    assert_int_equal(nccl->held, 0);
+    assert_int_equal(nccl->aborted, 2);
+    close_far(&gpu);
+}
+
+/* A sum with a norm, of 4 rows. */
+static fig_dev_launch reduction(const fig_cuda_peers *peers, fig_all_reduce_params *params) {
+    static uint16_t in[64], out[64], weight[16], residual[64];
+    *params = (fig_all_reduce_params){.in = in,
+                                      .out = out,
+                                      .weight = weight,
+                                      .residual = residual,
+                                      .peers = (fig_peers *)(uintptr_t)peers->block,
+                                      .rows = {4, 1},
+                                      .width = 16,
+                                      .dtype = FIG_BF16,
+                                      .ranks = 2,
+                                      .routes = FIG_ROUTE_NCCL};
+    return (fig_dev_launch){.op = FIG_OP_ALL_REDUCE,
+                            .family = FIG_ALL_REDUCE_NCCL,
+                            .params = params,
+                            .params_bytes = sizeof *params};
+}
+
+static fig_status capture_one(const fig_cuda_nccl_job *job, fig_cuda_work *work, uint32_t before) {
+    const uint32_t last = before - 1;
+    return capture_collective(job, work, (fig_dev_after){&last, before > 0});
+}
+
+static void a_collective_of_nccls_is_one_node_of_a_graph(void **state) {
+    (void)state;
+    fig_cuda_gpu gpu;
+    fig_cuda_peers peers;
+    fig_cuda_kernels kernels = {0};
+    fig_cuda_work *work;
+    fig_all_reduce_params params;
+    fig_fake_nccl *nccl = open_far(&gpu);
+    assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
+    assert_int_equal(fig_cuda_work_create(&work, &gpu), FIG_OK);
+    const fig_dev_launch launch = reduction(&peers, &params);
+    const fig_cuda_nccl_job job = {&peers.nccl, &gpu, &kernels, &launch};
+    const int64_t kernels_before = fig_cuda_bench_fake->stream_launches;
+    if (capture_one(&job, work, 0) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(nccl->captured, 2); /* where ranks are, and the sum */
+    assert_int_equal(fig_cuda_bench_fake->stream_launches - kernels_before, 3);
+    assert_int_equal(capture_one(&job, work, 1), FIG_OK);
+    assert_int_equal(nccl->captured, 3);
+    assert_int_equal(fig_cuda_bench_fake->stream_launches - kernels_before, 4);
+    assert_int_equal(nccl->unconnected, 0);
+    assert_int_equal(work->node_count, 2);
+    nccl->fail_name = "ncclAllReduce";
+    nccl->fail_with = FIG_NCCL_CUDA_ERROR;
+    FIG_SAMPLE_REFUSES(capture_one(&job, work, 2), FIG_DRIVER,
+                       "nccl: ncclAllReduce: unhandled cuda error");
+    nccl->fail_name = NULL;
+    assert_int_equal(work->node_count, 2);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(end_collectives(&job, work, peers.block), FIG_OK);
+    assert_int_equal(work->node_count, 3);
+    assert_int_equal(fig_cuda_work_check(work, &gpu), FIG_OK);
+    fig_cuda_work_release(work, &gpu);
+    fig_cuda_kernels_finish(&kernels, &gpu);
+    close_peers(&peers, &gpu);
+    close_far(&gpu);
+}
+
+/* What a kernel beside the collective has noted: so many begun, so many ended. */
+static void note_under_way(fig_cuda_peers *peers, uint32_t begun, uint32_t ended) {
+    peers->words->begun = begun;
+    peers->words->ended = ended;
+}
+
+static void a_collective_of_nccls_that_does_not_end_is_aborted_in_time(void **state) {
+    (void)state;
+    const struct timespec longer = {0, 130000000};
+    fig_cuda_gpu gpu;
+    fig_cuda_peers peers;
+    fig_fake_nccl *nccl = open_far(&gpu);
+    assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
+    assert_non_null(gpu.attend);
+    gpu.attend(gpu.attended);
+    nanosleep(&longer, NULL); /* nothing is under way */
+    note_under_way(&peers, 1, 0);
+    gpu.attend(gpu.attended);
+    nanosleep(&longer, NULL);
+    note_under_way(&peers, 2, 1); /* the next one is */
+    gpu.attend(gpu.attended);
+    assert_int_equal(nccl->aborted, 0);
+    nanosleep(&longer, NULL);
+    gpu.attend(gpu.attended);
+    assert_int_equal(nccl->aborted, 1);
+    FIG_SAMPLE_REFUSES(check_peers(&peers), FIG_TIMEOUT,
+                       "rank 0 waited for others in a collective for 100000 us");
+    assert_string_equal(play.aborted, fig_message());
+    close_peers(&peers, &gpu);
+    assert_null(gpu.attend);
+    play.aborted[0] = '\0';
+    assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
+    peers.words->lost = 1;
+    gpu.attend(gpu.attended);
+    assert_int_equal(nccl->aborted, 2);
+    FIG_SAMPLE_REFUSES(check_peers(&peers), FIG_LOST, "rank 1 is gone");
+    close_peers(&peers, &gpu);
+    assert_int_equal(nccl->held, 0);
+    close_far(&gpu);
 }
 
 /* ---- What a kernel left */
@@ -252,6 +465,11 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(ranks_reach_each_other_in_one_process_and_in_several),
         FIG_CUDA_BENCH_TEST(a_group_that_cannot_reach_itself_is_refused),
         FIG_CUDA_BENCH_TEST(each_driver_call_that_fails_is_reported),
+        FIG_CUDA_BENCH_TEST(nccl_carries_all_between_gpus_that_do_not_reach_each_other),
+        FIG_CUDA_BENCH_TEST(nccl_is_begun_only_where_it_carries_something),
+        FIG_CUDA_BENCH_TEST(what_nccl_refuses_or_does_not_end_is_told),
+        FIG_CUDA_BENCH_TEST(a_collective_of_nccls_is_one_node_of_a_graph),
+        FIG_CUDA_BENCH_TEST(a_collective_of_nccls_that_does_not_end_is_aborted_in_time),
         FIG_CUDA_BENCH_TEST(ranks_that_are_apart_are_both_named),
         FIG_CUDA_BENCH_TEST(a_rank_that_is_late_or_gone_is_named),
     };

@@ -14,7 +14,16 @@
 #include "tests/support/fake_graph.h"
 #include "tests/support/fault.h"
 
-enum { ROWS = 3, HEADS = 4, DIM = 64, LIMIT = 64, PAGE = 16, PAGES = 12 };
+enum {
+    ROWS = 3,
+    HEADS = 4,
+    DIM = 64,
+    LIMIT = 64,
+    LONGER = 128,
+    LONGEST = 2048,
+    PAGE = 16,
+    PAGES = 12
+};
 
 /* A layer's append and attention, whose lengths lie on the device. */
 typedef struct work {
@@ -24,7 +33,7 @@ typedef struct work {
     fig_runner *runner;
     uint16_t q[ROWS * HEADS * DIM], k[ROWS * DIM], v[ROWS * DIM], out[ROWS * HEADS * DIM];
     uint16_t k_cache[PAGES * PAGE * DIM], v_cache[PAGES * PAGE * DIM];
-    int32_t table[PAGES], lengths[ROWS];
+    int32_t table[ROWS * LONGEST / PAGE], lengths[ROWS], limit;
     fig_binding bindings[8];
     _Alignas(16) uint8_t scratch[1 << 18];
     fig_run run;
@@ -54,7 +63,7 @@ static void record(work *w) {
     attend.out = TENSOR(w, 4, "out", FIG_F16, w->out, FIG_DIM_BATCH, HEADS, DIM);
     cache.k = TENSOR(w, 5, "k_cache", FIG_F16, w->k_cache, FIG_DIM_PAGES, PAGE, 1, DIM);
     cache.v = TENSOR(w, 6, "v_cache", FIG_F16, w->v_cache, FIG_DIM_PAGES, PAGE, 1, DIM);
-    cache.page_table = TENSOR(w, 7, "table", FIG_I32, w->table, ROWS, LIMIT / PAGE);
+    cache.page_table = TENSOR(w, 7, "table", FIG_I32, w->table, ROWS, w->limit / PAGE);
     attend.cache = append.cache = cache;
     fig_program_read_lengths(w->program, lengths, (fig_tensor){0});
     fig_append_kv(w->program, &append);
@@ -62,7 +71,7 @@ static void record(work *w) {
     fig_attention(w->program, &attend);
 }
 
-static void make_graphs(work *w) {
+static void make_graphs(work *w, int32_t limit) {
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = FIG_F16,
                            .q_heads = HEADS,
@@ -70,10 +79,10 @@ static void make_graphs(work *w) {
                            .head_dim = DIM,
                            .page_size = PAGE,
                            .batch_limit = ROWS,
-                           .kv_limit = LIMIT};
-    *w = (work){.lengths = {40, 1, 64}};
-    for (int32_t i = 0; i < PAGES; i++)
-        w->table[i] = i;
+                           .kv_limit = limit};
+    *w = (work){.lengths = {40, 1, 64}, .limit = limit};
+    for (int32_t i = 0; i < ROWS * LONGEST / PAGE; i++)
+        w->table[i] = i % PAGES;
     assert_int_equal(fig_program_create(&w->program, &spec), FIG_OK);
     record(w);
     assert_int_equal(fig_program_finish(w->program), FIG_OK);
@@ -90,12 +99,16 @@ static void make_graphs(work *w) {
         w->k_cache[i] = w->v_cache[i] = (uint16_t)(0x3000 + i % 1024);
 }
 
-static work *begin(void) {
+static work *begin_of(int32_t limit) {
     work *w = malloc(sizeof *w);
     assert_non_null(w);
-    make_graphs(w);
+    make_graphs(w, limit);
     w->driver = fig_fake_cuda_install();
     return w;
+}
+
+static work *begin(void) {
+    return begin_of(LIMIT);
 }
 
 static void open_runner(work *w) {
@@ -131,6 +144,22 @@ static void a_run_is_its_launches_between_a_push_and_a_pop(void **state) {
     assert_int_equal(w->driver->held, held);
     assert_null(w->driver->current);
     assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_bulk_f16_64_4");
+    end(w);
+}
+
+/* Rows of up to 128 tokens, two workers for each: whatever the longest were at open. */
+static void short_rows_have_a_kernel_that_open_has_loaded(void **state) {
+    (void)state;
+    work *w = begin_of(LONGER);
+    open_runner(w);
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_short_f16_64_2");
+    end(w);
+    w = begin_of(LONGEST);
+    open_runner(w);
+    w->run.kv_length = LONGER;
+    assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
+    assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_short_f16_64_2");
     end(w);
 }
 
@@ -328,6 +357,7 @@ static void plain_edges_are_plain_launches(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_is_its_launches_between_a_push_and_a_pop),
+        cmocka_unit_test(short_rows_have_a_kernel_that_open_has_loaded),
         cmocka_unit_test(the_same_run_again_makes_nothing_anew),
         cmocka_unit_test(a_run_that_failed_is_not_known),
         cmocka_unit_test(the_first_run_of_all_may_be_captured_and_replayed),

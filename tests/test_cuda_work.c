@@ -115,6 +115,25 @@ static void edges_between_kernels_alone_are_programmatic(void **state) {
     }
 }
 
+static void no_edge_to_a_plain_launch_is_programmatic(void **state) {
+    (void)state;
+    static const uint32_t first = 0, second = 1;
+    fig_cuda_bench b;
+    fig_cuda_bench_open(&b, NULL);
+    fig_dev_launch launch = fig_cuda_scene_launch(&b.s);
+    assert_int_equal(api->graph_kernel(b.dev, b.graph, &launch, none), FIG_OK);
+    launch.is_plain = 1;
+    assert_int_equal(api->graph_kernel(b.dev, b.graph, &launch, (fig_dev_after){&first, 1}),
+                     FIG_OK);
+    assert_int_equal(fake->programmatic_edges, 0);
+    launch.is_plain = 0;
+    assert_int_equal(api->graph_kernel(b.dev, b.graph, &launch, (fig_dev_after){&second, 1}),
+                     FIG_OK);
+    assert_int_equal(fake->programmatic_edges, 1);
+    assert_int_equal(fake->edges, 2);
+    fig_cuda_bench_close(&b);
+}
+
 /* The graph that was made last, and how the fake makes one. */
 static fig_cu_graph made;
 static fig_cu_result (*make_graph)(fig_cu_graph *graph, unsigned int flags);
@@ -469,6 +488,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_kernel_without_an_image_is_refused_by_name),
         FIG_CUDA_BENCH_TEST(shared_memory_is_asked_for_once_and_within_the_chip),
         FIG_CUDA_BENCH_TEST(edges_between_kernels_alone_are_programmatic),
+        FIG_CUDA_BENCH_TEST(no_edge_to_a_plain_launch_is_programmatic),
         FIG_CUDA_BENCH_TEST(a_graph_gets_the_edges_that_its_lanes_ask_for),
         FIG_CUDA_BENCH_TEST(nobody_waits_for_a_leaf),
         FIG_CUDA_BENCH_TEST(a_driver_that_loses_programmatic_edges_is_found_out),

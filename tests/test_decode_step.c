@@ -123,6 +123,25 @@ static void the_steps_segments_end_with_it(void **state) {
     fig_program_destroy(program);
 }
 
+/* The multiple of each is that many rows for each query token. */
+static void a_mixture_has_a_row_for_each_expert_of_a_token(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_spec();
+    spec.row_tokens = 3;
+    spec.ffn_rows = 4;
+    fig_program *program = fig_sample_step(&spec);
+    const fig_program_view *view = fig_program_view_of(program);
+    static const struct {
+        const char *name;
+        int64_t multiple;
+    } due[] = {{"gate_up.1", 12}, {"act.1", 12}, {"q.1", 3}, {"out.1", 3}};
+    for (int i = 0; i < 4; i++) {
+        const uint32_t id = fig_program_find(program, due[i].name).id;
+        assert_int_equal(view->tensors[id - 1].dims[0], due[i].multiple);
+    }
+    fig_program_destroy(program);
+}
+
 static void without_width_and_pages_there_is_no_activation_and_no_table(void **state) {
     (void)state;
     fig_spec spec = fig_sample_spec();
@@ -267,6 +286,7 @@ int main(void) {
         cmocka_unit_test(layers_carry_their_number_and_the_nodes_their_order),
         cmocka_unit_test(a_layer_has_a_segment_for_its_activation_and_one_for_all_from_rope_on),
         cmocka_unit_test(the_steps_segments_end_with_it),
+        cmocka_unit_test(a_mixture_has_a_row_for_each_expert_of_a_token),
         cmocka_unit_test(without_width_and_pages_there_is_no_activation_and_no_table),
         cmocka_unit_test(without_heads_there_is_no_standard_step),
         cmocka_unit_test(the_spec_decides_the_form_of_rows_and_caches),

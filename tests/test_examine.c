@@ -100,9 +100,9 @@ static int is_told(const findings *all, const char *subject) {
 
 static void of_a_sound_gpu_all_is_fine_and_all_is_told(void **state) {
     (void)state;
-    static const char *const subjects[] = {"library",  "driver",  "gpu 0",     "gpu 1",
-                                           "topology", "nccl",    "placement", "pinned",
-                                           "edges",    "capture", "splice",    "steps"};
+    static const char *const subjects[] = {"library",  "driver", "gpu 0",     "gpu 1",  "peers",
+                                           "topology", "nccl",   "placement", "pinned", "edges",
+                                           "capture",  "splice", "steps"};
     enum { SUBJECTS = sizeof subjects / sizeof subjects[0] };
     fake->device_count = 2;
     const findings all = examine(1);
@@ -115,8 +115,26 @@ static void of_a_sound_gpu_all_is_fine_and_all_is_told(void **state) {
     has(&all, FIG_VERDICT_FINE, "gpu 0",
         "NVIDIA H200, compute capability 9.0, 132 SMs, 1.0 GiB, beside NUMA node 777; runs the "
         "kernels made for 9.0");
+    has(&all, FIG_VERDICT_FINE, "peers", "all 2 GPUs");
     has(&all, FIG_VERDICT_FINE, "steps", "20 steps of the tutorial on the GPU, ");
     assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
+}
+
+static void whether_gpus_reach_each_other_is_told(void **state) {
+    (void)state;
+    fake->device_count = 3;
+    findings all = examine(0);
+    has(&all, FIG_VERDICT_FINE, "peers", "all 3 GPUs reach one another's memory, with native");
+    fake->is_slow = 1;
+    all = examine(0);
+    has(&all, FIG_VERDICT_FINE, "peers", "some without native atomics, as over PCIe");
+    fake->unreached = 2;
+    all = examine(0);
+    has(&all, FIG_VERDICT_ADVICE, "peers", "GPUs 0 and 2 do not reach each other's memory");
+    has(&all, FIG_VERDICT_ADVICE, "peers", "GPUs 1 and 2 do not");
+    fake->device_count = 1;
+    all = examine(0);
+    assert_false(is_told(&all, "peers"));
 }
 
 static void without_a_gpu_the_host_takes_the_steps(void **state) {
@@ -364,6 +382,7 @@ static void a_ping_of_the_host_measures_its_steps(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(of_a_sound_gpu_all_is_fine_and_all_is_told),
+        TEST(whether_gpus_reach_each_other_is_told),
         TEST(without_a_gpu_the_host_takes_the_steps),
         TEST(a_library_without_kernels_runs_on_the_host_and_says_so),
         TEST(a_gpu_that_was_asked_for_and_cannot_be_used_is_a_fault),

@@ -14,9 +14,69 @@
 #include "ffi/registry.h"
 #include "tests/support/xla_host.h"
 
-enum { ROWS = 3, WIDTH = 16, DIM = 64 };
+enum { ROWS = 3, WIDTH = 16, DIM = 64, LAYERS = 3, X = ROWS * 2 * DIM };
 
-static char content_id[65];
+static char content_id[65], layered_id[65];
+
+static void keep(fig_program *program, char id[65]) {
+    fig_graphs_info about = {.size = sizeof about};
+    fig_graphs *graphs;
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(fig_graphs_lower(&graphs, program,
+                                      FIG_OPTIONS(fig_lower_options, .buckets = &(fig_bucket){1, 1},
+                                                  .bucket_count = 1)),
+                     FIG_OK);
+    fig_program_destroy(program);
+    assert_int_equal(fig_graphs_read_info(graphs, &about), FIG_OK);
+    memcpy(id, about.content_id, sizeof about.content_id);
+    assert_int_equal(fig_registry_add_file(graphs), FIG_OK);
+}
+
+static fig_tensor tensor(fig_program *program, const char *stem, int layer, int64_t width) {
+    char name[32];
+    snprintf(name, sizeof name, "%s.%d", stem, layer);
+    fig_tensor_info info = {.size = sizeof info,
+                            .name = name,
+                            .role = FIG_ROLE_BOUND,
+                            .dtype = FIG_F32,
+                            .rank = width != 0 ? 2 : 3,
+                            .dims = {FIG_DIM_BATCH, width != 0 ? width : 2, width != 0 ? 0 : DIM}};
+    return fig_program_tensor(program, &info);
+}
+
+/* Of each layer a segment: "layer.1" is from input.1 to act.1, and x.1 and y.1 in place. Segment
+ * "odd" names tensors whose numbers are no layers': some have a gap, of others one is read before
+ * it is written, and the next is not. */
+static void record_layers(void) {
+    const fig_spec spec = {.size = sizeof spec, .dtype = FIG_F32};
+    const fig_tensor_info places = {.size = sizeof places,
+                                    .name = "positions",
+                                    .role = FIG_ROLE_BOUND,
+                                    .dtype = FIG_I32,
+                                    .rank = 1,
+                                    .dims = {FIG_DIM_BATCH}};
+    fig_program *program;
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    const fig_tensor positions = fig_program_tensor(program, &places);
+    for (int n = 0; n < LAYERS; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "layer.%d", n);
+        const fig_tensor in = tensor(program, "input", n, 2 * WIDTH);
+        const fig_tensor out = tensor(program, "act", n, WIDTH);
+        const fig_tensor q = tensor(program, "x", n, 0), k = tensor(program, "y", n, 0);
+        fig_program_segment(program, name);
+        fig_silu_and_mul(program, FIG_OPTIONS(fig_gated_op, .in = in, .out = out));
+        fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .positions = positions));
+    }
+    fig_program_segment(program, "odd");
+    const fig_tensor a = tensor(program, "gap", 0, 0), b = tensor(program, "gap", 2, 0);
+    const fig_tensor c = tensor(program, "xs", 0, 0), d = tensor(program, "xs", 1, 0);
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = a, .k = c, .q_out = b, .k_out = d,
+                                  .positions = positions));
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = b, .k = d, .q_out = a, .k_out = c,
+                                  .positions = positions));
+    keep(program, layered_id);
+}
 
 /* Two segments: "act", from input to half to act; "turn", x and y in place. */
 static int record(void **state) {
@@ -27,9 +87,7 @@ static int record(void **state) {
                             .dtype = FIG_F32,
                             .rank = 2,
                             .dims = {FIG_DIM_BATCH, 4 * WIDTH}};
-    fig_graphs_info about = {.size = sizeof about};
     fig_program *program;
-    fig_graphs *graphs;
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
     info.name = "input";
     const fig_tensor input = fig_program_tensor(program, &info);
@@ -54,15 +112,9 @@ static int record(void **state) {
     fig_program_segment(program, "turn");
     fig_rope(program,
              FIG_OPTIONS(fig_rope_op, .q = x, .k = y, .positions = positions, .rope = NULL));
-    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
-    assert_int_equal(fig_graphs_lower(&graphs, program,
-                                      FIG_OPTIONS(fig_lower_options, .buckets = &(fig_bucket){1, 1},
-                                                  .bucket_count = 1)),
-                     FIG_OK);
-    fig_program_destroy(program);
-    assert_int_equal(fig_graphs_read_info(graphs, &about), FIG_OK);
-    memcpy(content_id, about.content_id, sizeof content_id);
-    return fig_registry_add_file(graphs) != FIG_OK;
+    keep(program, content_id);
+    record_layers();
+    return 0;
 }
 
 static float input[ROWS * 4 * WIDTH], half[ROWS * 2 * WIDTH], act[ROWS * WIDTH];
@@ -161,11 +213,168 @@ static void a_wrong_call_is_refused_by_name(void **state) {
     expect_refusal(&host, "attribute content_id is missing");
 }
 
+/* ---- Layers */
+
+typedef struct layers {
+    float input[LAYERS][ROWS * 2 * WIDTH], act[LAYERS][ROWS * WIDTH];
+    float x[LAYERS][X], y[LAYERS][X];
+} layers;
+static int32_t positions[ROWS] = {1, 0, 5};
+
+static void fill_layers(layers *of) {
+    float *numbers = &of->input[0][0];
+    for (size_t i = 0; i < sizeof *of / sizeof *numbers; i++)
+        numbers[i] = (float)(i % 29) - 14;
+}
+
+static void begin_layers(fig_xla_host *host, const char *segment) {
+    fig_xla_host_init(host, fig_xla_host_find("figraph.program", "cpu"));
+    fig_xla_host_arg(host, FIG_XLA_S32, positions, FIG_XLA_HOST_DIMS(ROWS));
+    fig_xla_host_text(host, "content_id", layered_id);
+    if (segment != NULL) fig_xla_host_text(host, "segment", segment);
+}
+
+/* All layers of each tensor in one array. */
+static void stacked_call(fig_xla_host *host, layers *of, const char *segment) {
+    begin_layers(host, segment);
+    fig_xla_host_arg(host, FIG_XLA_F32, of->input, FIG_XLA_HOST_DIMS(LAYERS, ROWS, 2 * WIDTH));
+    fig_xla_host_arg(host, FIG_XLA_F32, of->x, FIG_XLA_HOST_DIMS(LAYERS, ROWS, 2, DIM));
+    fig_xla_host_arg(host, FIG_XLA_F32, of->y, FIG_XLA_HOST_DIMS(LAYERS, ROWS, 2, DIM));
+    fig_xla_host_ret(host, FIG_XLA_F32, of->act, FIG_XLA_HOST_DIMS(LAYERS, ROWS, WIDTH));
+    fig_xla_host_ret(host, FIG_XLA_F32, of->x, FIG_XLA_HOST_DIMS(LAYERS, ROWS, 2, DIM));
+    fig_xla_host_ret(host, FIG_XLA_F32, of->y, FIG_XLA_HOST_DIMS(LAYERS, ROWS, 2, DIM));
+}
+
+static void single_call(fig_xla_host *host, layers *of, int n) {
+    static const char *const segments[] = {"layer.0", "layer.1", "layer.2"};
+    begin_layers(host, segments[n]);
+    fig_xla_host_arg(host, FIG_XLA_F32, of->input[n], FIG_XLA_HOST_DIMS(ROWS, 2 * WIDTH));
+    fig_xla_host_arg(host, FIG_XLA_F32, of->x[n], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    fig_xla_host_arg(host, FIG_XLA_F32, of->y[n], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    fig_xla_host_ret(host, FIG_XLA_F32, of->act[n], FIG_XLA_HOST_DIMS(ROWS, WIDTH));
+    fig_xla_host_ret(host, FIG_XLA_F32, of->x[n], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    fig_xla_host_ret(host, FIG_XLA_F32, of->y[n], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+}
+
+static void a_segment_takes_its_part_of_all_layers(void **state) {
+    (void)state;
+    layers want, got;
+    fig_xla_host host;
+    fill_layers(&want);
+    fill_layers(&got);
+    for (int n = LAYERS - 1; n >= 0; n--) {
+        const char *const segments[] = {"layer.0", "layer.1", "layer.2"};
+        single_call(&host, &want, n);
+        call_soundly(&host);
+        assert_memory_not_equal(&want, &got, sizeof want);
+        stacked_call(&host, &got, segments[n]);
+        call_soundly(&host);
+        assert_memory_equal(&want, &got, sizeof want);
+    }
+}
+
+static void a_whole_program_takes_all_layers_at_once(void **state) {
+    (void)state;
+    layers want, got;
+    float odd[4][X];
+    fig_xla_host host;
+    fill_layers(&want);
+    fill_layers(&got);
+    memset(odd, 0, sizeof odd);
+    for (int n = 0; n < LAYERS; n++) {
+        single_call(&host, &want, n);
+        call_soundly(&host);
+    }
+    stacked_call(&host, &got, NULL);
+    fig_xla_host_arg(&host, FIG_XLA_F32, odd[0], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    fig_xla_host_arg(&host, FIG_XLA_F32, odd[2], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    for (int i = 0; i < 4; i++)
+        fig_xla_host_ret(&host, FIG_XLA_F32, odd[i], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    call_soundly(&host);
+    assert_memory_equal(&want, &got, sizeof want);
+}
+
+/* Tensors of one layer may come alone beside, as all of q and each cache by itself. */
+static void layers_come_as_one_array_or_as_many(void **state) {
+    (void)state;
+    layers want, got;
+    fig_xla_host host;
+    fill_layers(&want);
+    fill_layers(&got);
+    for (int n = 0; n < LAYERS; n++) {
+        single_call(&host, &want, n);
+        call_soundly(&host);
+    }
+    begin_layers(&host, "layer.1");
+    fig_xla_host_arg(&host, FIG_XLA_F32, got.input[1], FIG_XLA_HOST_DIMS(ROWS, 2 * WIDTH));
+    fig_xla_host_arg(&host, FIG_XLA_F32, got.x, FIG_XLA_HOST_DIMS(LAYERS, ROWS, 2, DIM));
+    fig_xla_host_arg(&host, FIG_XLA_F32, got.y[1], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    fig_xla_host_ret(&host, FIG_XLA_F32, got.act[1], FIG_XLA_HOST_DIMS(ROWS, WIDTH));
+    fig_xla_host_ret(&host, FIG_XLA_F32, got.x, FIG_XLA_HOST_DIMS(LAYERS, ROWS, 2, DIM));
+    fig_xla_host_ret(&host, FIG_XLA_F32, got.y[1], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    call_soundly(&host);
+    assert_memory_equal(want.act[1], got.act[1], sizeof got.act[1]);
+    assert_memory_equal(want.x[1], got.x[1], sizeof got.x[1]);
+    assert_memory_equal(want.y[1], got.y[1], sizeof got.y[1]);
+    assert_memory_not_equal(want.x[0], got.x[0], sizeof got.x[0]);
+}
+
+static void what_is_no_array_of_all_layers_is_refused(void **state) {
+    (void)state;
+    layers of;
+    float pair[2][X];
+    fig_xla_host host;
+    fill_layers(&of);
+    memset(pair, 0, sizeof pair);
+    stacked_call(&host, &of, "layer.1");
+    host.args[1].dims[0]--;
+    expect_refusal(&host, "input.1 is [2, 3, 32], its dim 0 must be 3");
+    stacked_call(&host, &of, "layer.1");
+    host.args[1].dims[2]++;
+    expect_refusal(&host, "input.1 is [3, 33], its dim 1 must be 32");
+    stacked_call(&host, &of, "layer.1");
+    host.args[0].buffer.rank = 2, host.args[0].dims[0] = 1, host.args[0].dims[1] = ROWS;
+    expect_refusal(&host, "positions is [1, 3], it must have 1 dims");
+    begin_layers(&host, "odd");
+    fig_xla_host_arg(&host, FIG_XLA_F32, pair, FIG_XLA_HOST_DIMS(2, ROWS, 2, DIM));
+    fig_xla_host_ret(&host, FIG_XLA_F32, pair, FIG_XLA_HOST_DIMS(2, ROWS, 2, DIM));
+    expect_refusal(&host, "gap.0 is [2, 3, 2, 64], it must have 3 dims");
+    begin_layers(&host, "odd");
+    fig_xla_host_arg(&host, FIG_XLA_F32, pair[0], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    fig_xla_host_ret(&host, FIG_XLA_F32, pair[0], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    fig_xla_host_ret(&host, FIG_XLA_F32, pair[1], FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
+    fig_xla_host_arg(&host, FIG_XLA_F32, pair, FIG_XLA_HOST_DIMS(2, ROWS, 2, DIM));
+    fig_xla_host_ret(&host, FIG_XLA_F32, pair, FIG_XLA_HOST_DIMS(2, ROWS, 2, DIM));
+    expect_refusal(&host, "xs.0 comes with a dim of layers, and xs.1 is bound already, or is not "
+                          "read and written as it is");
+    single_call(&host, &of, 0);
+    host.attribute_count = 1; /* all layers, of which the first alone */
+    fig_xla_host_arg(&host, FIG_XLA_F32, of.input, FIG_XLA_HOST_DIMS(LAYERS, ROWS, 2 * WIDTH));
+    expect_refusal(&host, "input.1 comes with a dim of layers, and input.0 is bound already");
+}
+
+/* XLA:GPU asks for it at every step, so that it must not grow with what the program has. */
+static void initialize_looks_at_no_array(void **state) {
+    (void)state;
+    fig_xla_host host;
+    begin_layers(&host, NULL);
+    host.arg_count = 0;
+    host.stage = FIG_XLA_INITIALIZE;
+    call_soundly(&host);
+    host.stage = FIG_XLA_EXECUTE;
+    expect_refusal(&host, "positions, is missing");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_segment_runs_with_its_tensors_alone),
         cmocka_unit_test(what_is_written_in_place_is_argument_and_result),
         cmocka_unit_test(a_wrong_call_is_refused_by_name),
+        cmocka_unit_test(a_segment_takes_its_part_of_all_layers),
+        cmocka_unit_test(a_whole_program_takes_all_layers_at_once),
+        cmocka_unit_test(layers_come_as_one_array_or_as_many),
+        cmocka_unit_test(what_is_no_array_of_all_layers_is_refused),
+        cmocka_unit_test(initialize_looks_at_no_array),
     };
     return cmocka_run_group_tests(tests, record, NULL);
 }

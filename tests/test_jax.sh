@@ -7,30 +7,8 @@
 # written down; where there is no Python for them, or no network, that is counted as skipped.
 set -u
 library=${BUILD:-build}/libfigraph_ffi.so
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-passed=0 failed=0
-
-# check WHAT COMMAND...: a line in the end that counts its cases, or the exit code, is the result.
-check() {
-    what=$1
-    shift
-    "$@" > "$scratch/log" 2>&1
-    code=$?
-    last=$(tail -n 1 "$scratch/log")
-    case $last in
-    *' passed, '*' failed')
-        passed=$((passed + ${last%% *}))
-        more=${last#* passed, }
-        failed=$((failed + ${more%% *}))
-        ;;
-    *) [ $code -ne 0 ] || passed=$((passed + 1)) ;;
-    esac
-    [ $code -eq 0 ] && return
-    case $last in *' failed') ;; *) failed=$((failed + 1)) ;; esac
-    echo "$what: exit code $code"
-    sed 's/^/    /' "$scratch/log"
-}
+# shellcheck source=tests/support/tally.sh
+. "$(dirname "$0")/support/tally.sh"
 
 # Every name that an entry asks for, and every entry, is in the page that describes them.
 documented() {
@@ -88,5 +66,4 @@ if enter tvm-0.1.3 "TVM FFI, jax-tvm-ffi and the tutorial"; then
     check tvm_functions.py "$python" tests/jax/tvm_functions.py "$library"
     check tutorial.py "$python" tools/jax/tutorial.py "$library"
 fi
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+finish

@@ -104,6 +104,13 @@ like '^\[0\] mine 23456$'
 unset FIG_SECRET MASTER_PORT
 
 # shellcheck disable=SC2016
+run -n 2 --plain -- sh -c 'echo "as it is"; echo said >&2'
+ends 0
+lines 2
+like '^as it is$'
+[ "$(sort "$scratch/err")" = "$(printf '[0] said\n[1] said')" ]
+verdict $? 'with --plain stdout alone is to have no numbers'
+# shellcheck disable=SC2016
 run -n 12 sh -c 'seq 20000 | sed "s/^/$RANK:/"; head -c 9000 /dev/zero | tr "\0" x'
 ends 0
 lines $((12 * 20002)) # the long line is told in two pieces
@@ -423,25 +430,49 @@ met() {
         like "rank $rank of 4, $rank of 4 here"
     done
 }
-if command -v mpirun > /dev/null; then
-    words='(mpirun)'
+over_mpi() { # PROGRAM ARGUMENT...
+    words="(mpirun $*)"
     code=0
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 \
-        mpirun -n 4 --oversubscribe "$scratch/rank" "$scratch" 20 \
-        > "$scratch/out" 2> "$scratch/err" || code=$?
+        mpirun -n 4 --oversubscribe "$@" > "$scratch/out" 2> "$scratch/err" || code=$?
+}
+if command -v mpirun > /dev/null; then
+    over_mpi "$scratch/rank" "$scratch" 20
     met
+    over_mpi "${BUILD:-build}/figraph" serve --preset tutorial --requests 8 --device host --ranks 4
+    ends 0
+    like '^tutorial on host, 4 ranks$'
 else
     echo 'skipped: mpirun was not found'
 fi
 if command -v torchrun > /dev/null; then
-    words='(torchrun)'
-    code=0
-    timeout 60 torchrun --standalone --nproc-per-node 4 --no-python "$scratch/rank" "$scratch" 20 \
-        > "$scratch/out" 2> "$scratch/err" || code=$?
-    met
+    torchrun() { command torchrun "$@"; }
 else
-    echo 'skipped: torchrun was not found'
+    # What torchrun --standalone of torch 2 gives its workers, and its store, which keeps the port.
+    torchrun() { # --standalone --nproc-per-node N --no-python PROGRAM [ARGUMENT...]
+        python3 - "$@" << 'END'
+import os, socket, subprocess, sys, uuid
+count, program = int(sys.argv[3]), sys.argv[5:]
+store = socket.create_server(("", 0))
+shared = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "ROLE_WORLD_SIZE": count,
+          "GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1, "ROLE_NAME": "default",
+          "MASTER_ADDR": "localhost", "MASTER_PORT": store.getsockname()[1],
+          "TORCHELASTIC_RUN_ID": uuid.uuid4(), "TORCHELASTIC_USE_AGENT_STORE": True,
+          "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0,
+          "TORCH_NCCL_ASYNC_ERROR_HANDLING": 1, "OMP_NUM_THREADS": 1}
+def start(rank):
+    own = {"RANK": rank, "LOCAL_RANK": rank, "ROLE_RANK": rank}
+    return subprocess.Popen(program, env=dict(os.environ, **{
+        name: str(value) for name, value in {**shared, **own}.items()}))
+sys.exit(max([worker.wait() for worker in [start(rank) for rank in range(count)]]))
+END
+    }
 fi
+words='(torchrun)'
+code=0
+torchrun --standalone --nproc-per-node 4 --no-python "$scratch/rank" "$scratch" 20 \
+    > "$scratch/out" 2> "$scratch/err" || code=$?
+met
 
 # ---- Several hosts, played by network namespaces -------------------------------------------------
 # Two ranks, each on a host of its own; what they print is in $scratch/out.

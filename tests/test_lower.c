@@ -94,6 +94,62 @@ static void a_segment_is_whole_where_cutting_it_gains_nothing(void **state) {
     }
 }
 
+/* One node that attends over pages of 16, and no more. */
+static fig_program *record_paged(const fig_spec *spec, const fig_sample_heads *heads) {
+    fig_program *program = fig_sample_program(spec);
+    fig_tensor_info info = {.size = sizeof info,
+                            .name = "page_table",
+                            .role = FIG_ROLE_STATE,
+                            .dtype = FIG_I32,
+                            .rank = 2,
+                            .dims = {spec->sequence_limit, spec->kv_limit / 16}};
+    fig_cache cache = {.page_table = fig_program_tensor(program, &info)};
+    info = (fig_tensor_info){.size = sizeof info,
+                             .name = "k",
+                             .role = FIG_ROLE_STATE,
+                             .dtype = FIG_F16,
+                             .rank = 4,
+                             .dims = {FIG_DIM_PAGES, 16, heads->kv, heads->head_dim}};
+    cache.k = fig_program_tensor(program, &info);
+    info.name = "v";
+    cache.v = fig_program_tensor(program, &info);
+    const fig_tensor q = fig_sample_rows(program, "q", heads->q, heads->head_dim);
+    const fig_tensor out = fig_sample_rows(program, "out", heads->q, heads->head_dim);
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache));
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
+/* f16: those for which there are kernels, and others. */
+static void short_rows_have_a_cluster_for_each_kv_head(void **state) {
+    (void)state;
+    static const struct {
+        const char *traits;
+        fig_bucket caps;
+        fig_sample_heads heads;
+        int32_t deterministic, workers;
+    } cases[] = {
+        {"h200", {1, 128}, {32, 8, 128}, 0, 16},  {"h200", {1, 256}, {32, 8, 128}, 0, 32},
+        {"h100", {1, 512}, {32, 8, 128}, 0, 64},  {"h200", {1, 1024}, {64, 8, 128}, 0, 64},
+        {"h200", {4, 256}, {32, 8, 128}, 0, 128}, {"h200", {8, 128}, {32, 8, 128}, 0, 128},
+        {"h200", {8, 256}, {32, 8, 128}, 0, 64},  {"h200", {1, 2048}, {32, 8, 128}, 0, 132},
+        {"h200", {1, 512}, {72, 8, 128}, 0, 32},  {"h200", {1, 512}, {32, 8, 96}, 0, 24},
+        {"a100", {1, 512}, {32, 8, 128}, 0, 32},  {"h200", {1, 512}, {32, 8, 128}, 1, 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_spec spec = fig_sample_spec();
+        fig_bucket_shape shape;
+        spec.batch_limit = 8;
+        spec.kv_limit = 2048;
+        fig_program *program = record_paged(&spec, &cases[i].heads);
+        fig_lower_target target = fig_sample_target(cases[i].traits);
+        target.deterministic = cases[i].deterministic;
+        assert_int_equal(shape_for(program, &target, &cases[i].caps, 0, &shape), FIG_OK);
+        if (shape.plan.splits[0].workers != cases[i].workers)
+            fail_msg("case %zu: %d workers", i, shape.plan.splits[0].workers);
+        fig_program_destroy(program);
+    }
+}
+
 /* 8 warps at most, each with 8 vectors of a head; strips of what they are. f16 of head_dim 128. */
 static void no_worker_has_more_heads_than_warps(void **state) {
     (void)state;
@@ -321,6 +377,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_are_the_machines_or_the_tiles),
         cmocka_unit_test(a_segment_is_whole_where_cutting_it_gains_nothing),
+        cmocka_unit_test(short_rows_have_a_cluster_for_each_kv_head),
         cmocka_unit_test(no_worker_has_more_heads_than_warps),
         cmocka_unit_test(every_count_of_vectors_is_shaped),
         cmocka_unit_test(a_class_brings_its_window_and_row_tokens),

@@ -208,7 +208,7 @@ static void launches_follow_the_nodes_and_params_the_launches(void **state) {
 }
 
 static uint32_t width_of(const fig_reloc *reloc) {
-    return reloc->kind == FIG_RELOC_RING_SLOTS || reloc->kind == FIG_RELOC_RING_BYTES ? 4 : 8;
+    return fig_launch_reloc_bytes(reloc->kind);
 }
 
 /* Params bound to two sets of places differ in the relocated words, all of them, and nowhere else.

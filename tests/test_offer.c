@@ -120,8 +120,9 @@ static void no_step_that_is_even_costs_much_over_the_best(void **state) {
 }
 
 /* What all of a model's buckets hold of a device, and take to prepare, follows from its execs. The
- * figures of tests/gpu/prepare_bench.csv are llama-3.1-70b's; the others may have a few more, as
- * costs that are measured anew move where one variant begins to win. */
+ * figures of tests/gpu/prepare_bench.csv are llama-3.1-70b's over caches of its own type; others
+ * may have a few more, as costs that are measured anew move where one variant begins to win. Over
+ * 8 bits more of them win: one head and two change places several times among short rows. */
 static void no_preset_needs_many_execs(void **state) {
     (void)state;
     static const fig_dtype caches[] = {0, FIG_E4M3, FIG_E5M2};
@@ -136,7 +137,8 @@ static void no_preset_needs_many_execs(void **state) {
             spec.kv_dtype = caches[i];
             fig_graphs *graphs =
                 fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &h200.traits));
-            const uint32_t limit = strcmp(preset, "llama-3.1-70b") == 0 ? 40 : 42;
+            const int is_measured = strcmp(preset, "llama-3.1-70b") == 0;
+            const uint32_t limit = caches[i] != 0 ? 48 : is_measured ? 40 : 42;
             if (graphs->exec_count > limit)
                 fail_msg("%s: %u execs of %u buckets, limit %u", preset, graphs->exec_count,
                          graphs->bucket_count, limit);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "graphs/operand.h"
+#include "graphs/operations/operand.h"
 #include "tests/support/edit.h"
 
 typedef struct refusal {

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "graphs/operation.h"
+#include "graphs/operations/operation.h"
 #include "tests/support/edit.h"
 #include "tests/support/sample.h"
 

@@ -54,6 +54,7 @@ run 2 --leave 5
 [ $code -ne 0 ]
 verdict $? 'a rank that leaves is to end the others'
 says 'rank 1 is gone'
+says 'rank 0: closed after 0\.[0-4]'
 
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

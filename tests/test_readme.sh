@@ -141,6 +141,8 @@ cat > config.json << 'END'
 END
 sed -n 's/^    \(figraph .*\)/\1/p' "$readme" | sed 's/   .*//' > commands
 [ "$(wc -l < commands)" -ge 6 ] || fail 'its command lines were not found'
+cp tutorial.fig old.fig # two files that do not differ
+cp tutorial.fig new.fig
 while read -r command; do
     code=0
     sh -ec "$command" > log 2>&1 || code=$?

@@ -61,12 +61,14 @@ complete_machine
 echo 'exit 9' | stand_in apt-get
 expect 0 '^$'
 
-case='tests need a second compiler, and nothing else does'
+case='tests need a second compiler and a second launcher, and nothing else does'
 bare_machine
 complete_machine
-expect 3 '^setup: no apt-get here: install what Debian calls clang by' --test
+expect 3 '^setup: no apt-get here: install what Debian calls clang openmpi-bin by' --test
 expect 0 '^$'
 echo 'exit 0' | stand_in clang
+expect 3 '^setup: no apt-get here: install what Debian calls openmpi-bin by' --test
+echo 'exit 0' | stand_in mpirun
 expect 0 '^$' --test
 
 case='--check lists what is missing'
@@ -150,7 +152,7 @@ source_package hwloc hwloc/bind.c include/hwloc.h include/hwloc/bitmap.h \
     include/hwloc/autogen/config.h configure
 echo ': > configured' > "$scratch/hwloc-1/configure"
 source_package hwloc include/hwloc/helper.h
-source_package libzstd lib/common/a.c lib/compress/b.c lib/decompress/c.c lib/zstd.h
+source_package libzstd lib/common/a.c lib/compress/b.c lib/decompress/c.c lib/zstd.h COPYING LICENSE
 source_package jansson src/dump.c src/jansson.h
 echo '#define JSON_INLINE @json_inline@' > "$scratch/jansson-1/src/jansson_config.h.in"
 source_package jansson src/load.c
@@ -185,9 +187,10 @@ bundling_machine
 expect 0 '^setup: \.deps/ holds static cmocka, hwloc, jansson and zstd, [0-9]+ KiB$' --bundle
 for file in lib/libcmocka.a lib/libhwloc.a lib/libjansson.a lib/libzstd.a include/cmocka.h \
     include/hwloc.h include/hwloc/bitmap.h include/hwloc/autogen/config.h include/jansson.h \
-    include/jansson_config.h include/zstd.h; do
+    include/jansson_config.h include/zstd.h licenses/libzstd; do
     [ -s "$root/.deps/$file" ] || wrong "no $file"
 done
+grep -qx LICENSE "$root/.deps/licenses/libzstd" || wrong "zstd's license is not the one it is under"
 grep -q 'INLINE inline$' "$root/.deps/include/jansson_config.h" || wrong "jansson is not configured"
 left_alone .deps
 

@@ -125,6 +125,8 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_PAGE_TOKENS] = FIG_TYPE_I32,
                                     [FIG_FIELD_RUN] = 0xff,
                                     [FIG_FIELD_PEERS] = FIG_TYPE_ADDRESS,
+                                    [FIG_FIELD_RANKS] = FIG_TYPE_I32,
+                                    [FIG_FIELD_ROUTES] = FIG_TYPE_U32,
                                     [FIG_FIELD_NODE] = FIG_TYPE_U32};
     assert_true(field->kind < sizeof types && field->type < sizeof bytes / sizeof bytes[0]);
     uint8_t type = types[field->kind] == 0xff ? field->type : types[field->kind];
@@ -289,6 +291,8 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_PAGE_TOKENS] = {"page_size"},
         [FIG_FIELD_RUN] = {"zeros", "rows", "length", "zero_pieces", "scale"},
         [FIG_FIELD_PEERS] = {"peers"},
+        [FIG_FIELD_RANKS] = {"ranks"},
+        [FIG_FIELD_ROUTES] = {"routes"},
         [FIG_FIELD_NODE] = {"node"},
     };
     static const char *const sections[] = {"lengths_offset", "positions_offset", "sequences_offset",
@@ -455,8 +459,8 @@ static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
     [FIG_OP_LOOK_AHEAD] = 1,
     [FIG_OP_CEILING] = 17,
     [FIG_OP_DECODE_ATTENTION] = 21 * 3,
-    [FIG_OP_ALL_REDUCE] = 33,
-    [FIG_OP_ALL_GATHER] = 33,
+    [FIG_OP_ALL_REDUCE] = 136,
+    [FIG_OP_ALL_GATHER] = 136,
     [FIG_OP_WHOLE_ATTENTION] = 96,
 };
 

@@ -67,10 +67,15 @@ red tests/test_thing.c 2 '"../graphs/lower.h" is not included from the root' << 
 /* test_thing.c: nothing. */
 #include "../graphs/lower.h"
 END
-sentence='a tool sees the installed headers alone, not "planner/size.h"'
+sentence='tools/ sees the installed headers alone, not "planner/size.h"'
 red tools/figraph/thing.c 2 "$sentence" << 'END'
 /* thing.c: nothing. */
 #include "planner/size.h"
+END
+sentence='examples/ sees the installed headers alone, not "tools/figraph/thing.h"'
+red examples/thing.c 2 "$sentence" << 'END'
+/* thing.c: nothing. */
+#include "tools/figraph/thing.h"
 END
 red graphs/thing.c 2 'the library says "include/figraph.h"' << 'END'
 /* thing.c: nothing. */

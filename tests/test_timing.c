@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "engine/clock.h"
 #include "include/figraph_unstable.h"
 #include "tests/support/decode.h"
 #include "tests/support/hang.h"
@@ -95,6 +96,32 @@ static void a_step_and_a_tensor_are_timed_and_the_engine_is_usable(void **state)
     close_bench(&b);
 }
 
+static int64_t least_taken_ns(bench *b, int32_t replays) {
+    const fig_timing_options options = {.size = sizeof options,
+                                        .step = &three_rows,
+                                        .samples = 1,
+                                        .sample_us = 1,
+                                        .replays = replays};
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < 5; i++) {
+        fig_timed timed;
+        const int64_t began = fig_clock_ns();
+        assert_int_equal(time_with(b->engine, &options, &timed), FIG_OK);
+        const int64_t taken = fig_clock_ns() - began;
+        if (taken < least) least = taken;
+    }
+    return least;
+}
+
+static void a_sample_has_as_many_replays_as_it_is_given(void **state) {
+    (void)state;
+    static bench b;
+    open_bench(&b);
+    /* Two samples of one replay each beside one of one and one of a hundred, and a step. */
+    assert_true(least_taken_ns(&b, 100) > 5 * least_taken_ns(&b, 1));
+    close_bench(&b);
+}
+
 static void a_copy_makes_the_second_half_the_first_and_leaves_all_else(void **state) {
     (void)state;
     static bench b;
@@ -159,6 +186,106 @@ static void launches_are_one_after_another_where_serial_is_asked_for(void **stat
     close_bench(&b);
 }
 
+/* Kernels of one graph, in order: which they are, what a spacer reads, and whether each is plain
+ * and comes after the one before it alone. */
+enum { KERNEL_LIMIT = 64 };
+static struct kernel {
+    fig_op op;
+    int is_plain, follows;
+    fig_ceiling_params reads;
+} kernels[KERNEL_LIMIT];
+static uint32_t kernel_count;
+
+static fig_status list_kernel(fig_dev *dev, fig_dev_graph *graph, const fig_dev_launch *launch,
+                              fig_dev_after after) {
+    struct kernel *kernel = &kernels[kernel_count];
+    assert_true(kernel_count < KERNEL_LIMIT);
+    *kernel = (struct kernel){.op = launch->op, .is_plain = launch->is_plain};
+    kernel->follows = kernel_count == 0 ? after.count == 0
+                                        : after.count == 1 && after.nodes[0] == kernel_count - 1;
+    if (launch->op == FIG_OP_CEILING) memcpy(&kernel->reads, launch->params, sizeof kernel->reads);
+    kernel_count++;
+    return real->graph_kernel(dev, graph, launch, after);
+}
+
+static fig_status begin_list(fig_dev *dev, fig_dev_graph **graph) {
+    kernel_count = 0;
+    return real->graph_create(dev, graph);
+}
+
+/* Reads 2 x 48 of 112 bytes in turn. */
+static uint8_t weights[112];
+static const fig_spacer spacer_of_weights = {.size = sizeof spacer_of_weights,
+                                             .memory = weights,
+                                             .memory_bytes = sizeof weights,
+                                             .bytes = 48};
+
+static void time_spaced(bench *b, const fig_spacer *spacer) {
+    static fig_device_api listing;
+    fig_timed timed;
+    real = b->engine->api;
+    listing = *real;
+    listing.graph_create = begin_list;
+    listing.graph_kernel = list_kernel;
+    b->engine->api = b->engine->bindings.api = &listing;
+    const fig_timing_options options = {.size = sizeof options,
+                                        .step = &three_rows,
+                                        .samples = 1,
+                                        .sample_us = 1,
+                                        .spacer = spacer};
+    assert_int_equal(time_with(b->engine, &options, &timed), FIG_OK);
+    check_figures(&timed);
+    b->engine->api = b->engine->bindings.api = real;
+}
+
+static void a_spacer_stands_before_each_node_and_reads_what_comes_next(void **state) {
+    (void)state;
+    static bench b;
+    uint32_t spacers = 0;
+    open_bench(&b);
+    time_spaced(&b, &spacer_of_weights);
+    assert_true(kernel_count >= 4);
+    for (uint32_t i = 0; i < kernel_count; i++) {
+        const struct kernel *kernel = &kernels[i];
+        const int is_spacer = kernel->op == FIG_OP_CEILING;
+        assert_true(kernel->follows);
+        if (!is_spacer) continue;
+        assert_true(kernel->is_plain && i + 1 < kernel_count && kernels[i + 1].is_plain);
+        assert_int_not_equal(kernels[i + 1].op, FIG_OP_CEILING);
+        assert_ptr_equal(kernel->reads.in, weights + spacers % 2 * 48);
+        assert_int_equal(kernel->reads.pieces, 3);
+        spacers++;
+    }
+    assert_int_equal(kernels[0].op, FIG_OP_CEILING);
+    assert_int_equal(spacers, b.engine->program->node_count);
+    check_usable(&b);
+    close_bench(&b);
+}
+
+static void so_many_nodes_are_spaced_and_spacers_alone_are_as_many(void **state) {
+    (void)state;
+    static bench b;
+    fig_spacer spacer = spacer_of_weights;
+    open_bench(&b);
+    spacer.nodes = 2;
+    time_spaced(&b, &spacer);
+    uint32_t spacers = 0;
+    for (uint32_t i = 0; i < kernel_count; i++)
+        spacers += kernels[i].op == FIG_OP_CEILING;
+    assert_int_equal(spacers, 2);
+    assert_int_not_equal(kernels[kernel_count - 1].op, FIG_OP_CEILING);
+    spacer.only = 1;
+    time_spaced(&b, &spacer);
+    assert_int_equal(kernel_count, 2);
+    for (uint32_t i = 0; i < kernel_count; i++)
+        assert_true(kernels[i].op == FIG_OP_CEILING && kernels[i].is_plain && kernels[i].follows);
+    spacer.bytes = 0;
+    time_spaced(&b, &spacer);
+    assert_int_equal(kernels[1].reads.pieces, 0);
+    check_usable(&b);
+    close_bench(&b);
+}
+
 static void refuse(bench *b, const fig_timing_options *options, fig_status status,
                    const char *sentence) {
     fig_timed timed;
@@ -181,8 +308,23 @@ static void what_is_wrong_is_refused(void **state) {
            "samples is 1001");
     refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows, .sample_us = -1), FIG_INVALID,
            "sample_us is -1");
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows, .replays = 1001), FIG_INVALID,
+           "replays is 1001");
     refuse(&b, FIG_OPTIONS(fig_timing_options, .tensor = "nothing"), FIG_INVALID, "nothing");
     refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &longer), FIG_TOO_LARGE, "rows");
+    refuse(&b, FIG_OPTIONS(fig_timing_options, .tensor = "q.0", .spacer = &spacer_of_weights),
+           FIG_INVALID, "a spacer is of a step");
+    fig_spacer spacer = spacer_of_weights;
+    const fig_timing_options spaced = {
+        .size = sizeof spaced, .step = &three_rows, .spacer = &spacer};
+    spacer.nodes = -1;
+    refuse(&b, &spaced, FIG_INVALID, "nodes is -1");
+    spacer.nodes = 0;
+    for (int64_t i = 0; i < 3; i++) {
+        static const int64_t wrong[] = {-16, 8, 128};
+        spacer.bytes = wrong[i];
+        refuse(&b, &spaced, FIG_INVALID, "a multiple of 16 from 0 to memory_bytes, 112");
+    }
     assert_int_equal(fig_engine_stage(b.engine, &three_rows), FIG_OK);
     refuse(&b, FIG_OPTIONS(fig_timing_options, .step = &three_rows), FIG_ORDER,
            "1 staged step to launch");
@@ -192,8 +334,7 @@ static void what_is_wrong_is_refused(void **state) {
 }
 
 /* The steps that a fault struck end; the engine is usable whatever call of the device failed. */
-static void every_device_call_may_fail(void **state) {
-    (void)state;
+static void fail_each_call(const fig_spacer *spacer) {
     static bench b;
     int failures = 0, failed = 1;
     fig_engine_options options = fig_place_host_only("the host fails at a call that is asked for");
@@ -202,8 +343,11 @@ static void every_device_call_may_fail(void **state) {
     open_bench(&b);
     fig_engine_close(b.engine);
     for (int64_t n = 1; failed || failures == 0; n++) {
-        const fig_timing_options order = {
-            .size = sizeof order, .step = &three_rows, .samples = 1, .sample_us = 1};
+        const fig_timing_options order = {.size = sizeof order,
+                                          .step = &three_rows,
+                                          .samples = 1,
+                                          .sample_us = 1,
+                                          .spacer = spacer};
         fig_timed timed;
         options.test = FIG_OPTIONS(fig_test_options, .fail_at_call = n);
         if (fig_engine_open(&b.engine, b.decode.graphs, &options) != FIG_OK) continue;
@@ -229,6 +373,12 @@ static void every_device_call_may_fail(void **state) {
     close_bench(&b);
 }
 
+static void every_device_call_may_fail(void **state) {
+    (void)state;
+    fail_each_call(NULL);
+    fail_each_call(&spacer_of_weights);
+}
+
 static void an_address_is_where_a_tensor_lies(void **state) {
     (void)state;
     static bench b;
@@ -245,8 +395,11 @@ static void an_address_is_where_a_tensor_lies(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_and_a_tensor_are_timed_and_the_engine_is_usable),
+        cmocka_unit_test(a_sample_has_as_many_replays_as_it_is_given),
         cmocka_unit_test(a_copy_makes_the_second_half_the_first_and_leaves_all_else),
         cmocka_unit_test(launches_are_one_after_another_where_serial_is_asked_for),
+        cmocka_unit_test(a_spacer_stands_before_each_node_and_reads_what_comes_next),
+        cmocka_unit_test(so_many_nodes_are_spaced_and_spacers_alone_are_as_many),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(every_device_call_may_fail),
         cmocka_unit_test(an_address_is_where_a_tensor_lies),

@@ -163,7 +163,7 @@ static void what_it_has_no_code_for_is_refused(void **state) {
     static const float numbers[16];
     static const int32_t table[4];
     WRONG(head_dim = 96);
-    WRONG(dtype = FIG_F32);
+    WRONG(dtype = p.kv_dtype = FIG_F32);
     WRONG(kv_dtype = FIG_E4M3);
     WRONG(page_table = table);
     WRONG(sinks = numbers);
@@ -175,9 +175,14 @@ static void what_it_has_no_code_for_is_refused(void **state) {
     WRONG(split.fixed = 1);
     WRONG(split.row_tokens = 2);
     WRONG(q = (const uint8_t *)numbers + 2);
+    WRONG(q_strides.row = 4);
     WRONG(q_strides.head = 65);
+    WRONG(k_cache = (const uint8_t *)numbers + 4);
+    WRONG(k_cache_strides.page = 4);
     WRONG(k_cache_strides.token = 4);
+    WRONG(k_cache_strides.head = 4);
     WRONG(v_cache = (const uint8_t *)numbers + 4);
+    WRONG(v_cache_strides.token = 4);
 #undef WRONG
 }
 

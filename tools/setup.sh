@@ -8,7 +8,7 @@
 #
 # Usage: tools/setup.sh [--check | --test | --bundle]
 #   --check    list what is missing, install nothing
-#   --test     install what `make test` needs beside: a second compiler
+#   --test     install what `make test` needs beside: a second compiler, and another launcher
 #   --bundle   make .deps/ anew, install nothing; needs no root
 # Exit: 0 all is there; 1 something is missing (--check), no bundle was made; 2 bad usage;
 #       3 no apt-get; 4 neither root nor sudo; 5 apt-get failed
@@ -43,6 +43,7 @@ find_missing() { # what was asked
     have_command g++ || need g++
     have_command make || need make
     [ "$1" != --test ] || have_command clang || need clang
+    [ "$1" != --test ] || have_command mpirun || need openmpi-bin
     have_library zstd zstd.h && have_library :libzstd.a zstd.h || need libzstd-dev
     have_library hwloc hwloc.h || need libhwloc-dev
     have_library jansson jansson.h || need libjansson-dev
@@ -84,9 +85,13 @@ list_sources() {
     done
 }
 
+# Whoever hands the libraries on, as a wheel does, hands on their licenses.
 unpack() {
     mkdir "$work/$1" && cd "$work/$1" &&
-        tar -x -f "$work/$1"_*.orig.tar.*[z2] --strip-components=1
+        tar -x -f "$work/$1"_*.orig.tar.*[z2] --strip-components=1 &&
+        for license in LICENSE COPYING; do
+            [ ! -f $license ] || { cp $license "$new/licenses/$1" && break; }
+        done
 }
 
 # compile ARGUMENT...: told what every system with glibc and gcc has, in place of configuring.
@@ -140,7 +145,7 @@ make_bundle() {
     trap 'rm -rf "$work"' EXIT
     trap 'exit 1' HUP INT TERM
     log=$work/log new=$work/new
-    mkdir -p "$new/include" "$new/lib"
+    mkdir -p "$new/include" "$new/lib" "$new/licenses"
     list_sources
     apt_aside update || : # one place of many may fail, and matters if what comes next fails too
     trouble=$(grep -m 1 '^[EW]: ' "$log")

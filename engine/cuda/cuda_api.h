@@ -75,6 +75,7 @@ enum {
     FIG_CU_HOST_PORTABLE = 1, /* of memory that is allocated, and of memory that is registered */
     FIG_CU_HOST_MAPPED = 2,
     FIG_CU_IPC_PEER_ACCESS = 1,
+    FIG_CU_P2P_NATIVE_ATOMICS = 3, /* NVLink has them, and PCIe has not */
     FIG_CU_CAPTURE_RELAXED = 2,
     FIG_CU_CAPTURE_STATUS_NONE = 0,
     FIG_CU_CAPTURE_STATUS_ACTIVE = 1,
@@ -172,6 +173,7 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(MemHostRegister, 6050, (void *, size_t, unsigned int))                                       \
     X(MemHostUnregister, 4000, (void *))                                                           \
     X(DeviceCanAccessPeer, 4000, (int *, fig_cu_device, fig_cu_device))                            \
+    X(DeviceGetP2PAttribute, 8000, (int *, unsigned int, fig_cu_device, fig_cu_device))            \
     X(CtxEnablePeerAccess, 4000, (fig_cu_context, unsigned int))                                   \
     X(IpcGetMemHandle, 4010, (fig_cu_ipc_handle *, fig_cu_address))                                \
     X(IpcOpenMemHandle, 11000, (fig_cu_address *, fig_cu_ipc_handle, unsigned int))                \
@@ -191,6 +193,7 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
     X(EventCreate, 2000, (fig_cu_event *, unsigned int))                                           \
     X(EventDestroy, 4000, (fig_cu_event))                                                          \
     X(EventRecord, 2000, (fig_cu_event, fig_cu_stream))                                            \
+    X(EventQuery, 2000, (fig_cu_event))                                                            \
     X(EventSynchronize, 2000, (fig_cu_event))                                                      \
     X(EventElapsedTime, 2000, (float *, fig_cu_event, fig_cu_event))                               \
     X(StreamBeginCaptureToGraph, 12030,                                                            \

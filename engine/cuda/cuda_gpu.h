@@ -20,9 +20,14 @@ typedef struct fig_cuda_gpu {
     fig_cu_stream uploads; /* what execs need of the device goes there; nothing is captured on it */
     fig_image_path path;
     int plain_edges; /* no edge is programmatic */
+    uint32_t routes; /* FIG_ROUTE_* that collectives may take; 0: all */
     int ordinal;
     int32_t node; /* of the host's NUMA nodes the one beside it; -1: unknown */
     fig_traits traits;
+    /* Called again and again by who waits for a stream, with `attended`; NULL: what is on a stream
+     * ends by itself, and a wait needs no looks. */
+    void (*attend)(void *attended);
+    void *attended;
     char lost[256]; /* "": it is not */
 } fig_cuda_gpu;
 

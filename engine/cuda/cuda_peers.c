@@ -1,15 +1,17 @@
-/* cuda_peers.c: open the other ranks' inboxes, and read what a kernel left that stopped waiting.
+/* cuda_peers.c: open the ways to the other ranks, and read what a kernel left that stopped waiting.
  *
- * Ranks of one process reach each other by peer access, those of several by the driver's handles.
- * Each rank says how far it came before any goes on, so that one that could not open another's
- * inbox leaves no rank with half a group. */
+ * Ranks of one process reach each other by peer access, those of several by the driver's handles,
+ * and where that cannot be, NCCL carries all. Each rank says how far it came before any goes on, so
+ * that one that could not open another's inbox leaves no rank with half a group. */
 #include "engine/cuda/cuda_peers.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/clock.h"
 #include "engine/ranks/group.h"
+#include "planner/routes.h"
 #include "planner/status.h"
 
 enum { BUS_BYTES = 16 };
@@ -27,6 +29,17 @@ typedef struct report {
     char sentence[156];
 } report;
 
+/* Whatever this rank has met, every rank hears it, and all go on or none. */
+static fig_status conclude(const fig_cuda_peers *peers, fig_status status) {
+    report own = {.status = status}, all[FIG_RANKS_LIMIT];
+    if (peers->count == 1) return status;
+    if (status != FIG_OK) strncpy(own.sentence, fig_message(), sizeof own.sentence - 1);
+    FIG_TRY(fig_ranks_all_gather(peers->ranks, &own, sizeof own, all));
+    for (int32_t r = 0; r < peers->count; r++)
+        if (all[r].status != FIG_OK) return fig_status_relay(all[r].status, all[r].sentence);
+    return FIG_OK;
+}
+
 /* ---- Memory -------------------------------------------------------------------------------- */
 
 static fig_status take(fig_cuda_gpu *gpu, size_t bytes, fig_cu_address *address) {
@@ -36,16 +49,18 @@ static fig_status take(fig_cuda_gpu *gpu, size_t bytes, fig_cu_address *address)
     return FIG_OK;
 }
 
-static fig_status take_memory(fig_cuda_peers *peers, fig_cuda_gpu *gpu, uint64_t byte_limit) {
+static fig_status take_words(fig_cuda_peers *peers, fig_cuda_gpu *gpu) {
     void *words;
-    const uint64_t inbox_bytes = fig_peers_inbox_bytes(peers->count, byte_limit);
     CU_TRY(gpu, MemHostAlloc, &words, sizeof *peers->words,
            FIG_CU_HOST_PORTABLE | FIG_CU_HOST_MAPPED);
     peers->words = words;
     memset(peers->words, 0, sizeof *peers->words);
-    peers->slot_bytes = fig_peers_inbox_bytes(1, byte_limit) / 2;
-    FIG_TRY(take(gpu, inbox_bytes, &peers->inbox));
     return take(gpu, sizeof(fig_peers), &peers->block);
+}
+
+static fig_status take_inbox(fig_cuda_peers *peers, fig_cuda_gpu *gpu, uint64_t byte_limit) {
+    peers->slot_bytes = fig_peers_inbox_bytes(1, byte_limit) / 2;
+    return take(gpu, fig_peers_inbox_bytes(peers->count, byte_limit), &peers->inbox);
 }
 
 /* ---- Reaching the others ------------------------------------------------------------------- */
@@ -91,82 +106,155 @@ static fig_status reach_all(fig_cuda_peers *peers, fig_cuda_gpu *gpu, const card
         if (r != peers->rank)
             FIG_TRY(reach(peers, gpu, &cards[peers->rank], &cards[r], r, &block->inboxes[r]));
     }
-    CU_TRY(gpu, MemcpyAsync, peers->block, (fig_cu_address)(uintptr_t)block, sizeof *block,
-           gpu->aside);
-    CU_TRY(gpu, StreamSynchronize, gpu->aside);
     return FIG_OK;
 }
 
-/* Whatever this rank has met, every rank hears it, and all go on or none. */
-static fig_status conclude(struct fig_ranks *ranks, int32_t count, fig_status status) {
-    report own = {.status = status}, all[FIG_PEERS_LIMIT];
-    if (status != FIG_OK) strncpy(own.sentence, fig_message(), sizeof own.sentence - 1);
-    FIG_TRY(fig_ranks_all_gather(ranks, &own, sizeof own, all));
-    for (int32_t r = 0; r < count; r++)
-        if (all[r].status != FIG_OK) return fig_status_relay(all[r].status, all[r].sentence);
-    return FIG_OK;
-}
-
-static fig_status meet(fig_cuda_peers *peers, fig_cuda_gpu *gpu, fig_peers *block) {
+static fig_status meet_near(fig_cuda_peers *peers, fig_cuda_gpu *gpu, uint64_t byte_limit,
+                            fig_peers *block) {
     card own, cards[FIG_PEERS_LIMIT];
-    fig_status status = make_card(peers, gpu, &own);
-    FIG_TRY(conclude(peers->ranks, peers->count, status));
+    fig_status status = take_inbox(peers, gpu, byte_limit);
+    if (peers->count == 1) return status == FIG_OK ? reach_all(peers, gpu, NULL, block) : status;
+    if (status == FIG_OK) status = make_card(peers, gpu, &own);
+    FIG_TRY(conclude(peers, status));
     FIG_TRY(fig_ranks_all_gather(peers->ranks, &own, sizeof own, cards));
-    status = reach_all(peers, gpu, cards, block);
-    if (status == FIG_OK) {
-        status = fig_group_watch(peers->ranks, &peers->words->lost);
-        peers->watched = status == FIG_OK;
-    }
-    return conclude(peers->ranks, peers->count, status);
+    return conclude(peers, reach_all(peers, gpu, cards, block));
 }
 
 /* ---- Open and close ------------------------------------------------------------------------ */
 
-static fig_status check_group(fig_cuda_peers *peers) {
+/* FIG_UNSUPPORTED: this group's ranks cannot all write into one another's memory. */
+static fig_status check_near(const fig_cuda_peers *peers, const fig_ranks_info *info) {
+    if (peers->count > FIG_PEERS_LIMIT)
+        return fig_fail(FIG_UNSUPPORTED,
+                        "cuda device: %" PRId32 " ranks, limit %d that write into one another's "
+                        "memory",
+                        peers->count, FIG_PEERS_LIMIT);
+    if (info->local_count == peers->count) return FIG_OK;
+    return fig_fail(FIG_UNSUPPORTED,
+                    "cuda device: %" PRId32 " of %" PRId32 " ranks are on this host, and ranks "
+                    "reach one another's memory on one host alone",
+                    info->local_count, peers->count);
+}
+
+/* Whether NCCL can carry messages for every rank: *has. */
+static fig_status find_nccl(const fig_cuda_peers *peers, int *has) {
+    const uint8_t own = fig_nccl_api_open() == FIG_OK;
+    uint8_t all[FIG_RANKS_LIMIT];
+    *has = 0;
+    if (peers->count == 1) return FIG_OK;
+    FIG_TRY(fig_ranks_all_gather(peers->ranks, &own, sizeof own, all));
+    *has = 1;
+    for (int32_t r = 0; r < peers->count; r++)
+        *has &= all[r];
+    return FIG_OK;
+}
+
+static void attend(void *peers) {
+    fig_cuda_peers_attend(peers);
+}
+
+static fig_status open_nccl(fig_cuda_peers *peers, fig_cuda_gpu *gpu, uint64_t byte_limit) {
+    const fig_cuda_nccl_wish wish = {.ranks = peers->ranks,
+                                     .rank = peers->rank,
+                                     .count = peers->count,
+                                     .timeout_us = peers->timeout_us,
+                                     .byte_limit = byte_limit};
+    FIG_TRY(conclude(peers, fig_cuda_nccl_open(&peers->nccl, gpu, &wish)));
+    gpu->attend = attend;
+    gpu->attended = peers;
+    return FIG_OK;
+}
+
+/* Ways that the group has, and what they take. Where NCCL is there, memory for messages that it
+ * carries anyway is not taken; and NCCL is not begun where it would carry none. */
+static fig_status open_ways(fig_cuda_peers *peers, fig_cuda_gpu *gpu,
+                            const fig_dev_meeting *meeting, const fig_ranks_info *info,
+                            fig_peers *block) {
+    const uint32_t wanted = gpu->routes != 0 ? gpu->routes : UINT32_MAX;
+    const uint32_t own = (FIG_ROUTE_ONE_SHOT | FIG_ROUTE_TWO_SHOT) & wanted;
+    const uint64_t limit = fig_routes_own_limit(peers->count);
+    uint64_t bytes = meeting->byte_limit;
+    fig_status near = check_near(peers, info);
+    int has_nccl;
+    FIG_TRY(find_nccl(peers, &has_nccl));
+    has_nccl = has_nccl && (wanted & FIG_ROUTE_NCCL) != 0;
+    if (own == 0) near = fig_fail(FIG_UNSUPPORTED, "cuda device: NCCL alone is allowed");
+    if (has_nccl && gpu->routes == 0 && bytes > limit) bytes = limit;
+    if (near == FIG_OK) near = meet_near(peers, gpu, bytes, block);
+    if (near != FIG_OK && near != FIG_UNSUPPORTED) return near;
+    if (near == FIG_OK) peers->routes = own;
+    if (!has_nccl) return near;
+    if (near == FIG_OK && gpu->routes == 0 && meeting->byte_limit <= limit) return FIG_OK;
+    peers->routes |= FIG_ROUTE_NCCL;
+    return open_nccl(peers, gpu, meeting->byte_limit);
+}
+
+static fig_status publish(fig_cuda_peers *peers, fig_cuda_gpu *gpu, fig_peers *block) {
+    fig_cu_address words;
+    CU_TRY(gpu, MemHostGetDevicePointer, &words, peers->words, 0);
+    block->words = (fig_peers_words *)(uintptr_t)words;
+    block->timeout_ns = (uint64_t)peers->timeout_us * 1000;
+    block->slot_bytes = peers->slot_bytes;
+    block->rank = peers->rank;
+    block->count = peers->count;
+    CU_TRY(gpu, MemcpyAsync, peers->block, (fig_cu_address)(uintptr_t)block, sizeof *block,
+           gpu->aside);
+    CU_TRY(gpu, StreamSynchronize, gpu->aside);
+    if (peers->count == 1) return FIG_OK;
+    FIG_TRY(fig_group_watch(peers->ranks, &peers->words->lost));
+    peers->watched = 1;
+    return FIG_OK;
+}
+
+fig_status fig_cuda_peers_open(fig_cuda_peers *peers, fig_cuda_gpu *gpu,
+                               const fig_dev_meeting *meeting, fig_dev_met *met) {
     fig_ranks_info info = {.size = sizeof info, .count = 1, .local_count = 1};
+    fig_peers block = {0};
+    *met = (fig_dev_met){0};
+    *peers = (fig_cuda_peers){.ranks = meeting->ranks, .exec_buckets = meeting->exec_buckets};
     if (peers->ranks != NULL) FIG_TRY(fig_ranks_read_info(peers->ranks, &info));
     peers->rank = info.rank;
     peers->count = info.count;
     peers->timeout_us = info.timeout_us;
-    if (info.count > FIG_PEERS_LIMIT)
-        return fig_fail(FIG_UNSUPPORTED,
-                        "cuda device: %" PRId32 " ranks, limit %d that write into one another's "
-                        "memory",
-                        info.count, FIG_PEERS_LIMIT);
-    if (info.local_count == info.count) return FIG_OK;
-    return fig_fail(FIG_UNSUPPORTED,
-                    "cuda device: %" PRId32 " of %" PRId32 " ranks are on this host, and ranks "
-                    "reach one another's memory on one host alone",
-                    info.local_count, info.count);
-}
-
-fig_status fig_cuda_peers_open(fig_cuda_peers *peers, fig_cuda_gpu *gpu,
-                               const fig_dev_meeting *meeting) {
-    *peers = (fig_cuda_peers){.ranks = meeting->ranks, .exec_buckets = meeting->exec_buckets};
-    FIG_TRY(check_group(peers));
-    fig_status status = take_memory(peers, gpu, meeting->byte_limit);
-    if (peers->ranks != NULL && peers->count > 1)
-        status = conclude(peers->ranks, peers->count, status);
-    FIG_TRY(status);
-    fig_cu_address words;
-    CU_TRY(gpu, MemHostGetDevicePointer, &words, peers->words, 0);
-    fig_peers block = {.words = (fig_peers_words *)(uintptr_t)words,
-                       .timeout_ns = (uint64_t)peers->timeout_us * 1000,
-                       .slot_bytes = peers->slot_bytes,
-                       .rank = peers->rank,
-                       .count = peers->count};
-    if (peers->count > 1) return meet(peers, gpu, &block);
-    return reach_all(peers, gpu, NULL, &block);
+    FIG_TRY(conclude(peers, take_words(peers, gpu)));
+    FIG_TRY(open_ways(peers, gpu, meeting, &info, &block));
+    FIG_TRY(conclude(peers, publish(peers, gpu, &block)));
+    *met = (fig_dev_met){(void *)(uintptr_t)peers->block, peers->count, peers->routes};
+    return FIG_OK;
 }
 
 void fig_cuda_peers_close(fig_cuda_peers *peers, fig_cuda_gpu *gpu) {
     if (peers->watched) fig_group_unwatch(peers->ranks, &peers->words->lost);
+    if (gpu->attended == peers) gpu->attend = NULL;
+    fig_cuda_nccl_close(&peers->nccl, gpu);
     for (int32_t r = 0; r < FIG_PEERS_LIMIT; r++)
         if (peers->opened[r] != 0) gpu->cu->IpcCloseMemHandle(peers->opened[r]);
     if (peers->block != 0) gpu->cu->MemFree(peers->block);
     if (peers->inbox != 0) gpu->cu->MemFree(peers->inbox);
     if (peers->words != NULL) gpu->cu->MemFreeHost(peers->words);
     *peers = (fig_cuda_peers){0};
+}
+
+/* ---- Where NCCL waits ---------------------------------------------------------------------- */
+
+/* A kernel of NCCL's never stops waiting, so the host ends it: where the group is lost, ranks are
+ * apart, or a graph's collectives have gone on for the group's time since they were first seen. */
+void fig_cuda_peers_attend(fig_cuda_peers *peers) {
+    volatile fig_peers_words *words = peers->words;
+    const uint32_t begun = words->begun, ended = words->ended;
+    const int64_t now_ns = fig_clock_ns();
+    if (peers->nccl.comm == NULL) return;
+    if (begun == ended || begun != peers->seen) {
+        peers->seen = begun;
+        peers->seen_ns = now_ns;
+    }
+    const int is_late = now_ns - peers->seen_ns > peers->timeout_us * 1000;
+    if (words->verdict == FIG_PEERS_FINE) {
+        if (words->lost == 0 && !is_late) return;
+        words->rank = (uint32_t)peers->count;
+        words->verdict = words->lost != 0 ? FIG_PEERS_LOST : FIG_PEERS_LATE;
+    }
+    fig_cuda_nccl_abort(&peers->nccl);
 }
 
 /* ---- What a kernel left -------------------------------------------------------------------- */
@@ -184,6 +272,10 @@ static fig_status tell_apart(const fig_cuda_peers *peers) {
 
 static fig_status tell(const fig_cuda_peers *peers, uint32_t verdict) {
     if (verdict == FIG_PEERS_APART) return tell_apart(peers);
+    if (verdict == FIG_PEERS_LATE && peers->words->rank == (uint32_t)peers->count)
+        return fig_fail(FIG_TIMEOUT,
+                        "rank %" PRId32 " waited for others in a collective for %" PRId64 " us",
+                        peers->rank, peers->timeout_us);
     if (verdict == FIG_PEERS_LATE)
         return fig_fail(FIG_TIMEOUT, "rank %u did not come to a collective within %" PRId64 " us",
                         peers->words->rank, peers->timeout_us);

@@ -24,7 +24,7 @@ fig_cu_stream fig_cuda_stream_of(void *handle) {
     return number == FIG_CU_STREAM_OF_CONTEXT ? NULL : (fig_cu_stream)handle;
 }
 
-/* ---- Life ---------------------------------------------------------------------------------- */
+/* ---- Open ---------------------------------------------------------------------------------- */
 
 fig_status fig_cuda_stream_open(fig_dev_stream *stream, fig_cuda_gpu *gpu, void *const *given) {
     fig_cuda_splice seen;
@@ -55,59 +55,72 @@ fig_status fig_cuda_stream_check(const fig_dev_stream *stream, fig_cuda_gpu *gpu
                     "comes before that or after");
 }
 
-static void destroy_event(fig_cuda_gpu *gpu, fig_cu_event event) {
-    if (event != NULL) gpu->cu->EventDestroy(event);
-}
-
-/* A stream of a lost context has ended what it ever will, and one that captures cannot be waited
- * for. */
-void fig_cuda_stream_close(fig_dev_stream *stream, fig_cuda_gpu *gpu) {
-    if (gpu->lost[0] == '\0' && fig_cuda_stream_check(stream, gpu) == FIG_OK) {
-        fig_cu_result result = gpu->cu->StreamSynchronize(stream->stream);
-        if (result != FIG_CU_SUCCESS) fig_cuda_gpu_refuse(gpu, result, "cuStreamSynchronize");
-    }
-    destroy_event(gpu, stream->order);
-    for (int i = 0; i < 2; i++) {
-        destroy_event(gpu, stream->marks[i]);
-        destroy_event(gpu, stream->fences[i]);
-    }
-    if (stream->ours) gpu->cu->StreamDestroy(stream->stream);
-}
-
 /* ---- Waiting ------------------------------------------------------------------------------- */
 
-fig_status fig_cuda_stream_end(fig_dev_stream *stream, fig_cuda_gpu *gpu) {
-    FIG_TRY(fig_cuda_stream_check(stream, gpu));
-    CU_TRY(gpu, StreamSynchronize, stream->stream);
-    stream->pending = 0;
-    return FIG_OK;
+/* What a wait looks at: a stream, or an event on it. */
+typedef struct waited {
+    fig_cu_stream stream;
+    fig_cu_event event; /* NULL: the stream */
+} waited;
+
+static fig_cu_result look_at(const fig_cuda_gpu *gpu, const waited *what) {
+    return what->event != NULL ? gpu->cu->EventQuery(what->event)
+                               : gpu->cu->StreamQuery(what->stream);
 }
 
-/* At least one look, however short the bound. */
-fig_status fig_cuda_stream_poll(fig_dev_stream *stream, fig_cuda_gpu *gpu, int64_t timeout_us) {
+/* At least one look, however short the bound; below 0 is none. FIG_TIMEOUT has no sentence. */
+static fig_status watch(fig_cuda_gpu *gpu, const waited *what, int64_t timeout_us) {
     const int64_t begin_ns = fig_clock_ns();
-    int64_t nap_us = NAP_US, spent_us = 0;
-    FIG_TRY(fig_cuda_stream_check(stream, gpu));
+    int64_t nap_us = NAP_US;
     for (int looks = 1;; looks++) {
-        fig_cu_result result = gpu->cu->StreamQuery(stream->stream);
-        if (result == FIG_CU_SUCCESS) break;
-        if (result != FIG_CU_NOT_READY) return fig_cuda_gpu_refuse(gpu, result, "cuStreamQuery");
-        spent_us = (fig_clock_ns() - begin_ns) / 1000;
-        if (spent_us >= timeout_us)
-            return fig_fail(FIG_TIMEOUT,
-                            "still running after %" PRId64 " us: at most %" PRId64 " step%s to end",
-                            timeout_us, stream->pending, FIG_PLURAL(stream->pending));
+        const fig_cu_result result = look_at(gpu, what);
+        if (result == FIG_CU_SUCCESS) return FIG_OK;
+        if (result != FIG_CU_NOT_READY)
+            return fig_cuda_gpu_refuse(gpu, result,
+                                       what->event != NULL ? "cuEventQuery" : "cuStreamQuery");
+        if (gpu->attend != NULL) gpu->attend(gpu->attended);
+        const int64_t spent_us = (fig_clock_ns() - begin_ns) / 1000;
+        if (timeout_us >= 0 && spent_us >= timeout_us) return FIG_TIMEOUT;
         if (looks <= YIELD_COUNT) {
             sched_yield();
             continue;
         }
-        const int64_t left_us = timeout_us - spent_us;
-        struct timespec nap = {0, (long)(nap_us < left_us ? nap_us : left_us) * 1000};
+        const int64_t left_us = timeout_us < 0 ? nap_us : timeout_us - spent_us;
+        const struct timespec nap = {0, (long)(nap_us < left_us ? nap_us : left_us) * 1000};
         nanosleep(&nap, NULL);
         nap_us = nap_us * 2 < NAP_LIMIT_US ? nap_us * 2 : NAP_LIMIT_US;
     }
+}
+
+/* The driver's own wait, where nothing is to be looked at meanwhile. */
+static fig_status wait_for(fig_cuda_gpu *gpu, const waited *what) {
+    if (gpu->attend != NULL) return watch(gpu, what, -1);
+    if (what->event != NULL) {
+        CU_TRY(gpu, EventSynchronize, what->event);
+    } else {
+        CU_TRY(gpu, StreamSynchronize, what->stream);
+    }
+    return FIG_OK;
+}
+
+fig_status fig_cuda_stream_end(fig_dev_stream *stream, fig_cuda_gpu *gpu) {
+    const waited what = {.stream = stream->stream};
+    FIG_TRY(fig_cuda_stream_check(stream, gpu));
+    FIG_TRY(wait_for(gpu, &what));
     stream->pending = 0;
     return FIG_OK;
+}
+
+fig_status fig_cuda_stream_poll(fig_dev_stream *stream, fig_cuda_gpu *gpu, int64_t timeout_us) {
+    const waited what = {.stream = stream->stream};
+    FIG_TRY(fig_cuda_stream_check(stream, gpu));
+    const fig_status status = watch(gpu, &what, timeout_us);
+    if (status == FIG_TIMEOUT)
+        return fig_fail(FIG_TIMEOUT,
+                        "still running after %" PRId64 " us: at most %" PRId64 " step%s to end",
+                        timeout_us, stream->pending, FIG_PLURAL(stream->pending));
+    if (status == FIG_OK) stream->pending = 0;
+    return status;
 }
 
 fig_status fig_cuda_stream_look(fig_dev_stream *stream, fig_cuda_gpu *gpu, fig_status *fault) {
@@ -117,6 +130,27 @@ fig_status fig_cuda_stream_look(fig_dev_stream *stream, fig_cuda_gpu *gpu, fig_s
     fig_status status = fig_cuda_gpu_refuse(gpu, result, "cuStreamQuery");
     if (status == FIG_LOST) *fault = FIG_LOST;
     return status;
+}
+
+/* ---- Close ----------------------------------------------------------------------------------- */
+
+static void destroy_event(fig_cuda_gpu *gpu, fig_cu_event event) {
+    if (event != NULL) gpu->cu->EventDestroy(event);
+}
+
+/* A stream of a lost context has ended what it ever will, and one that captures cannot be waited
+ * for. */
+void fig_cuda_stream_close(fig_dev_stream *stream, fig_cuda_gpu *gpu) {
+    if (gpu->lost[0] == '\0' && fig_cuda_stream_check(stream, gpu) == FIG_OK) {
+        const waited what = {.stream = stream->stream};
+        wait_for(gpu, &what);
+    }
+    destroy_event(gpu, stream->order);
+    for (int i = 0; i < 2; i++) {
+        destroy_event(gpu, stream->marks[i]);
+        destroy_event(gpu, stream->fences[i]);
+    }
+    if (stream->ours) gpu->cu->StreamDestroy(stream->stream);
 }
 
 /* ---- Events -------------------------------------------------------------------------------- */
@@ -156,8 +190,8 @@ fig_status fig_cuda_stream_fence(fig_dev_stream *stream, fig_cuda_gpu *gpu, uint
 }
 
 fig_status fig_cuda_stream_pass(const fig_dev_stream *stream, fig_cuda_gpu *gpu, uint32_t which) {
-    if (stream->fences[which] != NULL) CU_TRY(gpu, EventSynchronize, stream->fences[which]);
-    return FIG_OK;
+    const waited what = {.event = stream->fences[which]};
+    return what.event != NULL ? wait_for(gpu, &what) : FIG_OK;
 }
 
 /* ---- The caller's streams ------------------------------------------------------------------ */

@@ -31,7 +31,8 @@ void fig_cuda_stream_close(fig_dev_stream *stream, fig_cuda_gpu *gpu);
 
 /* FIG_ORDER: it captures, so nothing may wait for it, or copy on it. */
 fig_status fig_cuda_stream_check(const fig_dev_stream *stream, fig_cuda_gpu *gpu);
-/* Until it is idle: without an end; bounded, at least one look; one look. */
+/* Until it is idle: without an end; bounded, at least one look, or below 0 without a bound; one
+ * look. */
 fig_status fig_cuda_stream_end(fig_dev_stream *stream, fig_cuda_gpu *gpu);
 fig_status fig_cuda_stream_poll(fig_dev_stream *stream, fig_cuda_gpu *gpu, int64_t timeout_us);
 fig_status fig_cuda_stream_look(fig_dev_stream *stream, fig_cuda_gpu *gpu, fig_status *fault);

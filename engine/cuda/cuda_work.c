@@ -113,12 +113,13 @@ static fig_status make_driver_params(fig_cuda_gpu *gpu, const fig_cuda_node *nod
 /* Both ends of a programmatic edge are kernels of ours: no one else is known to wait before it
  * reads and to let others go only then. */
 static fig_status add_edges(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu_node to,
-                            fig_dev_after after, size_t *programmatic_count) {
+                            fig_dev_after after, int is_plain, size_t *programmatic_count) {
+    is_plain |= gpu->path != FIG_IMAGE_HOPPER || gpu->plain_edges;
     *programmatic_count = 0;
     for (uint32_t i = 0; i < after.count; i++) {
         const fig_cuda_node *from = &work->nodes[after.nodes[i]];
         fig_cu_edge edge = {.from_port = FIG_CU_EDGE_FULL, .type = FIG_CU_EDGE_FULL};
-        if (gpu->path == FIG_IMAGE_HOPPER && from->kernel != NULL && !gpu->plain_edges) {
+        if (from->kernel != NULL && !is_plain) {
             edge.from_port = FIG_CU_EDGE_PROGRAMMATIC;
             edge.type = FIG_CU_EDGE_PROGRAMMATIC;
             ++*programmatic_count;
@@ -147,7 +148,8 @@ fig_status fig_cuda_work_kernel(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda
     FIG_TRY(make_driver_params(gpu, &node, launch->params, &copy, &params));
     CU_TRY(gpu, GraphAddKernelNode, &node.node, work->graph, NULL, 0, &params);
     after = place_next(work, after, launch->is_leaf, &place);
-    fig_status status = add_edges(work, gpu, node.node, after, &programmatic_count);
+    fig_status status =
+        add_edges(work, gpu, node.node, after, launch->is_plain, &programmatic_count);
     if (status != FIG_OK) {
         gpu->cu->GraphDestroyNode(node.node);
         return status;
@@ -230,6 +232,48 @@ fig_status fig_cuda_work_call(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_
         return status;
     }
     keep_next(work, &(fig_cuda_node){.node = how.node}, 0, &place);
+    return FIG_OK;
+}
+
+/* NCCL knows a capture by the number of its graph, so that a second capture into the same graph
+ * would go on with streams of the first. */
+static fig_status capture_apart(fig_cuda_gpu *gpu, const fig_dev_call *call, fig_cu_graph *part) {
+    fig_call_args args = call->args;
+    captured how = {.joined = FIG_CU_SUCCESS};
+    const fig_cu_node *tails;
+    const fig_cu_edge *edges;
+    size_t tail_count;
+    args.stream = gpu->aside;
+    *part = NULL;
+    CU_TRY(gpu, StreamBeginCapture, gpu->aside, FIG_CU_CAPTURE_RELAXED);
+    how.answer = call->callback(call->user, &args);
+    how.seen = gpu->cu->StreamGetCaptureInfo(gpu->aside, &how.capture_status, NULL, NULL, &tails,
+                                             &edges, &tail_count);
+    how.ended = gpu->cu->StreamEndCapture(gpu->aside, part);
+    const fig_status status = judge(gpu, call, &how);
+    if (status == FIG_OK) return FIG_OK;
+    if (how.ended == FIG_CU_SUCCESS && *part != NULL) gpu->cu->GraphDestroy(*part);
+    *part = NULL;
+    return status;
+}
+
+fig_status fig_cuda_work_part(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_dev_call *call,
+                              fig_dev_after after) {
+    fig_cuda_node node = {.kernel = NULL};
+    fig_cuda_lane_place place;
+    fig_cu_graph part;
+    FIG_TRY(reserve(work));
+    FIG_TRY(capture_apart(gpu, call, &part));
+    after = place_next(work, after, 0, &place);
+    for (uint32_t i = 0; i < after.count; i++)
+        work->before[i] = work->nodes[after.nodes[i]].node;
+    const fig_cu_result result =
+        gpu->cu->GraphAddChildGraphNode(&node.node, work->graph, work->before, after.count, part);
+    gpu->cu->GraphDestroy(part); /* the node holds a copy */
+    if (result != FIG_CU_SUCCESS)
+        return fig_cuda_gpu_refuse(gpu, result, "cuGraphAddChildGraphNode");
+    keep_next(work, &node, 0, &place);
+    work->last_part = work->node_count;
     return FIG_OK;
 }
 

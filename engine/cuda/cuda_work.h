@@ -25,6 +25,8 @@ typedef struct fig_cuda_node {
 typedef struct fig_cuda_work {
     uint32_t users;
     int broken;         /* 1: a call has left it half-done; it can only be destroyed */
+    int64_t last_part;  /* 1 + the node of a library that came last; 0: there is none */
+    int is_ended;       /* 1: the node behind that is there, which says that it is over */
     fig_cu_graph graph; /* NULL: the driver destroyed it with the capture that broke */
     fig_cuda_node *nodes;
     fig_cuda_lane_place *places; /* [node_capacity] of the nodes in the lanes */
@@ -43,6 +45,10 @@ void fig_cuda_work_release(fig_cuda_work *work, const fig_cuda_gpu *gpu);
 fig_status fig_cuda_work_kernel(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda_kernels *kernels,
                                 const fig_dev_launch *launch, fig_dev_after after);
 fig_status fig_cuda_work_call(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_dev_call *call,
+                              fig_dev_after after);
+/* The same, of a library that may only be captured into a graph of its own: what it enqueues
+ * becomes one node. The work is what it was where that fails. */
+fig_status fig_cuda_work_part(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_dev_call *call,
                               fig_dev_after after);
 
 /* FIG_INVALID: it is half-done; FIG_DRIVER: the driver holds other edges than were added. */

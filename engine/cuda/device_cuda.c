@@ -107,6 +107,7 @@ static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
     FIG_TRY(fig_cuda_gpu_find(&gpu, options->ordinal, test.plain_kernels));
     gpu.plain_edges = test.plain_edges;
+    gpu.routes = test.routes;
     fig_dev *dev = calloc(1, sizeof *dev);
     if (dev == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *dev);
     dev->gpu = gpu;
@@ -138,11 +139,10 @@ static fig_status cuda_bind_thread(const fig_dev *dev) {
     return fig_placement_bind_thread(&dev->placement);
 }
 
-static fig_status cuda_meet(fig_dev *dev, const fig_dev_meeting *meeting, void **peers) {
-    *peers = NULL;
+static fig_status cuda_meet(fig_dev *dev, const fig_dev_meeting *meeting, fig_dev_met *met) {
+    *met = (fig_dev_met){0};
     FIG_TRY(enter(dev, FIG_DRIVER, "meet"));
-    const fig_status status = fig_cuda_peers_open(&dev->peers, &dev->gpu, meeting);
-    if (status == FIG_OK) *peers = (void *)(uintptr_t)dev->peers.block;
+    const fig_status status = fig_cuda_peers_open(&dev->peers, &dev->gpu, meeting, met);
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
@@ -444,13 +444,31 @@ static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
+/* A launch that NCCL does is captured. */
+static fig_status add_launch(fig_dev *dev, fig_cuda_work *work, const fig_dev_launch *launch,
+                             fig_dev_after after) {
+    const fig_cuda_nccl_job job = {&dev->peers.nccl, &dev->gpu, &dev->kernels, launch};
+    if (fig_families_of(launch->op, launch->family)->is_captured)
+        return fig_cuda_nccl_capture(&job, work, after);
+    return fig_cuda_work_kernel(work, &dev->gpu, &dev->kernels, launch, after);
+}
+
+/* Before a graph is launched or appended: nothing is added to it any more. */
+static fig_status finish_graph(fig_dev *dev, fig_cuda_work *work) {
+    const fig_cuda_nccl_job job = {&dev->peers.nccl, &dev->gpu, &dev->kernels, NULL};
+    pthread_mutex_lock(&dev->one);
+    const fig_status status = fig_cuda_nccl_end(&job, work, dev->peers.block);
+    pthread_mutex_unlock(&dev->one);
+    return status;
+}
+
 static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
                                     const fig_dev_launch *launch, fig_dev_after after) {
     assert(launch->op < FIG_OP_KERNEL_COUNT);
     assert(launch->params_bytes == fig_kernel_table[launch->op].params_bytes);
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_kernel"));
     pthread_mutex_lock(&dev->one);
-    fig_status status = fig_cuda_work_kernel(graph->work, &dev->gpu, &dev->kernels, launch, after);
+    const fig_status status = add_launch(dev, graph->work, launch, after);
     pthread_mutex_unlock(&dev->one);
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
@@ -472,6 +490,7 @@ static fig_status append(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own
                          fig_graph_refs *refs) {
     fig_cuda_splice splice;
     fig_cuda_gpu *gpu = &dev->gpu;
+    FIG_TRY(finish_graph(dev, graph->work));
     if (graph->exec == NULL) FIG_TRY(fig_cuda_work_check(graph->work, gpu));
     FIG_TRY(fig_cuda_splice_look(gpu, on, &splice));
     if (splice.capture != 0) return fig_cuda_splice_add(gpu, on, &splice, graph->work->graph, refs);
@@ -500,9 +519,9 @@ static fig_status cuda_exec_create(fig_dev *dev, fig_dev_exec **out, const fig_d
     *out = NULL;
     FIG_TRY(enter(dev, FIG_DRIVER, "exec_create"));
     fig_dev_exec *exec = calloc(1, sizeof *exec);
-    fig_status status = exec != NULL
-                            ? fig_cuda_work_instantiate(graph->work, &dev->gpu, &exec->exec)
-                            : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *exec);
+    fig_status status = exec != NULL ? finish_graph(dev, graph->work)
+                                     : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *exec);
+    if (status == FIG_OK) status = fig_cuda_work_instantiate(graph->work, &dev->gpu, &exec->exec);
     if (status == FIG_OK) {
         exec->work = graph->work;
         *out = exec;

@@ -119,12 +119,10 @@ static fig_status host_bind_thread(const fig_dev *dev) {
                     "host device: every core is beside it, and numa_node names no node");
 }
 
-static fig_status host_meet(fig_dev *dev, const fig_dev_meeting *meeting, void **peers) {
-    *peers = NULL;
+static fig_status host_meet(fig_dev *dev, const fig_dev_meeting *meeting, fig_dev_met *met) {
+    *met = (fig_dev_met){0};
     FIG_TRY(count_call(dev, FIG_DRIVER, "meet"));
-    FIG_TRY(fig_host_peers_open(&dev->peers, meeting));
-    *peers = dev->peers;
-    return FIG_OK;
+    return fig_host_peers_open(&dev->peers, meeting, met);
 }
 
 static int is_placed(const fig_dev *dev, fig_memory kind) {

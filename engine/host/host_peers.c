@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "engine/ranks/carrier.h"
+#include "include/figraph_unstable.h"
 #include "kernels/numeric.h"
 #include "planner/status.h"
 
@@ -44,7 +45,8 @@ static message message_of(fig_op op, const void *params) {
     return (message)MESSAGE_OF(gather);
 }
 
-fig_status fig_host_peers_open(fig_host_peers **out, const fig_dev_meeting *meeting) {
+fig_status fig_host_peers_open(fig_host_peers **out, const fig_dev_meeting *meeting,
+                               fig_dev_met *met) {
     fig_ranks_info info = {.size = sizeof info, .count = 1};
     *out = NULL;
     if (meeting->ranks != NULL) FIG_TRY(fig_ranks_read_info(meeting->ranks, &info));
@@ -58,6 +60,7 @@ fig_status fig_host_peers_open(fig_host_peers **out, const fig_dev_meeting *meet
         status = fig_carrier_open(&peers->carrier, meeting->ranks, meeting->byte_limit);
     if (status == FIG_OK) {
         *out = peers;
+        *met = (fig_dev_met){peers, info.count, FIG_ROUTE_ONE_SHOT};
     } else {
         fig_host_peers_close(peers);
     }

@@ -10,7 +10,8 @@
 typedef struct fig_host_peers fig_host_peers; /* begins with the fig_peers that params point to */
 
 /* Collective where there are ranks. close takes NULL and waits for nobody. */
-fig_status fig_host_peers_open(fig_host_peers **peers, const fig_dev_meeting *meeting);
+fig_status fig_host_peers_open(fig_host_peers **peers, const fig_dev_meeting *meeting,
+                               fig_dev_met *met);
 void fig_host_peers_close(fig_host_peers *peers);
 
 /* For a launch of `op`, a collective, with its params; on the stream's thread. */

@@ -13,6 +13,7 @@
 #include "engine/device.h"
 #include "engine/machine/ping.h"
 #include "engine/machine/placement.h"
+#include "engine/machine/rally.h"
 #include "include/figraph_unstable.h"
 #include "kernels/families.h"
 #include "planner/status.h"
@@ -151,6 +152,45 @@ static void examine_gpus(const examination *e, int count) {
         snprintf(subject, sizeof subject, "gpu %d", ordinal);
         is_fine(e, describe_gpu(e, ordinal, subject), subject);
     }
+}
+
+/* How GPUs i and j reach each other's memory: 0 they do not; 1 they do; 2 over NVLink. */
+static fig_status find_reach(int i, int j, int *reach) {
+    fig_cuda_gpu from, to;
+    int there = 0, back = 0, is_linked = 0;
+    *reach = 0;
+    FIG_TRY(fig_cuda_gpu_look(&from, i, 0));
+    FIG_TRY(fig_cuda_gpu_look(&to, j, 0));
+    CU_TRY(&from, DeviceCanAccessPeer, &there, from.device, to.device);
+    CU_TRY(&from, DeviceCanAccessPeer, &back, to.device, from.device);
+    if (!there || !back) return FIG_OK;
+    CU_TRY(&from, DeviceGetP2PAttribute, &is_linked, FIG_CU_P2P_NATIVE_ATOMICS, from.device,
+           to.device);
+    *reach = 1 + (is_linked != 0);
+    return FIG_OK;
+}
+
+static void examine_peers(const examination *e, int count) {
+    int least = 2;
+    for (int i = 0; i < count; i++)
+        for (int j = i + 1; j < count; j++) {
+            int reach;
+            if (!is_fine(e, find_reach(i, j, &reach), "peers")) return;
+            if (reach < least) least = reach;
+            if (reach > 0) continue;
+            tell(e,
+                 (remark){FIG_VERDICT_ADVICE, "peers",
+                          "run ranks on GPUs that do, or look for an IOMMU or a container that "
+                          "keeps them apart"},
+                 "GPUs %d and %d do not reach each other's memory, which collectives of ranks on "
+                 "them would need",
+                 i, j);
+        }
+    if (count < 2 || least == 0) return;
+    tell(e, (remark){FIG_VERDICT_FINE, "peers", NULL}, "all %d GPUs reach one another's memory, %s",
+         count,
+         least == 2 ? "with native atomics, as over NVLink"
+                    : "some without native atomics, as over PCIe");
 }
 
 /* ---- Topology ------------------------------------------------------------------------------ */
@@ -336,7 +376,9 @@ fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user) {
     if (find == NULL) return fig_fail(FIG_INVALID, "examine: find is NULL");
     examination e = {.find = find, .user = user, .ordinal = ordinal};
     examine_library(&e);
-    examine_gpus(&e, examine_driver(&e));
+    const int count = examine_driver(&e);
+    examine_gpus(&e, count);
+    examine_peers(&e, count);
     examine_topology(&e);
     examine_nccl(&e);
     if (ordinal >= 0)
@@ -344,5 +386,22 @@ fig_status fig_examine(int32_t ordinal, fig_find_callback find, void *user) {
     else
         try_step(&e, &host, NULL);
     fig_topology_close(e.topology);
+    return FIG_OK;
+}
+
+fig_status fig_examine_ranks(fig_device device, int32_t count, fig_find_callback find, void *user) {
+    fig_rally rally;
+    if (find == NULL) return fig_fail(FIG_INVALID, "examine: find is NULL");
+    if (count < 2 || count > FIG_RALLY_LIMIT)
+        return fig_fail(FIG_INVALID, "examine: %" PRId32 " ranks, limits 2 to %d", count,
+                        FIG_RALLY_LIMIT);
+    examination e = {.find = find, .user = user};
+    if (!is_fine(&e, fig_rally_run(device, count, &rally), "ranks")) return FIG_OK;
+    tell(&e, (remark){FIG_VERDICT_FINE, "ranks", NULL},
+         "an all-reduce over %" PRId32 " %s takes %.1f us of %d KiB and %.1f us of %d KiB, one "
+         "after another in a step",
+         count, device == FIG_DEVICE_HOST ? "ranks of the host" : "GPUs",
+         (double)rally.ns[0] / 1000, FIG_RALLY_ROW_KIB, (double)rally.ns[1] / 1000,
+         FIG_RALLY_ROWS * FIG_RALLY_ROW_KIB);
     return FIG_OK;
 }

@@ -91,7 +91,9 @@ static uint64_t value_of(const run_work *work, const launch_places *places,
     case FIG_RELOC_RING_WORDS:
     case FIG_RELOC_RING_SLOTS:
     case FIG_RELOC_RING_BYTES:
-    case FIG_RELOC_PEERS: return 0;
+    case FIG_RELOC_PEERS:
+    case FIG_RELOC_RANKS:
+    case FIG_RELOC_ROUTES: return 0;
     }
     assert(0 && "a kind of relocation");
     return 0;
@@ -141,7 +143,7 @@ static fig_status fill(const run_work *work, uint32_t launch, uint8_t *params) {
     fig_run_fill(work->runner, &work->shape, launch, params);
     for (uint32_t i = 0; i < ours->reloc_count; i++) {
         const fig_reloc *reloc = &common->relocs[ours->reloc + i];
-        if (reloc->kind >= FIG_RELOC_RING_SLOTS) continue; /* of a word, and 0 */
+        if (fig_launch_reloc_bytes(reloc->kind) < sizeof(uint64_t)) continue; /* 0 */
         const uint64_t value = value_of(work, &places, reloc);
         memcpy(params + (reloc->offset - ours->params), &value, sizeof value);
     }
@@ -203,6 +205,7 @@ static fig_status find_first(const run_work *work, fig_launch_range range, uint3
 }
 
 static fig_status launch_node(run_work *work, uint32_t node) {
+    if (work->runner->program->nodes[node].op == FIG_OP_PLAN) return FIG_OK;
     const fig_launch_range range = work->runner->graphs->common.node_launches[node];
     uint32_t first;
     FIG_TRY(find_first(work, range, &first));
@@ -252,12 +255,16 @@ static fig_status launch_whole(run_work *work, int *launched) {
 
 static fig_status launch_all(run_work *work) {
     const fig_run_nodes *nodes = &work->bound.nodes;
+    const uint8_t *apart = work->runner->order.apart;
     int launched;
     FIG_TRY(launch_whole(work, &launched));
     if (launched) return FIG_OK;
     FIG_TRY(launch_first(work));
+    const int is_free = fig_run_order_is_free(&work->runner->order, &work->bound);
+    for (uint32_t n = nodes->first; n < nodes->first + nodes->count && is_free; n++)
+        if (apart[n]) FIG_TRY(launch_node(work, n));
     for (uint32_t n = nodes->first; n < nodes->first + nodes->count; n++)
-        if (work->runner->program->nodes[n].op != FIG_OP_PLAN) FIG_TRY(launch_node(work, n));
+        if (!is_free || !apart[n]) FIG_TRY(launch_node(work, n));
     return FIG_OK;
 }
 

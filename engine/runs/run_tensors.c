@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "engine/overlap.h"
-#include "graphs/operation.h"
+#include "graphs/operations/operation.h"
 #include "planner/status.h"
 
 /* ---- What a program's tensors are ------------------------------------------------------------ */

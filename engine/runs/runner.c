@@ -11,6 +11,7 @@
 
 #include "engine/choice.h"
 #include "graphs/haste.h"
+#include "kernels/form.h"
 #include "kernels/whole_attention.h"
 #include "planner/status.h"
 
@@ -46,11 +47,25 @@ static fig_status load_families(fig_runner *runner, fig_op op, const uint8_t *pa
     return FIG_OK;
 }
 
+/* A run of short rows may have any of these workers. */
+static fig_status load_short(fig_runner *runner, const uint8_t *params) {
+    fig_attention_params attention;
+    memcpy(&attention, params, sizeof attention);
+    const int32_t segments = attention.split.row_limit * attention.split.groups;
+    for (int32_t blocks = 2; blocks <= FIG_FORM_SHORT_BLOCKS; blocks *= 2) {
+        attention.split.workers = segments * blocks;
+        FIG_TRY(load_families(runner, FIG_OP_ATTENTION, (const uint8_t *)&attention));
+    }
+    return FIG_OK;
+}
+
 static fig_status load_launch(fig_runner *runner, const fig_run_shape *shape, uint32_t launch) {
     const fig_lower_common *common = &runner->graphs->common;
     alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
+    const fig_op op = (fig_op)common->launches[launch].op;
     fig_run_fill(runner, shape, launch, params);
-    return load_families(runner, (fig_op)common->launches[launch].op, params);
+    FIG_TRY(load_families(runner, op, params));
+    return op == FIG_OP_ATTENTION ? load_short(runner, params) : FIG_OK;
 }
 
 /* Whatever is bound and however long its sequences are, attention of such heads. */
@@ -98,6 +113,7 @@ static fig_status open_runner(fig_runner *runner, const fig_runner_options *opti
     FIG_TRY(check_program(runner->program));
     FIG_TRY(fig_run_tensors_init(&runner->tensors, runner->program));
     FIG_TRY(list_haste(runner));
+    FIG_TRY(fig_run_order_init(&runner->order, &runner->tensors));
     FIG_TRY(
         fig_run_memo_create(&runner->memo, &runner->graphs->common, runner->tensors.bound_count));
     FIG_TRY(open_device(runner, options));
@@ -131,6 +147,7 @@ void fig_runner_close(fig_runner *runner) {
     if (runner->api != NULL) runner->api->close(runner->device);
     fig_run_tensors_finish(&runner->tensors);
     fig_run_memo_destroy(runner->memo);
+    fig_run_order_finish(&runner->order);
     free(runner->haste);
     free(runner);
 }

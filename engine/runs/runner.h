@@ -6,6 +6,7 @@
 #define FIG_ENGINE_RUNNER_H
 
 #include "engine/runs/run_memo.h"
+#include "engine/runs/run_order.h"
 #include "engine/runs/run_tensors.h"
 
 struct fig_runner {
@@ -16,6 +17,7 @@ struct fig_runner {
     fig_traits traits, kernel_traits; /* the device's; as its kernels may rely on them */
     fig_run_tensors tensors;
     fig_run_memo *memo;
+    fig_run_order order;
     uint32_t *haste; /* [launch_count] FIG_ATTENTION_*, where the plan was made by another run */
 };
 

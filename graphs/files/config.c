@@ -23,79 +23,80 @@ typedef enum layer_rule {
     EVEN_LAYERS
 } layer_rule;
 
+enum { OWN_LIMIT = 10 };
 typedef struct family {
     const char *model_type;
-    const char *activation; /* the field that names it */
+    const char *activation; /* the field that names it; NULL: hidden_act */
     layer_rule sliding;
-    int logits;   /* 1: has query_pre_attn_scalar and attn_logit_softcapping */
-    int qk_norm;  /* 1: norms each head of q and k, with rms_norm_eps */
-    int head_dim; /* 1: must be given; else it may follow from hidden_size */
-    int kv_heads; /* 1: must be given: absent it would be a number of the family's code */
-    float theta;  /* where the file says none; 0: it must */
+    int qk_norm;     /* 1: norms each head of q and k, with rms_norm_eps */
+    int head_dim;    /* 1: must be given; else it may follow from hidden_size */
+    int kv_heads;    /* 1: must be given: absent it would be a number of the family's code */
+    int partial;     /* 1: partial_rotary_factor must be given, likewise */
+    int interleaved; /* 1: neighbours turn, not halves */
+    float theta;     /* where the file says none; 0: it must */
+    const char *width, *experts; /* the fields of ffn_width, of the experts of a token; NULL:
+                                    intermediate_size, and no experts */
+    const char *logit_scale;     /* the field that is sm_scale; NULL: there is none */
+    const char *own[OWN_LIMIT];  /* fields beside those that all have; NULL behind the last */
 } family;
 
 /* The first llamas were published before rope_theta was a field. */
 static const family families[] = {
-    {.model_type = "llama", .activation = "hidden_act", .sliding = NO_LAYERS, .theta = 10000.0f},
-    {.model_type = "mistral", .activation = "hidden_act", .sliding = ALL_LAYERS, .kv_heads = 1},
-    {.model_type = "qwen2", .activation = "hidden_act", .sliding = UPPER_LAYERS, .kv_heads = 1},
-    {.model_type = "qwen3",
-     .activation = "hidden_act",
-     .sliding = UPPER_LAYERS,
-     .qk_norm = 1,
-     .head_dim = 1,
-     .kv_heads = 1},
+    {.model_type = "llama", .theta = 10000.0f},
+    {.model_type = "mistral", .sliding = ALL_LAYERS, .kv_heads = 1},
+    {.model_type = "qwen2", .sliding = UPPER_LAYERS, .kv_heads = 1},
+    {.model_type = "qwen3", .sliding = UPPER_LAYERS, .qk_norm = 1, .head_dim = 1, .kv_heads = 1},
     {.model_type = "gemma2",
      .activation = "hidden_activation",
      .sliding = EVEN_LAYERS,
-     .logits = 1,
      .head_dim = 1,
-     .kv_heads = 1},
+     .kv_heads = 1,
+     .own = {"query_pre_attn_scalar", "attn_logit_softcapping", "sliding_window_size"}},
+    {.model_type = "granite",
+     .kv_heads = 1,
+     .logit_scale = "attention_multiplier",
+     .own = {"attention_multiplier", "embedding_multiplier", "residual_multiplier",
+             "logits_scaling"}},
+    {.model_type = "glm4", .head_dim = 1, .kv_heads = 1, .partial = 1, .interleaved = 1},
+    {.model_type = "phi3", .sliding = ALL_LAYERS, .kv_heads = 1},
+    {.model_type = "mixtral",
+     .sliding = ALL_LAYERS,
+     .kv_heads = 1,
+     .experts = "num_experts_per_tok",
+     .own = {"num_experts_per_tok", "num_local_experts", "output_router_logits",
+             "router_aux_loss_coef", "router_jitter_noise"}},
+    {.model_type = "qwen3_moe",
+     .qk_norm = 1,
+     .head_dim = 1,
+     .kv_heads = 1,
+     .width = "moe_intermediate_size",
+     .experts = "num_experts_per_tok",
+     .own = {"moe_intermediate_size", "num_experts", "num_experts_per_tok", "norm_topk_prob",
+             "decoder_sparse_step", "mlp_only_layers", "output_router_logits",
+             "router_aux_loss_coef"}},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 
-/* What a config may ask of the step that this library does not do. null, false and 0 ask for
- * nothing. Biases, other norms, embeddings and the last logits are the caller's work. */
-static const char *const lacking[] = {
-    "attention_chunk_size",
-    "no_rope_layers",
-    "attention_multiplier",
-    "dual_chunk_attention_config",
-    "qk_norm",
-    "use_qk_norm",
-    "use_mrope",
-    "use_bidirectional_attention",
-    "alibi",
-    "attention_sinks",
-    "v_head_dim",
-    "clip_qkv",
-    "num_kv_shared_layers",
-    "attn_output_gate",
-    "is_encoder_decoder",
-    "add_cross_attention",
-    "cross_attention_layers",
-    "scale_attn_by_inverse_layer_idx",
-    "attn_temperature_tuning",
-    "sliding_window_pattern",
-    "no_rope_layer_interval",
-    "kv_lora_rank",
-};
-static const char *const logit_fields[] = {"query_pre_attn_scalar", "attn_logit_softcapping"};
-enum {
-    LACKING_COUNT = sizeof lacking / sizeof lacking[0],
-    LOGIT_FIELD_COUNT = sizeof logit_fields / sizeof logit_fields[0]
-};
+/* What any of these files may say: what is read below, and what a decode step does not depend on,
+ * as the token numbers, or what is the caller's work, as biases, norms and the last logits. */
+/* clang-format off */
+static const char *const known_fields[] = {
+    "model_type", "torch_dtype", "dtype", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "hidden_size", "intermediate_size", "hidden_act",
+    "hidden_activation", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters",
+    "partial_rotary_factor", "sliding_window", "use_sliding_window", "max_window_layers",
+    "layer_types", "max_position_embeddings", "original_max_position_embeddings", "architectures",
+    "auto_map", "transformers_version", "vocab_size", "bos_token_id", "eos_token_id",
+    "pad_token_id", "unk_token_id", "sep_token_id", "tie_word_embeddings", "use_cache",
+    "cache_implementation", "initializer_range", "attention_bias", "attention_dropout",
+    "attn_pdrop", "embd_pdrop", "resid_pdrop", "hidden_dropout", "mlp_bias", "layer_norm_eps",
+    "norm_eps", "pretraining_tp", "final_logit_softcapping", "quantization_config"};
+/* clang-format on */
+enum { KNOWN_COUNT = sizeof known_fields / sizeof known_fields[0] };
 
 static const fig_document_range layer_range = {1, FIG_LAYER_LIMIT},
                                 head_range = {1, FIG_HEAD_LIMIT};
 static const fig_document_range width_range = {1, FIG_WIDTH_LIMIT}, any_count = {1, INT32_MAX};
-
-static fig_status refuse_asked(const fig_document *config, const char *field) {
-    const json_t *value = fig_document_find(config, field);
-    if (value == NULL || json_is_false(value)) return FIG_OK;
-    if (json_is_number(value) && json_number_value(value) == 0.0) return FIG_OK;
-    return fig_document_refuse(config, field, FIG_UNSUPPORTED, "which this library does not do");
-}
 
 static fig_status refuse_of_family(const fig_document *config, const family *model,
                                    const char *field) {
@@ -105,19 +106,37 @@ static fig_status refuse_of_family(const fig_document *config, const family *mod
     return fig_document_refuse(config, field, FIG_UNSUPPORTED, wrong);
 }
 
-static fig_status refuse_lacking(const fig_document *config, const family *model) {
-    for (int i = 0; i < LACKING_COUNT; i++)
-        FIG_TRY(refuse_asked(config, lacking[i]));
-    for (int i = 0; !model->logits && i < LOGIT_FIELD_COUNT; i++) {
-        if (fig_document_find(config, logit_fields[i]) != NULL)
-            return refuse_of_family(config, model, logit_fields[i]);
+static int is_own(const family *model, const char *field) {
+    for (int i = 0; i < OWN_LIMIT && model->own[i] != NULL; i++)
+        if (strcmp(field, model->own[i]) == 0) return 1;
+    return 0;
+}
+
+static int is_known(const family *model, const char *field) {
+    for (int i = 0; i < KNOWN_COUNT; i++)
+        if (strcmp(field, known_fields[i]) == 0) return 1;
+    return field[0] == '_' || is_own(model, field);
+}
+
+/* null, false and 0 ask for nothing. */
+static int asks(const json_t *value) {
+    if (json_is_null(value) || json_is_false(value)) return 0;
+    return !json_is_number(value) || json_number_value(value) != 0.0;
+}
+
+/* A field that nobody here knows may change the step in a way that nobody here does. */
+static fig_status refuse_unknown(const fig_document *config, const family *model) {
+    const char *field;
+    json_t *value;
+    json_object_foreach(config->object, field, value) {
+        if (asks(value) && !is_known(model, field)) return refuse_of_family(config, model, field);
     }
     return FIG_OK;
 }
 
 static fig_status read_family(const fig_document *config, const family **model) {
     const char *name;
-    char known[FIG_DOCUMENT_TEXT] = "this library has";
+    char known[256] = "this library has";
     FIG_TRY(fig_document_need_text(config, "model_type", &name));
     for (int i = 0; i < FAMILY_COUNT; i++) {
         *model = &families[i];
@@ -126,6 +145,9 @@ static fig_status read_family(const fig_document *config, const family **model) 
         snprintf(known + used, sizeof known - used, "%s %s", i == 0 ? "" : ",",
                  families[i].model_type);
     }
+    const size_t used = strlen(known);
+    snprintf(known + used, sizeof known - used,
+             "; the step of another model can be recorded with fig_program");
     return fig_document_refuse(config, "model_type", FIG_UNSUPPORTED, known);
 }
 
@@ -228,7 +250,11 @@ static fig_status take_rotary_dim(const fig_document *from, const rope_fields *r
 }
 
 static fig_status read_rope(const fig_document *config, const family *model, fig_spec *spec) {
-    rope_fields outer = {.rope = {.theta = model->theta, .scale = 1.0f}, .partial = 1.0f}, read;
+    rope_fields outer = {.rope = {.interleaved = model->interleaved,
+                                  .theta = model->theta,
+                                  .scale = 1.0f},
+                         .partial = 1.0f},
+                read;
     fig_document object;
     FIG_TRY(fig_document_read_real(config, "rope_theta", &outer.rope.theta));
     FIG_TRY(fig_document_read_real(config, "partial_rotary_factor", &outer.partial));
@@ -244,6 +270,7 @@ static fig_status read_rope(const fig_document *config, const family *model, fig
                                    "partial_rotary_factor outside of it is another");
     if (read.rope.theta == 0.0f) return fig_document_refuse_missing(config, "rope_theta");
     if (fig_document_find(from, "partial_rotary_factor") == NULL) from = config;
+    if (model->partial) FIG_TRY(fig_document_need(from, "partial_rotary_factor"));
     return take_rotary_dim(from, &read, spec);
 }
 
@@ -348,11 +375,26 @@ static fig_status read_logits(const fig_document *config, const family *model, f
     spec->soft_cap = spec->sm_scale = spec->qk_norm_epsilon = 0;
     if (model->qk_norm)
         FIG_TRY(fig_document_need_real(config, "rms_norm_eps", &spec->qk_norm_epsilon));
-    if (!model->logits) return FIG_OK;
+    if (model->logit_scale != NULL)
+        return fig_document_need_real(config, model->logit_scale, &spec->sm_scale);
+    if (!is_own(model, "query_pre_attn_scalar")) return FIG_OK;
     FIG_TRY(fig_document_need_real(config, "query_pre_attn_scalar", &scalar));
     spec->sm_scale = (float)(1 / sqrt((double)scalar));
     FIG_TRY(fig_document_need(config, "attn_logit_softcapping"));
     return fig_document_read_real(config, "attn_logit_softcapping", &spec->soft_cap);
+}
+
+/* Layers that have experts and others that have none would differ in width. */
+static fig_status read_experts(const fig_document *config, const family *model, fig_spec *spec) {
+    const fig_document_range one = {1, 1}, few = {1, FIG_FFN_ROWS_LIMIT};
+    int32_t every = 1;
+    spec->ffn_rows = 0;
+    if (model->experts == NULL) return FIG_OK;
+    FIG_TRY(fig_document_read_integer(config, "decoder_sparse_step", one, &every));
+    if (json_array_size(fig_document_find(config, "mlp_only_layers")) != 0)
+        return fig_document_refuse(config, "mlp_only_layers", FIG_UNSUPPORTED,
+                                   "this library has the same width in every layer");
+    return fig_document_need_integer(config, model->experts, few, &spec->ffn_rows);
 }
 
 static fig_status read_activation(const fig_document *config, const family *model,
@@ -362,12 +404,13 @@ static fig_status read_activation(const fig_document *config, const family *mode
         fig_activation activation;
     } names[] = {{"silu", FIG_SILU}, {"gelu", FIG_GELU}, {"gelu_pytorch_tanh", FIG_GELU_TANH}};
     const char *name;
-    FIG_TRY(fig_document_need_text(config, model->activation, &name));
+    const char *field = model->activation != NULL ? model->activation : "hidden_act";
+    FIG_TRY(fig_document_need_text(config, field, &name));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         *activation = names[i].activation;
         if (strcmp(name, names[i].name) == 0) return FIG_OK;
     }
-    return fig_document_refuse(config, model->activation, FIG_UNSUPPORTED,
+    return fig_document_refuse(config, field, FIG_UNSUPPORTED,
                                "this library has silu, gelu and gelu_pytorch_tanh");
 }
 
@@ -395,10 +438,12 @@ static fig_status read_fields(const fig_document *config, fig_spec *spec) {
     const family *model;
     int32_t positions = 0;
     FIG_TRY(read_family(config, &model));
-    FIG_TRY(refuse_lacking(config, model));
+    FIG_TRY(refuse_unknown(config, model));
     FIG_TRY(fig_document_need_integer(config, "num_hidden_layers", layer_range, &spec->layers));
     FIG_TRY(read_heads(config, model, spec));
-    FIG_TRY(fig_document_need_integer(config, "intermediate_size", width_range, &spec->ffn_width));
+    const char *width = model->width != NULL ? model->width : "intermediate_size";
+    FIG_TRY(fig_document_need_integer(config, width, width_range, &spec->ffn_width));
+    FIG_TRY(read_experts(config, model, spec));
     FIG_TRY(read_activation(config, model, &spec->activation));
     FIG_TRY(read_dtype(config, &spec->dtype));
     FIG_TRY(read_rope(config, model, spec));

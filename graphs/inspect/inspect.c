@@ -159,6 +159,8 @@ static void describe_reloc(const fig_inspect_value *value, char text[FIG_INSPECT
     case FIG_RELOC_RING_SLOTS: snprintf(text, FIG_INSPECT_VALUE_BYTES, "ring's slots"); break;
     case FIG_RELOC_RING_BYTES: snprintf(text, FIG_INSPECT_VALUE_BYTES, "bytes of a slot"); break;
     case FIG_RELOC_PEERS: snprintf(text, FIG_INSPECT_VALUE_BYTES, "the other ranks"); break;
+    case FIG_RELOC_RANKS: snprintf(text, FIG_INSPECT_VALUE_BYTES, "how many ranks"); break;
+    case FIG_RELOC_ROUTES: snprintf(text, FIG_INSPECT_VALUE_BYTES, "ways to them"); break;
     }
 }
 

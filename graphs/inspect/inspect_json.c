@@ -49,6 +49,7 @@ static void print_spec(fig_print *print, const fig_spec *spec) {
     fig_print_integer(print, "kv_heads", spec->kv_heads);
     fig_print_integer(print, "head_dim", spec->head_dim);
     fig_print_integer(print, "ffn_width", spec->ffn_width);
+    fig_print_integer(print, "ffn_rows", spec->ffn_rows);
     fig_print_string(print, "activation", fig_inspect_activation(spec->activation));
     fig_print_integer(print, "page_size", spec->page_size);
     fig_print_string(print, "kv_layout", fig_inspect_layout(spec->kv_layout));
@@ -313,6 +314,8 @@ static void print_reloc(fig_print *print, const char *key, const fig_inspect_val
     case FIG_RELOC_RING_SLOTS: fig_print_string(print, "engine", "ring_slots"); break;
     case FIG_RELOC_RING_BYTES: fig_print_string(print, "engine", "ring_slot_bytes"); break;
     case FIG_RELOC_PEERS: fig_print_string(print, "engine", "peers"); break;
+    case FIG_RELOC_RANKS: fig_print_string(print, "engine", "ranks"); break;
+    case FIG_RELOC_ROUTES: fig_print_string(print, "engine", "routes"); break;
     }
     fig_print_close(print, '}');
 }

@@ -109,6 +109,8 @@ static void print_spec(fig_print *print, const fig_spec *spec) {
     if (spec->ffn_width > 0)
         fig_print_text(print, "%s, width %s", fig_inspect_activation(spec->activation),
                        fig_print_count(text, (uint64_t)spec->ffn_width));
+    if (spec->ffn_width > 0 && spec->ffn_rows > 1)
+        fig_print_text(print, ", %" PRId32 " rows a token", spec->ffn_rows);
     if (spec->ffn_width == 0) fig_print_text(print, "none");
     print_rope(print, spec);
     print_logits(print, spec);

@@ -1,16 +1,27 @@
 """jax_compare.py: the tutorial's composed step, by libfigraph and by FlashInfer's three modules.
 
-    tests/gpu/jax_compare.py build/libfigraph_ffi.so NOTHING.so [SILU.so ROPE.so DECODE.so]
+    build/figraph capture --preset tutorial --layers 1 -o tutorial.fig
+    tests/gpu/jax_compare.py build/libfigraph_ffi.so tutorial.fig NOTHING.so \\
+        [SILU.so ROPE.so DECODE.so]
 
 NOTHING.so is made of tests/jax/nothing.c; the modules of FlashInfer's are built ahead of time, for
-f16 and head_dim 64. Each step is one jit, waited for each time. All ways take turns, so that they
-see the same machine; told are medians in us: of the step, of the same step whose three calls do
-nothing, and of what is between the two. XLA_FLAGS decide whether anything is captured.
+f16 and head_dim 64. Each step is one jit, waited for each time. Ways take turns every few steps, in
+an order of each round's own, so that what drifts, drifts for all. Told are us: of a step, and of a
+step above the same one whose calls do nothing, by medians, with the least and the most of these by
+fifths of the run. XLA_FLAGS decide whether anything is captured.
+
+JAX itself takes ten times as long as the GPU, behind which a captured step hides but for its
+launch. So the same is asked of a chain: --chain steps in one jit, each on the q that the one before
+gave; told by the step. XLA's targets are registered for execute alone, as FlashInfer's are.
+`program` is the file's step, in one call, of which all steps of a chain share the plan; its row is
+one, its cache has pages, and the new token goes there.
 """
 
 import argparse
 import ctypes
+import gc
 import os
+import random
 import sys
 import time
 from types import SimpleNamespace
@@ -50,47 +61,138 @@ class XlaNothing(tutorial.Xla):
         self.name_of = lambda name: "nothing"
 
 
-def step_of(way, tokens=512):
-    q, k, v = tutorial.cache_of(tokens)
-    x = tutorial.normal(20, (4, 128))
-    indptr, offsets = jnp.array([0, 1], jnp.int32), jnp.array([tokens], jnp.int32)
+class Program(tutorial.Way):
+    def __init__(self, library, platform, path):
+        super().__init__(library, platform)
+        self.content_id = library.load(path)
 
-    def step(x, q, k_new, k, v, indptr, offsets):
-        activated = way.silu_and_mul(x)
-        turned, _ = way.apply_rope(q, k_new, indptr, offsets)
-        return activated, way.decode_attention(turned[0], k, v)
 
-    inputs = x, q[None], k[:1], k, v, indptr, offsets
-    compiled = jax.jit(step)
+TOKENS = 512
+
+
+def activations(length):
+    return [tutorial.normal(20 + n, (4, 128)) for n in range(length)]
+
+
+def joined(activated):
+    return activated[0] if len(activated) == 1 else jnp.stack(activated)
+
+
+def step_of(way, length):
+    """`length` steps in one jit, of which each attends with what the one before gave."""
+    q, k, v = tutorial.cache_of(TOKENS)
+    xs = activations(length)
+    indptr, offsets = jnp.array([0, 1], jnp.int32), jnp.array([TOKENS], jnp.int32)
+
+    def chain(q, k_new, k, v, indptr, offsets):
+        activated = []
+        for x in xs:
+            activated.append(way.silu_and_mul(x))
+            turned, _ = way.apply_rope(q, k_new, indptr, offsets)
+            q = way.decode_attention(turned[0], k, v)[None]
+        return joined(activated), q[0]
+
+    inputs = q[None], k[:1], k, v, indptr, offsets
+    compiled = jax.jit(chain)
     return lambda: jax.block_until_ready(compiled(*inputs))
 
 
-def measure(steps, rounds, count):
+def program_step_of(way, length, page=16):
+    """The token's k and v go to the cache's last place, and q and k turn in place: all donated."""
+    q, k, v = tutorial.cache_of(TOKENS)
+    xs, v_new = [x[:1] for x in activations(length)], v[:1] + 0
+    lengths = jnp.array([TOKENS], jnp.int32)
+    table = jnp.tile(jnp.arange(TOKENS // page, dtype=jnp.int32), (8, 1))
+    held = q[None], k[:1] + 0, k.reshape(-1, page, 4, 64), v.reshape(-1, page, 4, 64)
+    options = dict(content_id=way.content_id, kv_length=TOKENS, rows=1)
+
+    def chain(held, v_new, table, lengths):
+        q, k_new, *caches = held
+        plan, scratch = way.library.plan(lengths, q.dtype, 16, 4, 64, TOKENS, page)
+        act = jax.ShapeDtypeStruct((1, 64), q.dtype)
+        arrays = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k_new, q, *caches, scratch)]
+        aliases = {2: 1, 3: 2, 5: 4, 6: 5, 8: 6}
+        step = jax.ffi.ffi_call("figraph.program", (act, *arrays), input_output_aliases=aliases)
+        activated = []
+        for x in xs:
+            got = step(table, x, q, k_new, v_new, *caches, plan, scratch, **options)
+            act, _, k_new, q, *caches, scratch = got
+            activated.append(act)
+        return (q, k_new, *caches), joined(activated)
+
+    compiled = jax.jit(chain, donate_argnums=0)
+
+    def step():
+        nonlocal held
+        held, activated = jax.block_until_ready(compiled(held, v_new, table, lengths))
+        return activated, held[0]
+
+    return step
+
+
+def measure(steps, seconds, length):
+    """us of a step: {name: [times]}"""
     times = {name: [] for name in steps}
-    for _ in range(rounds):
-        for name, step in steps.items():
-            for _ in range(10):
+    order = list(steps)
+    clock = time.perf_counter
+    until = clock() + seconds
+    gc.disable()
+    while clock() < until:
+        random.shuffle(order)
+        for name in order:
+            step, told = steps[name], times[name]
+            step()
+            for _ in range(8):
+                start = clock()
                 step()
-            start = time.perf_counter()
-            for _ in range(count):
-                step()
-            times[name].append((time.perf_counter() - start) / count * 1e6)
-    return {name: (np.median(t), min(t), max(t)) for name, t in times.items()}
+                told.append((clock() - start) / length * 1e6)
+    gc.enable()
+    return times
+
+
+def report(times):
+    print("way                    median      p25      p75    above: median   by fifths")
+    for name, told in times.items():
+        line = f"{name:20} {np.median(told):8.2f} {np.percentile(told, 25):8.2f}"
+        line += f" {np.percentile(told, 75):8.2f}"
+        nothing = times.get("nothing, " + name.split(", ")[1])
+        if nothing is not None and nothing is not told:
+            fifths = zip(np.array_split(told, 5), np.array_split(nothing, 5))
+            above = [np.median(a) - np.median(b) for a, b in fifths]
+            line += f"  {np.median(told) - np.median(nothing):15.2f}"
+            line += f"   {min(above):.2f} to {max(above):.2f}"
+        print(line)
+
+
+def make_steps(ways, length):
+    steps = {}
+    for name, way in ways.items():
+        try:
+            make = program_step_of if isinstance(way, Program) else step_of
+            steps[name] = make(way, length)
+            for _ in range(20):
+                steps[name]()
+        except Exception as error:
+            print(f"{name}: {str(error).splitlines()[0][:200]}")
+            steps.pop(name, None)
+    return steps
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
+    parser.add_argument("file")
     parser.add_argument("nothing")
     parser.add_argument("modules", nargs="*")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--chain", type=int, default=64)
     arguments = parser.parse_args()
     library = Library(arguments.library)
     nothing = tvm_ffi.load_module(os.path.abspath(arguments.nothing))
     wrapped, bare = tutorial.Wrapped, tutorial.Bare
     ways = {
-        "figraph, xla": tutorial.Xla(library, "gpu"),
+        "figraph, xla": tutorial.Xla(library, "gpu", initialize=False),
+        "program, xla": Program(library, "gpu", arguments.file),
         "nothing, xla": XlaNothing(library, "gpu", os.path.abspath(arguments.nothing)),
         "figraph, bare": bare(library, "gpu"),
         "nothing, bare": named(bare, "NothingBare", nothing)(library, "gpu"),
@@ -103,24 +205,15 @@ def main():
             silu_and_mul=silu.silu_and_mul, apply_rope=rope.apply_rope, run=decode.run
         )
         ways["flashinfer, wrapped"] = named(wrapped, "Theirs", theirs, 32 << 20)(library, "gpu")
-    steps = {}
-    for name, way in ways.items():
-        try:
-            steps[name] = step_of(way)
-            steps[name]()
-        except Exception as error:
-            print(f"{name}: {str(error).splitlines()[0][:200]}")
-            steps.pop(name, None)
-    if "flashinfer, wrapped" in steps:
-        ours, theirs = steps["figraph, wrapped"](), steps["flashinfer, wrapped"]()
-        for a, b in zip(ours, theirs):
-            tutorial.compare("figraph against flashinfer", a, b)
-    found = measure(steps, arguments.rounds, arguments.count)
     print(f"jax {jax.__version__}, XLA_FLAGS={os.environ.get('XLA_FLAGS', '')}")
-    print("way                    median   least    most   without what nothing takes")
-    for name, (median, least, most) in found.items():
-        base = found.get("nothing, " + name.split(", ")[1], (float("nan"),))[0]
-        print(f"{name:20} {median:8.1f} {least:7.1f} {most:7.1f} {median - base:8.1f}")
+    for length in (1, arguments.chain):
+        steps = make_steps(ways, length)
+        if "flashinfer, wrapped" in steps:
+            ours, theirs = steps["figraph, wrapped"](), steps["flashinfer, wrapped"]()
+            for a, b in zip(ours, theirs):
+                tutorial.compare("figraph against flashinfer", a, b)
+        print(f"{length} step{'s' if length > 1 else ''} in a jit")
+        report(measure(steps, arguments.seconds, length))
 
 
 if __name__ == "__main__":

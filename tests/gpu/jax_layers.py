@@ -4,8 +4,9 @@
     tests/gpu/jax_layers.py build/libfigraph_ffi.so llama.fig
 
 Three ways: a call for each operation, figraph.decode_attention for RoPE, append and attention, and
-the whole step as one figraph.program. Tells us a step, and what the host takes to ask for one.
-XLA_FLAGS decide what is captured. `figraph bench replay` does the same step without JAX.
+the whole step as one figraph.program, whose arrays are of all layers. Tells us a step, and what the
+host takes to ask for one. XLA_FLAGS decide what is captured. `figraph bench replay` does the same
+step without JAX.
 """
 
 import argparse
@@ -98,37 +99,26 @@ class Fused(Separate):
 
 class Program(Separate):
     """The file's tensors: the page table, and of each layer gate_up, act, q, k, v, out and the two
-    caches. What is written before it is read is a result; all else that is written goes in and out,
-    in one order, so that each lands where it was."""
+    caches, all layers of each in one array. What is written before it is read is a result; all else
+    that is written goes in and out, so that each lands where it was."""
 
     def state(self):
         shapes = (ROWS, WIDTH), HEADS[0], HEADS[0], HEADS[1], CACHE, CACHE
-        layer = lambda n: tuple(normal(i + 6 * n, *s) for i, s in enumerate(shapes))
-        return [layer(n) for n in range(LAYERS)]
+        return tuple(normal(n, LAYERS, *shape) for n, shape in enumerate(shapes))
 
     def step(self, state, x, k, v, lengths, table):
+        act, out, q, k, k_cache, v_cache = state
         plan, scratch = self.plan(lengths)
-        arguments, outs, aliases = [table], [], {}
-
-        def turned(*arrays):
-            for array in arrays:
-                aliases[len(arguments)] = len(outs)
-                arguments.append(array)
-                outs.append(array)
-
-        for n, (act, out, q, k, k_cache, v_cache) in enumerate(state):
-            arguments.append(x[n])
-            outs.append(act)
-            turned(q, k)
-            arguments.append(v)
-            outs.append(out)
-            turned(k_cache, v_cache)
-        aliases[len(arguments) + 1] = len(outs)
-        arguments += [plan, scratch]
+        arguments = table, x, q, k, v, k_cache, v_cache, plan, scratch
+        outs = like(act, q, k, out, k_cache, v_cache, scratch)
+        aliases = {2: 1, 3: 2, 5: 4, 6: 5, 8: 6}
         options = dict(content_id=self.content_id, kv_length=TOKENS, rows=ROWS)
-        got = call("program", like(*outs, scratch), *arguments, aliases=aliases, **options)
-        layers = [got[6 * n : 6 * n + 6] for n in range(LAYERS)]
-        return [(act, out, q, k, *caches) for act, q, k, out, *caches in layers]
+        act, q, k, out, *caches, _ = call("program", outs, *arguments, aliases=aliases, **options)
+        return act, out, q, k, *caches
+
+    def constants(self):
+        x, k, v, lengths, table = super().constants()
+        return jnp.stack(x), k, jnp.stack([v] * LAYERS), lengths, table
 
 
 class Loop:

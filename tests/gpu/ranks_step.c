@@ -2,12 +2,14 @@
  *
  *     RANK=r WORLD_SIZE=n LOCAL_RANK=r MASTER_ADDR=127.0.0.1 MASTER_PORT=p FIG_SECRET=s
  *         build/release/tests/gpu/ranks_step [--steps N] [--leave N] [--stray N] [--timeout-ms N]
+ *         [--routes N]
  *
  * Every rank runs N steps of a program that sums, sums and norms, and gathers, and checks what came
  * out against sums made here. --leave: the last rank ends without a word after so many steps;
- * --stray: it takes another bucket from then on. Prints one line. Exit: 0 where every number was
- * right; 1 one was not; 2 a call failed, whose sentence is printed with the time since the step
- * before. FIG_DEVICE is the device. */
+ * --stray: it takes another bucket from then on. --routes: a sum of FIG_ROUTE_*, 0: all. Prints one
+ * line. Exit: 0 where every number was right; 1 one was not; 2 a call failed, whose sentence is
+ * printed with the time since the step before, and how long closing took. FIG_DEVICE is the
+ * device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,22 +18,35 @@
 #include "engine/clock.h"
 #include "include/figraph_parallel.h"
 #include "include/figraph_ranks.h"
+#include "include/figraph_unstable.h"
 #include "kernels/numeric.h"
 
 enum { ROWS = 8, WIDTH = 4096, PART = 512, RANK_LIMIT = 8 };
 
 static fig_ranks_info who = {.size = sizeof who};
 static int64_t last_ns; /* when the last step had ended */
-static int steps = 200, leave = -1, stray = -1, timeout_ms = 3000;
+static int steps = 200, leave = -1, stray = -1, timeout_ms = 3000, routes;
+
+static fig_ranks *ranks;
+static fig_engine *engine;
+
+/* What a rank does that cannot go on: it says why, closes what it has, and says how long each took.
+ */
+static void give_up(void) {
+    printf("rank %d: %s after %.3f s\n", (int)who.rank, fig_message(),
+           (double)(fig_clock_ns() - last_ns) / 1e9);
+    last_ns = fig_clock_ns();
+    fig_engine_close(engine);
+    fig_ranks_close(ranks);
+    printf("rank %d: closed after %.3f s\n", (int)who.rank,
+           (double)(fig_clock_ns() - last_ns) / 1e9);
+    fflush(stdout);
+    _exit(2);
+}
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
-        if ((call) != FIG_OK) {                                                                    \
-            printf("rank %d: %s after %.3f s\n", (int)who.rank, fig_message(),                     \
-                   (double)(fig_clock_ns() - last_ns) / 1e9);                                      \
-            fflush(stdout);                                                                        \
-            _exit(2);                                                                              \
-        }                                                                                          \
+        if ((call) != FIG_OK) give_up();                                                           \
     } while (0)
 
 static fig_tensor rows(fig_program *program, const char *name, int64_t width) {
@@ -72,7 +87,7 @@ static uint16_t number_of(int32_t rank, int tensor, int i, int step) {
     return fig_numeric_bf16((float)((rank * 13 + tensor * 5 + i * 3 + step * 7) % 41) - 20.0f);
 }
 
-static void put(fig_engine *engine, const char *name, int tensor, int width, int step) {
+static void put(const char *name, int tensor, int width, int step) {
     static uint16_t numbers[ROWS * WIDTH];
     for (int i = 0; i < ROWS * width; i++)
         numbers[i] = number_of(who.rank, tensor, i, step);
@@ -81,16 +96,16 @@ static void put(fig_engine *engine, const char *name, int tensor, int width, int
         numbers));
 }
 
-static void get(fig_engine *engine, const char *name, int width, uint16_t *to) {
+static void get(const char *name, int width, uint16_t *to) {
     TRY(fig_engine_read(
         engine, FIG_OPTIONS(fig_span, .name = name, .bytes = (uint64_t)ROWS * (uint64_t)width * 2),
         to));
 }
 
-static int check(fig_engine *engine, int step) {
+static int check(int step) {
     static uint16_t sum[ROWS * WIDTH], all[ROWS * PART * RANK_LIMIT];
-    get(engine, "sum", WIDTH, sum);
-    get(engine, "all", who.count * PART, all);
+    get("sum", WIDTH, sum);
+    get("all", who.count * PART, all);
     for (int i = 0; i < ROWS * WIDTH; i++) {
         float want = fig_numeric_of_bf16(number_of(0, 0, i, step));
         for (int32_t r = 1; r < who.count; r++)
@@ -104,26 +119,26 @@ static int check(fig_engine *engine, int step) {
     return 1;
 }
 
-static void bind_all(fig_engine *engine, const fig_graphs *graphs) {
+static void bind_all(const fig_graphs *graphs) {
     fig_tensor_info info = {.size = sizeof info};
     for (int32_t i = 0; fig_graphs_tensor(graphs, i, &info) == FIG_OK; i++)
         TRY(fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = info.name)));
-    put(engine, "b", 1, WIDTH, 0);
+    put("b", 1, WIDTH, 0);
 }
 
-static int run(fig_engine *engine) {
+static int run(void) {
     static const int32_t lengths[ROWS] = {1, 1, 1, 1, 1, 1, 1, 1};
     const int is_last = who.rank == who.count - 1;
     for (int n = 0; n < steps; n++) {
         const int strays = is_last && stray >= 0 && n >= stray;
         if (is_last && n == leave) _exit(0);
-        put(engine, "a", 0, WIDTH, n);
-        put(engine, "part", 2, PART, n);
+        put("a", 0, WIDTH, n);
+        put("part", 2, PART, n);
         TRY(fig_engine_step(
             engine, FIG_OPTIONS(fig_step, .rows = strays ? 2 : ROWS, .kv_lengths = lengths)));
         TRY(fig_engine_wait(engine, 30000000));
         last_ns = fig_clock_ns();
-        if (!check(engine, n)) {
+        if (!check(n)) {
             printf("rank %d: step %d: a number is wrong\n", (int)who.rank, n);
             return 1;
         }
@@ -133,13 +148,12 @@ static int run(fig_engine *engine) {
 }
 
 int main(int argc, char **argv) {
-    fig_ranks *ranks;
-    fig_engine *engine;
     const char *device = getenv("FIG_DEVICE");
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--steps") == 0) steps = atoi(argv[i + 1]);
         if (strcmp(argv[i], "--leave") == 0) leave = atoi(argv[i + 1]);
         if (strcmp(argv[i], "--stray") == 0) stray = atoi(argv[i + 1]);
+        if (strcmp(argv[i], "--routes") == 0) routes = atoi(argv[i + 1]);
         if (strcmp(argv[i], "--timeout-ms") == 0) timeout_ms = atoi(argv[i + 1]);
     }
     last_ns = fig_clock_ns();
@@ -148,12 +162,13 @@ int main(int argc, char **argv) {
     TRY(fig_ranks_read_info(ranks, &who));
     fig_graphs *graphs = lower();
     const int on_host = device == NULL || strcmp(device, "cuda") != 0;
-    TRY(fig_engine_open(&engine, graphs,
-                        FIG_OPTIONS(fig_engine_options,
-                                    .device = on_host ? FIG_DEVICE_HOST : FIG_DEVICE_CUDA,
-                                    .ordinal = on_host ? 0 : who.local_rank, .ranks = ranks)));
-    bind_all(engine, graphs);
-    const int wrong = run(engine);
+    TRY(fig_engine_open(
+        &engine, graphs,
+        FIG_OPTIONS(fig_engine_options, .device = on_host ? FIG_DEVICE_HOST : FIG_DEVICE_CUDA,
+                    .ordinal = on_host ? 0 : who.local_rank, .ranks = ranks,
+                    .test = FIG_OPTIONS(fig_test_options, .routes = (uint32_t)routes))));
+    bind_all(graphs);
+    const int wrong = run();
     fig_engine_close(engine);
     fig_ranks_close(ranks);
     fig_graphs_destroy(graphs);

@@ -1,38 +1,16 @@
-"""cases.py: runs functions whose names are sentences, and says in the end how many passed.
-
-Also what the tests of both interfaces share: references in float64, and refusals.
+"""cases.py: what the tests of both interfaces share: references in float64, beside what
+tests/support/sentences.py has.
 """
 
 import os
 import sys
-import traceback
 
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tools/jax"))
-
-
-def run(cases):
-    failed = 0
-    for case in cases:
-        try:
-            case()
-        except Exception:
-            failed += 1
-            print(f"{case.__name__}:")
-            traceback.print_exc(file=sys.stdout)
-    print(f"{len(cases) - failed} passed, {failed} failed")
-    sys.exit(failed > 0)
-
-
-def refused(words, call, kinds=(Exception,)):
-    try:
-        call()
-    except kinds as error:
-        assert words in str(error), f'"{words}" is not in "{error}"'
-        return
-    raise AssertionError(f'"{words}": taken')
+sys.path.insert(0, os.path.join(ROOT, "tests/support"))
+from sentences import refused, run  # noqa: E402, F401
 
 
 def close(got, expected, tolerance):

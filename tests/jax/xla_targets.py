@@ -314,8 +314,22 @@ def a_segment_turns_appends_and_attends():
     close(got[4][table[1, 2], 0], v[1], 0)
     wrong = dict(rest, segment="")  # needs gate_up.0 first
     refused(
-        "gate_up.0 is [1, 8, 32], it must have 2 dims",
-        lambda: jax.block_until_ready(call("program", outs, table, table[None], k, **wrong)),
+        "gate_up.0 is [1, 1, 8, 32], it must have 2 dims",
+        lambda: jax.block_until_ready(call("program", outs, table, table[None, None], k, **wrong)),
+    )
+
+
+def layers_may_come_as_one_array():
+    """Here one layer's: with a dim in front they are what they are without it."""
+    content_id, rows, dtype = library.load(sys.argv[2]), 2, np.float16
+    gate_up = normal(rows, 128, dtype=dtype)
+    options = dict(content_id=content_id, segment="act.0")
+    stacked = jax.ShapeDtypeStruct((1, rows, 64), dtype)
+    got = jax.jit(lambda x: call("program", stacked, x, **options))(gate_up[None])
+    close(got[0], cases.silu_and_mul(gate_up), 2e-3)
+    refused(
+        "gate_up.0 is [2, 1, 128], its dim 0 must be 1",
+        lambda: jax.block_until_ready(call("program", stacked, gate_up[:, None], **options)),
     )
 
 
@@ -336,5 +350,9 @@ CASES = [
     what_is_exported_runs_again,
 ]
 if len(sys.argv) > 2:
-    CASES += [a_recorded_program_runs_by_its_content, a_segment_turns_appends_and_attends]
+    CASES += [
+        a_recorded_program_runs_by_its_content,
+        a_segment_turns_appends_and_attends,
+        layers_may_come_as_one_array,
+    ]
 cases.run(CASES)

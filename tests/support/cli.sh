@@ -64,3 +64,42 @@ refused() { # WORD...: bad usage, said in one line, and nothing on stdout
     verdict $? "stdout is to be empty"
     says "$@"
 }
+# Expressions over the JSON that was printed, named j. One program reads them all.
+json() {
+    python3 -c 'import json, sys
+j = json.load(open(sys.argv[1]))
+for expression in sys.argv[2:]:
+    try:
+        holds = bool(eval(expression))
+    except Exception:
+        holds = False
+    print(int(not holds), "the JSON is to have " + expression)' "$scratch/out" "$@" \
+        > "$scratch/json" 2>&1
+    verdict $? 'stdout is to be JSON'
+    while read -r holds sentence; do
+        verdict "$holds" "$sentence"
+    done < "$scratch/json"
+}
+lacks() { # TEXT
+    ! grep -qF -e "$1" "$scratch/out"
+    verdict $? "stdout is not to hold \"$1\""
+}
+# The tutorial as a config.json.
+write_config() {
+    cat > "$scratch/config.json" << 'END'
+{"model_type": "llama", "hidden_size": 1024, "intermediate_size": 64, "num_hidden_layers": 1,
+ "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "hidden_act": "silu",
+ "max_position_embeddings": 8192, "rope_theta": 10000.0, "rope_scaling": null,
+ "torch_dtype": "float16"}
+END
+}
+
+# A small model of two kinds of layers.
+write_gemma() {
+    cat > "$scratch/gemma.json" << 'END'
+{"model_type": "gemma2", "hidden_size": 512, "intermediate_size": 128, "num_hidden_layers": 2,
+ "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 80, "sliding_window": 48,
+ "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 64, "rope_theta": 10000.0,
+ "attn_logit_softcapping": 5.0, "max_position_embeddings": 512, "torch_dtype": "bfloat16"}
+END
+}

@@ -395,11 +395,20 @@ static fig_cu_result stream_wait_event(fig_cu_stream stream, fig_cu_event event,
     return FIG_CU_SUCCESS;
 }
 
-/* ---- Peers: any GPU reaches any other, and an opened handle is the address that it was made of */
+/* ---- Peers: GPUs reach one another unless a test says otherwise, and an opened handle is the
+ * address that it was made of */
 
 static fig_cu_result can_access_peer(int *can, fig_cu_device device, fig_cu_device peer) {
     BEGIN("cuDeviceCanAccessPeer");
-    *can = device != peer;
+    *can = device != peer && (fake.unreached == 0 || peer - FIG_FAKE_DEVICE != fake.unreached);
+    return FIG_CU_SUCCESS;
+}
+
+static fig_cu_result get_p2p_attribute(int *value, unsigned int attribute, fig_cu_device device,
+                                       fig_cu_device peer) {
+    BEGIN("cuDeviceGetP2PAttribute");
+    if (attribute != FIG_CU_P2P_NATIVE_ATOMICS || device == peer) return FIG_CU_INVALID_VALUE;
+    *value = !fake.is_slow;
     return FIG_CU_SUCCESS;
 }
 
@@ -431,6 +440,14 @@ static fig_cu_result ipc_close_handle(fig_cu_address address) {
 static fig_cu_result event_synchronize(fig_cu_event event) {
     BEGIN_UNSAFE("cuEventSynchronize");
     return event->recorded && event->busy_looks >= 0 ? FIG_CU_SUCCESS : fig_fake_cuda_unsafe();
+}
+
+static fig_cu_result event_query(fig_cu_event event) {
+    BEGIN_UNSAFE("cuEventQuery");
+    if (!event->recorded) return fig_fake_cuda_unsafe();
+    if (event->busy_looks == 0) return FIG_CU_SUCCESS;
+    if (event->busy_looks > 0) event->busy_looks--;
+    return FIG_CU_NOT_READY;
 }
 
 static fig_cu_result event_elapsed_time(float *ms, fig_cu_event from, fig_cu_event to) {
@@ -468,6 +485,7 @@ static fig_cuda_api entries = {
     .MemHostUnregister = mem_host_unregister,
     .MemHostGetDevicePointer = mem_host_get_device_pointer,
     .DeviceCanAccessPeer = can_access_peer,
+    .DeviceGetP2PAttribute = get_p2p_attribute,
     .CtxEnablePeerAccess = enable_peer_access,
     .IpcGetMemHandle = ipc_get_handle,
     .IpcOpenMemHandle = ipc_open_handle,
@@ -483,6 +501,7 @@ static fig_cuda_api entries = {
     .EventCreate = event_create,
     .EventDestroy = event_destroy,
     .EventRecord = event_record,
+    .EventQuery = event_query,
     .EventSynchronize = event_synchronize,
     .EventElapsedTime = event_elapsed_time,
     .ThreadExchangeStreamCaptureMode = thread_exchange_mode,

@@ -21,6 +21,8 @@ int fig_fake_cuda_is_guess(const char *call);
 typedef struct fig_fake_cuda {
     /* The machine, as the test wants it: */
     int device_count, capability, shared_bytes;
+    int unreached;         /* the GPU that no other reaches; 0: each reaches each */
+    int is_slow;           /* 1: peers are beside each other on PCIe alone */
     const char *name;      /* of the GPU */
     int no_images;         /* 1: built without nvcc */
     fig_cu_result init;    /* what cuInit returns */
@@ -59,9 +61,9 @@ typedef struct fig_fake_cuda {
                                                that were not */
     int64_t stream_launches, early_launches; /* of kernels on streams; those of them that may begin
                                                 before the one before them has ended */
-    const char *ran[FIG_OP_KERNEL_COUNT]; /* entry that ran last of the operation */
-    fig_image_path path;                  /* of the last image asked for */
-    fig_cu_context current;               /* NULL: none */
+    const char *ran[FIG_OP_KERNEL_COUNT];    /* entry that ran last of the operation */
+    fig_image_path path;                     /* of the last image asked for */
+    fig_cu_context current;                  /* NULL: none */
 } fig_fake_cuda;
 
 /* Puts it into the process's table, as a machine with one GPU of 9.0 on which all goes well;

@@ -63,6 +63,7 @@ fi
 home=$root/build/python/$version
 base=$home/.venv
 mkdir -p "$home"
+exec 9> "$home/.busy" && flock 9 # two tests may ask at once
 log=$(mktemp) || fail 1 "no temporary file can be made"
 trap 'rm -f "$log"' EXIT
 if ! is_fresh "$base" "$locks/common.txt"; then

@@ -78,15 +78,16 @@ class Library:
             yield target.name.decode(), target.host, target.cuda
             index += 1
 
-    def register_targets(self, platform):
-        """All XLA targets, for "cpu" or for "CUDA"."""
+    def register_targets(self, platform, initialize=True):
+        """All XLA targets, for "cpu" or for "CUDA". There XLA asks for initialize at every step, so
+        that kernels are loaded before the first execute, which may be captured. Without it that
+        execute loads them, and no step costs the asking."""
         import jax.ffi
 
         for name, host, cuda in self.targets():
-            handler = host
             if platform == "CUDA":
                 capsule = jax.ffi.pycapsule(ctypes.c_void_p(cuda))
-                handler = {"initialize": capsule, "execute": capsule}
+                handler = {"initialize": capsule, "execute": capsule} if initialize else capsule
             else:
                 handler = jax.ffi.pycapsule(ctypes.c_void_p(host))
             jax.ffi.register_ffi_target(name, handler, platform=platform)

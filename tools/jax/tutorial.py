@@ -88,9 +88,9 @@ class Way:
 class Xla(Way):
     name_of = staticmethod("figraph.{}".format)
 
-    def __init__(self, library, platform):
+    def __init__(self, library, platform, initialize=True):
         super().__init__(library, platform)
-        library.register_targets("CUDA" if platform == "gpu" else "cpu")
+        library.register_targets("CUDA" if platform == "gpu" else "cpu", initialize)
 
     def silu_and_mul(self, x):
         out = jax.ShapeDtypeStruct(x.shape[:-1] + (x.shape[-1] // 2,), x.dtype)

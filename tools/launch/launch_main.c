@@ -274,7 +274,7 @@ int main(int count, char **words) {
         return 0;
     }
     of.options = &options;
-    of.output = fig_launch_output_open(options.count);
+    of.output = fig_launch_output_open(options.count, options.plain);
     of.signals = block_signals(&before);
     of.start_ns = now_ns();
     if (of.output == NULL || of.signals < 0)

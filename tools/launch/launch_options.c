@@ -1,4 +1,4 @@
-/* launch_options.c: four options, help, and a sentence for everything else.
+/* launch_options.c: five options, help, and a sentence for everything else.
  *
  * Invariant: that of launch_options.h. */
 #include "tools/launch/launch_options.h"
@@ -19,6 +19,7 @@ static const char help[] =
     "  --timeout S       end them all after so many seconds\n"
     "  --dry-run         print what each rank would find in its environment, and\n"
     "                    where it would run; start nothing\n"
+    "  --plain           print lines of stdout without their rank's number\n"
     "  -h, --help        this\n"
     "\n"
     "Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,\n"
@@ -83,6 +84,10 @@ static int take_option(fig_launch_options *options, int count, char *const *word
     const char *value;
     if (strcmp(word, "--dry-run") == 0) {
         options->dry_run = 1;
+        return 0;
+    }
+    if (strcmp(word, "--plain") == 0) {
+        options->plain = 1;
         return 0;
     }
     if (strncmp(word, "--hosts", 7) == 0) return refuse_hosts();

@@ -13,6 +13,7 @@ typedef struct fig_launch_options {
     int32_t count;     /* of ranks */
     int32_t timeout_s; /* 0: none */
     int dry_run;
+    int plain;            /* 1: lines of stdout are without their rank's number */
     char *const *program; /* and its arguments; NULL at the end */
 } fig_launch_options;
 

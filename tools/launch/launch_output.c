@@ -35,11 +35,12 @@ typedef struct sink {
 struct fig_launch_output {
     int32_t count;
     int width;       /* digits of the last rank */
+    int plain;       /* 1: lines of stdout are told as they are */
     stream *streams; /* [2 * count] */
     sink sinks[2];   /* stdout, stderr */
 };
 
-fig_launch_output *fig_launch_output_open(int32_t count) {
+fig_launch_output *fig_launch_output_open(int32_t count, int plain) {
     fig_launch_output *out = calloc(1, sizeof *out);
     stream *streams = calloc(2 * (size_t)count, sizeof *streams);
     if (out == NULL || streams == NULL) {
@@ -47,7 +48,7 @@ fig_launch_output *fig_launch_output_open(int32_t count) {
         free(streams);
         return NULL;
     }
-    *out = (fig_launch_output){.count = count, .streams = streams};
+    *out = (fig_launch_output){.count = count, .plain = plain, .streams = streams};
     out->width = snprintf(NULL, 0, "%" PRId32, count - 1);
     out->sinks[0].to = STDOUT_FILENO;
     out->sinks[1].to = STDERR_FILENO;
@@ -107,7 +108,7 @@ static void tell_line(fig_launch_output *output, const stream *of, const char *l
     const int32_t rank = (int32_t)(of - output->streams) / 2;
     const int length = snprintf(prefix, sizeof prefix, "[%*" PRId32 "] ", output->width, rank);
     sink *to = &output->sinks[of->sink];
-    append(to, prefix, (size_t)length);
+    if (of->sink == 1 || !output->plain) append(to, prefix, (size_t)length);
     append(to, line, bytes);
     append(to, "\n", 1);
 }

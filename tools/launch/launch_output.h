@@ -12,8 +12,9 @@
 
 typedef struct fig_launch_output fig_launch_output;
 
-fig_launch_output *fig_launch_output_open(int32_t count); /* NULL: no memory */
-void fig_launch_output_close(fig_launch_output *output);  /* takes NULL */
+/* plain: 1: lines of stdout without it. NULL: no memory. */
+fig_launch_output *fig_launch_output_open(int32_t count, int plain);
+void fig_launch_output_close(fig_launch_output *output); /* takes NULL */
 
 /* Ends of pipes that rank number `rank` writes to; they are the output's from here on. */
 typedef struct fig_launch_pipes {

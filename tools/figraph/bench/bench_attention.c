@@ -1,8 +1,8 @@
 /* bench_attention.c: figraph bench attention, attention's share of what memory allows.
  *
  * A cell's score is its limit, 2 us and the bytes of K and V at the memory's speed, over what it
- * takes: in a chain, where launches depend on each other and nothing else runs, and alone, with
- * another kernel between each two, whose own time is taken off. Every cell is checked before it is
+ * takes: in a chain, where launches depend on each other and nothing else runs, and alone, which is
+ * what it adds to a chain of kernels that read weights. Every cell is checked before it is
  * timed. Invariant: all cells of a call are of one run on one machine. */
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/report.h"
 
-enum { FEW_SAMPLES = 3, SPACERS = 256, RANDOM_LIMIT = 256, RANDOM_LONGEST = 32768 };
+enum { FEW_SAMPLES = 3, RANDOM_LIMIT = 256, RANDOM_LONGEST = 32768 };
 static const double LONG_BYTES = 5e9; /* in a replay: milliseconds at any speed */
 static const double FIXED_US = 2, FIXED_BYTES_PER_US = 4.70e6; /* of an H200, by bulk copies */
 
@@ -56,20 +56,12 @@ static const fig_bench_column columns[] = {{"device", 0, -1},
                                            {"worst_ulp", 0, 3},
                                            {NULL, 0, 0}};
 
-/* What a spacer takes was measured last at these rows. */
-typedef struct spacer {
-    int32_t rows, q_heads, kv_heads, head_dim; /* rows 0: none was */
-    fig_dtype dtype;
-    double us;
-} spacer;
-
 typedef struct bench {
     fig_bench_machine machine;
     fig_bench_cells cells;
     fig_bench_table table;
     int32_t left_out; /* cells that memory does not hold */
-    spacer spacer;
-    double speed; /* of the cell before, bytes in a us of its chain; 0: it was left out */
+    double speed;     /* of the cell before, bytes in a us of its chain; 0: it was left out */
 } bench;
 
 /* ---- What is asked for --------------------------------------------------------------------- */
@@ -187,20 +179,6 @@ static int read_cells(const fig_arguments *arguments, bench *b) {
 
 /* ---- Measuring ----------------------------------------------------------------------------- */
 
-static int time_between(const fig_bench_chain *sized, const fig_bench_machine *machine,
-                        fig_bench_between between, double *us) {
-    fig_bench_chain chain = *sized;
-    fig_timed timed = {0};
-    double worst_ulp;
-    int code = fig_bench_chain_open(&chain, machine, between);
-    if (code == FIG_EXIT_FINE && between != FIG_BENCH_SPACER_ONLY)
-        code = fig_bench_chain_check(&chain, &worst_ulp);
-    if (code == FIG_EXIT_FINE) code = fig_bench_rig_time(&chain.rig, machine, &chain.step, &timed);
-    *us = timed.median_ns / 1e3 / chain.layers;
-    fig_bench_chain_close(&chain);
-    return code;
-}
-
 static void describe(bench *b, const fig_bench_chain *chain) {
     const fig_bench_cell *cell = chain->cell;
     const fig_bench_shape *shape = &cell->shape;
@@ -255,25 +233,6 @@ static void note_times(bench *b, const fig_bench_pool *pool, const fig_timed *ti
     fig_bench_table_number(table, "ceiling_alone_share", ceiling_us / alone_us);
 }
 
-/* Of a spacer in a chain of spacers. Cells that follow each other mostly share it. */
-static int time_spacer(bench *b, const fig_bench_chain *sized) {
-    const fig_bench_shape *shape = &sized->cell->shape;
-    spacer *known = &b->spacer;
-    const spacer wanted = {.rows = sized->cell->lengths.count,
-                           .q_heads = shape->q_heads,
-                           .kv_heads = shape->kv_heads,
-                           .head_dim = shape->head_dim,
-                           .dtype = shape->dtype};
-    fig_bench_chain spacers = *sized;
-    if (known->rows == wanted.rows && known->q_heads == wanted.q_heads &&
-        known->kv_heads == wanted.kv_heads && known->head_dim == wanted.head_dim &&
-        known->dtype == wanted.dtype)
-        return FIG_EXIT_FINE;
-    if (b->machine.device == FIG_DEVICE_CUDA) spacers.layers = SPACERS;
-    *known = wanted;
-    return time_between(&spacers, &b->machine, FIG_BENCH_SPACER_ONLY, &known->us);
-}
-
 /* What takes long varies little. */
 static fig_bench_machine machine_for(const bench *b, const fig_bench_chain *sized) {
     fig_bench_machine machine = b->machine;
@@ -284,30 +243,27 @@ static fig_bench_machine machine_for(const bench *b, const fig_bench_chain *size
 
 /* On the host the same runs, but what it takes is nobody's business. */
 static int measure_cell(bench *b, const fig_bench_pool *pool, const fig_bench_cell *cell) {
-    fig_bench_chain sized, chain;
+    fig_bench_chain chain;
     fig_timed timed = {0};
-    double worst_ulp, both_us;
-    fig_bench_chain_size(&sized, &b->machine, cell, pool);
-    if (sized.copies == 0) {
+    double worst_ulp, alone_us;
+    fig_bench_chain_size(&chain, &b->machine, cell, pool);
+    if (chain.copies == 0) {
         b->left_out++;
         b->speed = 0;
         return FIG_EXIT_FINE;
     }
-    chain = sized;
-    const fig_bench_machine machine = machine_for(b, &sized);
+    const fig_bench_machine machine = machine_for(b, &chain);
     int code = fig_bench_chain_open(&chain, &machine, FIG_BENCH_NOTHING);
     if (code == FIG_EXIT_FINE) code = fig_bench_chain_check(&chain, &worst_ulp);
     if (code == FIG_EXIT_FINE) code = fig_bench_rig_time(&chain.rig, &machine, &chain.step, &timed);
+    if (code == FIG_EXIT_FINE) code = fig_bench_chain_alone(&chain, &machine, &alone_us);
     if (code == FIG_EXIT_FINE) {
         describe(b, &chain);
         describe_bucket(b, &chain, timed.bucket);
         fig_bench_table_number(&b->table, "worst_ulp", worst_ulp);
+        if (b->machine.device == FIG_DEVICE_CUDA) note_times(b, pool, &timed, &chain, alone_us);
     }
     fig_bench_chain_close(&chain);
-    if (code == FIG_EXIT_FINE) code = time_between(&sized, &machine, FIG_BENCH_SPACER, &both_us);
-    if (code == FIG_EXIT_FINE) code = time_spacer(b, &sized);
-    if (code == FIG_EXIT_FINE && b->machine.device == FIG_DEVICE_CUDA)
-        note_times(b, pool, &timed, &sized, both_us - b->spacer.us);
     return code;
 }
 
@@ -387,10 +343,11 @@ const fig_command fig_bench_attention = {
     .notes = "A cell is its rows, 8x2048 or 1x32768+39x512; a comma stands between two cells.\n"
              "\n"
              "chain: layers over cold caches and shuffled pages, each with the out of the one\n"
-             "before as its q; alone: with a RoPE of q between each two, where nothing begins\n"
-             "before all before it has ended, less what a RoPE takes in such a chain. limit is\n"
-             "2 us and the bytes of K and V at 4.70 TB/s; share how much of that limit was\n"
-             "reached. CSV and JSON also have the ceiling that was measured, and shares of it.\n"
+             "before as its q; alone: what a layer adds to a chain of kernels that each read 33.5\n"
+             "MB of weights, as many as a projection of 4096 x 4096 has, where nothing begins\n"
+             "before all before it has ended. limit is 2 us and the bytes of K and V at 4.70\n"
+             "TB/s; share how much of that limit was reached. CSV and JSON also have the ceiling\n"
+             "that was measured, and shares of it.\n"
              "of_twin: a random batch's bytes a second, as a share of those of the uniform batch\n"
              "beside it. family: how many kv heads and tokens a worker reads at once.",
     .example = "figraph bench attention --heads 32/8,64/8 --kv 8x2048,1x32768+39x512",

@@ -4,6 +4,7 @@
  * layers that the gap between two replays falls into less than a hundredth of them. */
 #include "tools/figraph/bench/bench_chain.h"
 
+#include <figraph_parallel.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,10 @@ enum {
     LAYERS_LIMIT = 512,
     HOST_LAYERS = 2,
     KV_LEAST = 128,
+    SPACED_LAYERS = 64,
+    ROUNDS = 3,                     /* an odd number */
+    SPACER_BYTES = 4096 * 4096 * 2, /* 33.5 MB: a projection of 4096 x 4096 in 16 bits */
+    HOST_SPACER_BYTES = 65536,
     SAMPLES_LIMIT = 64 /* rows and heads that are compared */
 };
 static const double COLD_BYTES = 256e6;      /* of all caches together, at least */
@@ -132,6 +137,7 @@ static int is_step(const fig_bench_chain *chain) {
 /* What a layer does beside attention. */
 typedef struct beside {
     fig_tensor gate_up, act, k, k_last, k_turned, v;
+    fig_rms_norm_op sum; /* of what ranks have behind a projection, which is left out */
 } beside;
 
 static beside record_beside(fig_bench_chain *chain) {
@@ -145,6 +151,7 @@ static beside record_beside(fig_bench_chain *chain) {
                  .v = fig_bench_rig_rows(rig, FIG_BENCH_V, heads, head_dim, 1)};
     if (chain->between == FIG_BENCH_STEP_APART)
         of.k_turned = fig_bench_rig_rows(rig, FIG_BENCH_K_TURNED, heads, head_dim, 1);
+    if (chain->sum_width > 0) of.sum = fig_bench_rig_sum(rig, chain->sum_width);
     return of;
 }
 
@@ -152,6 +159,7 @@ static beside record_beside(fig_bench_chain *chain) {
 static void record_step(fig_bench_chain *chain, const beside *of, const fig_attention_op *op) {
     fig_program *program = chain->rig.program;
     fig_silu_and_mul(program, FIG_OPTIONS(fig_gated_op, .in = of->gate_up, .out = of->act));
+    if (chain->sum_width > 0) fig_all_reduce_add_rms_norm(program, &of->sum);
     if (chain->between == FIG_BENCH_STEP) {
         fig_decode_attention(program, FIG_OPTIONS(fig_decode_attention_op, .q = op->q, .k = of->k,
                                                   .v = of->v, .out = op->out, .cache = op->cache,
@@ -164,15 +172,9 @@ static void record_step(fig_bench_chain *chain, const beside *of, const fig_atte
     fig_attention(program, op);
 }
 
-static void record_spacer(fig_bench_chain *chain, fig_tensor q, fig_tensor aside) {
-    fig_rope(chain->rig.program, FIG_OPTIONS(fig_rope_op, .q = q, .k = aside));
-}
-
 static void record_layers(fig_bench_chain *chain, const fig_tensor x[2]) {
     fig_bench_rig *rig = &chain->rig;
-    const fig_spec *spec = &chain->spec;
-    fig_tensor aside = {0};
-    beside layer_has = {{0}, {0}, {0}, {0}, {0}, {0}};
+    beside layer_has = {.gate_up = {0}};
     fig_cache caches[COPIES_LIMIT] = {{.k = {0}}};
     fig_cache common = {.page_table = fig_bench_rig_table(rig, &chain->spec)};
     if (is_quarter(chain)) {
@@ -185,17 +187,15 @@ static void record_layers(fig_bench_chain *chain, const fig_tensor x[2]) {
         caches[copy].k = fig_bench_rig_cache(rig, &chain->spec, name.k);
         caches[copy].v = fig_bench_rig_cache(rig, &chain->spec, name.v);
     }
-    if (chain->between == FIG_BENCH_SPACER)
-        aside = fig_bench_rig_rows(rig, "aside", spec->kv_heads, spec->head_dim, 1);
     if (is_step(chain)) layer_has = record_beside(chain);
     for (int32_t layer = 0; layer < chain->layers; layer++) {
         const fig_attention_op *op = FIG_OPTIONS(
             fig_attention_op, .q = x[layer % 2], .out = x[1 - layer % 2],
             .cache = caches[layer % chain->copies], .window = chain->cell->shape.window);
         if (layer == chain->layers - 1) layer_has.k = layer_has.k_last;
-        if (chain->between == FIG_BENCH_SPACER) record_spacer(chain, op->q, aside);
         if (is_step(chain)) {
             record_step(chain, &layer_has, op);
+            if (chain->sum_width > 0) fig_all_reduce_add_rms_norm(rig->program, &layer_has.sum);
         } else {
             fig_attention(rig->program, op);
         }
@@ -294,19 +294,11 @@ int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machin
     if (code != FIG_EXIT_FINE) return code;
     const fig_tensor x[2] = {fig_bench_rig_rows(rig, "x.0", spec->q_heads, spec->head_dim, 1),
                              fig_bench_rig_rows(rig, "x.1", spec->q_heads, spec->head_dim, 1)};
-    if (between == FIG_BENCH_SPACER_ONLY) {
-        const fig_tensor aside =
-            fig_bench_rig_rows(rig, "aside", spec->kv_heads, spec->head_dim, 1);
-        for (int32_t layer = 0; layer < chain->layers; layer++)
-            record_spacer(chain, x[0], aside);
-    } else {
-        record_layers(chain, x);
-    }
+    record_layers(chain, x);
     rig->variant = chain->variant;
-    rig->plain_edges = between == FIG_BENCH_SPACER || between == FIG_BENCH_SPACER_ONLY;
     code = fig_bench_rig_open(rig, machine, bucket_of(chain->cell, spec));
     if (code == FIG_EXIT_FINE) code = fill(chain);
-    if (code != FIG_EXIT_FINE || between == FIG_BENCH_SPACER_ONLY) return code;
+    if (code != FIG_EXIT_FINE) return code;
     chain->pages = calloc((size_t)fig_bench_cell_pages(chain->cell), sizeof *chain->pages);
     if (chain->pages == NULL) return fig_report_refuse("bench attention: no memory for pages");
     fig_status status = bind_caches(chain);
@@ -321,6 +313,40 @@ void fig_bench_chain_close(fig_bench_chain *chain) {
     free(chain->k);
     chain->pages = NULL;
     chain->k = NULL;
+}
+
+/* ---- Timing alone -------------------------------------------------------------------------- */
+
+static int order_numbers(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Each round makes its graphs anew, since runs of one graph differ less than those of several. */
+int fig_bench_chain_alone(fig_bench_chain *chain, const fig_bench_machine *machine, double *us) {
+    const int32_t nodes = chain->layers < SPACED_LAYERS ? chain->layers : SPACED_LAYERS;
+    const int host = machine->device == FIG_DEVICE_HOST;
+    fig_spacer spacer = {.size = sizeof spacer,
+                         .nodes = nodes,
+                         .memory = chain->pool->weights,
+                         .memory_bytes = (int64_t)chain->pool->weight_bytes,
+                         .bytes = host ? HOST_SPACER_BYTES : SPACER_BYTES};
+    double added[ROUNDS] = {0};
+    int code = FIG_EXIT_FINE;
+    chain->rig.spacer = &spacer;
+    for (int i = 0; code == FIG_EXIT_FINE && i < ROUNDS; i++) {
+        fig_timed both = {0}, only = {0};
+        spacer.only = 0;
+        code = fig_bench_rig_time(&chain->rig, machine, &chain->step, &both);
+        spacer.only = 1;
+        if (code == FIG_EXIT_FINE)
+            code = fig_bench_rig_time(&chain->rig, machine, &chain->step, &only);
+        added[i] = (both.median_ns - only.median_ns) / 1e3 / nodes;
+    }
+    chain->rig.spacer = NULL;
+    qsort(added, ROUNDS, sizeof *added, order_numbers);
+    *us = added[ROUNDS / 2];
+    return code;
 }
 
 /* ---- Checking ------------------------------------------------------------------------------ */

@@ -9,14 +9,9 @@
 #include "tools/figraph/bench/bench_cells.h"
 #include "tools/figraph/bench/bench_pool.h"
 
-/* What lies between two attentions. A spacer is a kernel that has nothing to do with attention, a
- * RoPE of q in place, and no launch of such a chain begins before the one before it has ended: an
- * attention whose blocks are placed while the spacer still holds some SMs is placed unevenly and
- * takes longer in proportion to its size, which is not what standing alone costs. */
+/* What lies between two attentions. */
 typedef enum fig_bench_between {
     FIG_BENCH_NOTHING,
-    FIG_BENCH_SPACER,
-    FIG_BENCH_SPACER_ONLY, /* no attention at all: what the spacer takes by itself */
     FIG_BENCH_STEP,      /* the layers of a model: silu of gate_up, then RoPE of q and k, append and
                               attention as the one node that the standard step has */
     FIG_BENCH_STEP_APART /* the same, and each of the four a node of its own */
@@ -42,6 +37,8 @@ typedef struct fig_bench_chain {
     fig_step step;
     int32_t variant;           /* that is lowered, from 1; 0: those worth having */
     int32_t ffn_width;         /* of a step */
+    int32_t sum_width;         /* of a step: all-reduces with residual and norm, so wide, behind its
+                                  activation and its attention; 0: none */
     fig_bench_between between; /* once it is open */
     uint8_t *k;                /* of the last layer, [rows][kv_heads][head_dim]: before the step */
     int is_left;               /* 1: a check has found that q and k stay as they are */
@@ -57,6 +54,13 @@ int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machin
                          fig_bench_between between);
 /* Runs it once and compares rows and heads of its last layer. */
 int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp);
+/* What an attention adds to a chain of kernels that have nothing to do with it, in us. They read
+ * weights, as much as a projection of 4096 x 4096 in 16 bits has, and between them and attention
+ * neither begins before the other has ended: an attention whose blocks are placed while another
+ * kernel still holds some SMs is placed unevenly, and what libraries of matrix products launch lets
+ * nothing begin early. Reading takes the same time whatever the caches hold, and its few
+ * instructions leave them as they were. */
+int fig_bench_chain_alone(fig_bench_chain *chain, const fig_bench_machine *machine, double *us);
 void fig_bench_chain_close(fig_bench_chain *chain);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "tools/figraph/terminal/arguments.h"
 
-extern const fig_command fig_bench_attention, fig_bench_step, fig_bench_ops, fig_bench_replay;
+extern const fig_command fig_bench_attention, fig_bench_step, fig_bench_ops, fig_bench_replay,
+    fig_bench_compare, fig_bench_allreduce;
 
 #endif

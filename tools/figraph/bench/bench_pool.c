@@ -9,6 +9,7 @@
 
 enum { PAGE = 16, HEADS = 8, HEAD_DIM = 128 };
 static const size_t BLOCK_BYTES = 8 << 20; /* a multiple of every half */
+static const size_t WEIGHT_BYTES = 256 << 20, HOST_WEIGHT_BYTES = 8 << 20; /* multiples of it */
 static const size_t LEAST_HALF = 32 << 20;
 static const size_t CEILING_HALF = 1 << 30; /* whose reading takes long enough to time */
 
@@ -28,7 +29,7 @@ static int open_rig(fig_bench_pool *pool, const fig_bench_machine *machine) {
     int code = fig_bench_rig_begin(rig, &spec);
     if (code != FIG_EXIT_FINE) return code;
     const fig_cache cache = {.k = fig_bench_rig_cache(rig, &spec, "pool"),
-                             .v = fig_bench_rig_cache(rig, &spec, "rest"),
+                             .v = fig_bench_rig_cache(rig, &spec, "weights"),
                              .page_table = fig_bench_rig_table(rig, &spec)};
     const fig_tensor q = fig_bench_rig_rows(rig, "q", HEADS, HEAD_DIM, 1);
     const fig_tensor out = fig_bench_rig_rows(rig, "out", HEADS, HEAD_DIM, 1);
@@ -36,36 +37,45 @@ static int open_rig(fig_bench_pool *pool, const fig_bench_machine *machine) {
     return fig_bench_rig_open(rig, machine, (fig_bucket){1, 128});
 }
 
-/* Where memory is short a quarter less is tried, until it is enough or too little for anything. */
-static int allocate(fig_bench_pool *pool) {
-    for (;;) {
-        const fig_binding binding = {
-            .size = sizeof binding, .name = "pool", .bytes = 2 * pool->half_bytes};
-        const fig_status status = fig_engine_bind(pool->rig.engine, &binding);
-        if (status == FIG_OK) break;
-        if (status != FIG_NOMEM || pool->half_bytes <= LEAST_HALF)
-            return fig_report_status("bench attention");
-        pool->half_bytes = pool->half_bytes * 3 / 4 / BLOCK_BYTES * BLOCK_BYTES;
-    }
-    void *address;
-    if (fig_engine_address(pool->rig.engine, "pool", &address) != FIG_OK)
-        return fig_report_status("bench attention");
-    pool->address = address;
-    return FIG_EXIT_FINE;
+static fig_status allocate(const fig_bench_pool *pool, const char *name, size_t bytes,
+                           uint8_t **address) {
+    void *at = NULL;
+    fig_status status =
+        fig_engine_bind(pool->rig.engine, FIG_OPTIONS(fig_binding, .name = name, .bytes = bytes));
+    if (status == FIG_OK) status = fig_engine_address(pool->rig.engine, name, &at);
+    *address = at;
+    return status;
 }
 
-static int fill(fig_bench_pool *pool) {
-    fig_synthetic synthetic;
-    fig_synthetic_seed(&synthetic, 5);
-    fig_synthetic_fill(&synthetic, pool->dtype, pool->block,
-                       BLOCK_BYTES / fig_synthetic_bytes(pool->dtype));
-    for (size_t at = 0; at < 2 * pool->half_bytes; at += BLOCK_BYTES) {
+/* Where memory is short a quarter less is tried, until it is enough or too little for anything. */
+static int allocate_all(fig_bench_pool *pool) {
+    fig_status status = allocate(pool, "weights", pool->weight_bytes, &pool->weights);
+    while (status == FIG_OK) {
+        status = allocate(pool, "pool", 2 * pool->half_bytes, &pool->address);
+        if (status != FIG_NOMEM || pool->half_bytes <= LEAST_HALF) break;
+        pool->half_bytes = pool->half_bytes * 3 / 4 / BLOCK_BYTES * BLOCK_BYTES;
+        status = FIG_OK;
+    }
+    return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status("bench attention");
+}
+
+static int fill(const fig_bench_pool *pool, const char *name, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += BLOCK_BYTES) {
         const fig_span span = {
-            .size = sizeof span, .name = "pool", .offset = at, .bytes = BLOCK_BYTES};
+            .size = sizeof span, .name = name, .offset = at, .bytes = BLOCK_BYTES};
         if (fig_engine_write(pool->rig.engine, &span, pool->block) != FIG_OK)
             return fig_report_status("bench attention");
     }
     return FIG_EXIT_FINE;
+}
+
+static int fill_all(fig_bench_pool *pool) {
+    fig_synthetic synthetic;
+    fig_synthetic_seed(&synthetic, 5);
+    fig_synthetic_fill(&synthetic, pool->dtype, pool->block,
+                       BLOCK_BYTES / fig_synthetic_bytes(pool->dtype));
+    const int code = fill(pool, "pool", 2 * pool->half_bytes);
+    return code == FIG_EXIT_FINE ? fill(pool, "weights", pool->weight_bytes) : code;
 }
 
 /* Both halves hold the same, so that a copy changes nothing. */
@@ -88,11 +98,12 @@ int fig_bench_pool_open(fig_bench_pool *pool, const fig_bench_machine *machine, 
     *pool = (fig_bench_pool){.dtype = dtype};
     if (machine->device == FIG_DEVICE_CUDA && half_bytes < CEILING_HALF) half_bytes = CEILING_HALF;
     pool->half_bytes = (half_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    pool->weight_bytes = machine->device == FIG_DEVICE_HOST ? HOST_WEIGHT_BYTES : WEIGHT_BYTES;
     pool->block = malloc(BLOCK_BYTES);
     if (pool->block == NULL) return fig_report_refuse("bench attention: no memory for a block");
     int code = open_rig(pool, machine);
-    if (code == FIG_EXIT_FINE) code = allocate(pool);
-    if (code == FIG_EXIT_FINE) code = fill(pool);
+    if (code == FIG_EXIT_FINE) code = allocate_all(pool);
+    if (code == FIG_EXIT_FINE) code = fill_all(pool);
     return code == FIG_EXIT_FINE ? measure(pool, machine, 0, &pool->ceiling) : code;
 }
 

@@ -1,7 +1,8 @@
 /* bench_pool.h: device memory full of made-up numbers, of which every cell's caches are pages.
  *
  * One allocation serves all cells of a dtype: filling many GB anew for each would take longer than
- * timing it. Its first half is for K, its second for V. Invariant: what fig_bench_pool_at tells is
+ * timing it. Its first half is for K, its second for V; beside them lie weights, which nobody
+ * multiplies by. Invariant: what fig_bench_pool_at tells is
  * what the device holds, for as long as no caches of a program that appends lie there. */
 #ifndef FIG_TOOLS_BENCH_POOL_H
 #define FIG_TOOLS_BENCH_POOL_H
@@ -13,7 +14,9 @@ typedef struct fig_bench_pool {
     fig_dtype dtype;
     uint8_t *address; /* on the device */
     size_t half_bytes;
-    uint8_t *block; /* what is there, again and again */
+    uint8_t *block;   /* what is there, again and again */
+    uint8_t *weights; /* on the device, several times what an L2 holds */
+    size_t weight_bytes;
     double ceiling; /* bytes that a second reads, by bulk copies from end to end */
 } fig_bench_pool;
 

@@ -8,7 +8,7 @@
 #include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/report.h"
 
-enum { SAMPLES = 9, QUICK_SAMPLES = 3, SAMPLE_US = 500 };
+enum { SAMPLES = 9, QUICK_SAMPLES = 3, SAMPLE_US = 500, REPLAYS_MOST = 1000 };
 
 int fig_bench_rig_read_machine(const fig_arguments *arguments, fig_bench_machine *machine) {
     *machine = (fig_bench_machine){.quick = fig_arguments_text(arguments, "--quick") != NULL};
@@ -65,6 +65,18 @@ fig_tensor fig_bench_rig_cache(fig_bench_rig *rig, const fig_spec *spec, const c
                     .layout = spec->kv_layout));
 }
 
+fig_rms_norm_op fig_bench_rig_sum(fig_bench_rig *rig, int32_t width) {
+    const fig_tensor weight = fig_program_tensor(
+        rig->program, FIG_OPTIONS(fig_tensor_info, .name = "norm", .role = FIG_ROLE_BOUND,
+                                  .dtype = rig->dtype, .rank = 1, .dims = {width}));
+    rig->meets = 1;
+    return (fig_rms_norm_op){.size = sizeof(fig_rms_norm_op),
+                             .in = fig_bench_rig_rows(rig, "part", width, 0, 1),
+                             .residual = fig_bench_rig_rows(rig, "residual", width, 0, 1),
+                             .out = fig_bench_rig_rows(rig, "normed", width, 0, 1),
+                             .weight = weight};
+}
+
 static fig_status bind_all(const fig_bench_rig *rig) {
     fig_tensor_info info = {.size = sizeof info};
     for (int32_t i = 0; fig_graphs_tensor(rig->graphs, i, &info) == FIG_OK; i++) {
@@ -80,11 +92,11 @@ static fig_status bind_all(const fig_bench_rig *rig) {
 int fig_bench_rig_open(fig_bench_rig *rig, const fig_bench_machine *machine, fig_bucket bucket) {
     const fig_lower_options lower = {
         .size = sizeof lower, .traits = &machine->traits, .buckets = &bucket, .bucket_count = 1};
-    const fig_engine_options open = {
-        .size = sizeof open,
-        .device = machine->device,
-        .numa_node = -1,
-        .test = FIG_OPTIONS(fig_test_options, .plain_edges = rig->plain_edges)};
+    const fig_engine_options open = {.size = sizeof open,
+                                     .device = machine->device,
+                                     .numa_node = -1,
+                                     .ordinal = machine->ordinal,
+                                     .ranks = rig->meets ? machine->ranks : NULL};
     fig_status status = fig_program_finish(rig->program);
     if (status == FIG_OK)
         status = rig->variant > 0 ? fig_graphs_lower_variant(&rig->graphs, rig->program, &lower,
@@ -116,16 +128,36 @@ int fig_bench_rig_run(fig_bench_rig *rig, const fig_step *step) {
     return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status("bench");
 }
 
+/* How often a sample replays it on every rank: by what it takes on rank 0. */
+static fig_status agree_replays(const fig_bench_rig *rig, const fig_bench_machine *machine,
+                                fig_timing_options *options) {
+    fig_timing_options once = *options;
+    fig_timed timed = {.size = sizeof timed};
+    int32_t all[FIG_RANKS_LIMIT];
+    once.samples = QUICK_SAMPLES;
+    once.replays = 1;
+    const fig_status status = fig_engine_time(rig->engine, &once, &timed);
+    if (status != FIG_OK) return status;
+    const double replays = timed.median_ns > 0 ? 1e3 * machine->sample_us / timed.median_ns : 1;
+    const int32_t own = replays < 1 ? 1 : replays > REPLAYS_MOST ? REPLAYS_MOST : (int32_t)replays;
+    const fig_status met = fig_ranks_all_gather(machine->ranks, &own, sizeof own, all);
+    options->replays = all[0];
+    return met;
+}
+
 int fig_bench_rig_time(fig_bench_rig *rig, const fig_bench_machine *machine, const fig_step *step,
                        fig_timed *timed) {
-    const fig_timing_options options = {.size = sizeof options,
-                                        .step = step,
-                                        .serial = rig->serial,
-                                        .samples = machine->samples,
-                                        .sample_us = machine->sample_us};
+    fig_timing_options options = {.size = sizeof options,
+                                  .step = step,
+                                  .serial = rig->serial,
+                                  .spacer = rig->spacer,
+                                  .samples = machine->samples,
+                                  .sample_us = machine->sample_us};
+    fig_status status = FIG_OK;
+    if (rig->meets && machine->ranks != NULL) status = agree_replays(rig, machine, &options);
     timed->size = sizeof *timed;
-    return fig_engine_time(rig->engine, &options, timed) == FIG_OK ? FIG_EXIT_FINE
-                                                                   : fig_report_status("bench");
+    if (status == FIG_OK) status = fig_engine_time(rig->engine, &options, timed);
+    return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status("bench");
 }
 
 void fig_bench_rig_close(fig_bench_rig *rig) {

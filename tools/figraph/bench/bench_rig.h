@@ -8,6 +8,7 @@
 #include <figraph_unstable.h>
 
 #include "tools/figraph/bench/bench_table.h"
+#include "tools/figraph/step/ranked.h"
 #include "tools/figraph/step/source.h"
 
 /* Rows of an option table. */
@@ -23,6 +24,8 @@ typedef struct fig_bench_machine {
     fig_traits traits;
     int32_t samples, sample_us;
     int quick;
+    int32_t ordinal;  /* cuda: which GPU */
+    fig_ranks *ranks; /* that measure together; NULL: this process alone */
 } fig_bench_machine;
 /* From those options. Returns FIG_EXIT_*. */
 int fig_bench_rig_read_machine(const fig_arguments *arguments, fig_bench_machine *machine);
@@ -37,8 +40,9 @@ typedef struct fig_bench_rig {
     fig_graphs *graphs;
     fig_engine *engine;
     int32_t variant; /* before open: the one that is lowered, from 1; 0: those worth having */
-    int plain_edges; /* before open: no launch begins before those before it have ended */
+    int meets;       /* 1: the program has collectives */
     int serial;      /* of timing: launches one after another, as recorded */
+    const fig_spacer *spacer; /* of timing: what stands before each node; NULL: nothing */
 } fig_bench_rig;
 
 /* Begins a program. Returns FIG_EXIT_*. */
@@ -50,12 +54,16 @@ fig_tensor fig_bench_rig_rows(fig_bench_rig *rig, const char *name, int32_t head
 fig_tensor fig_bench_rig_table(fig_bench_rig *rig, const fig_spec *spec);
 /* Pages of the spec's kind. */
 fig_tensor fig_bench_rig_cache(fig_bench_rig *rig, const fig_spec *spec, const char *name);
+/* What ranks sum behind a projection, which is left out: rows so wide, and their norm; recorded by
+ * fig_all_reduce_add_rms_norm, as often as one likes. */
+fig_rms_norm_op fig_bench_rig_sum(fig_bench_rig *rig, int32_t width);
 /* Lowers what was recorded for one bucket, opens an engine and binds each tensor but pages to
  * memory of the engine's. */
 int fig_bench_rig_open(fig_bench_rig *rig, const fig_bench_machine *machine, fig_bucket bucket);
 /* Made-up numbers in all of a tensor's memory, [count] of the dtype. */
 int fig_bench_rig_fill(fig_bench_rig *rig, const char *name, fig_dtype dtype, int64_t count);
 int fig_bench_rig_run(fig_bench_rig *rig, const fig_step *step); /* once, to its end */
+/* A rig that meets is timed on all ranks at once. */
 int fig_bench_rig_time(fig_bench_rig *rig, const fig_bench_machine *machine, const fig_step *step,
                        fig_timed *timed);
 void fig_bench_rig_close(fig_bench_rig *rig);

@@ -4,13 +4,14 @@
  * layer's activation nothing else depends, since between it and its neighbours a model has GEMMs,
  * which are none of this library's. So the step is timed twice: serial, all launches one after
  * another as where GEMMs part them, and parallel, as the engine launches it, the activations beside
- * the rest. Invariant: what is timed was checked against float64 first, and all sizes of a call are
- * of one run on one machine. */
+ * the rest. On several ranks each has its share of heads and columns, and sums over all of them
+ * stand behind activation and attention. Invariant: what is timed was checked against float64
+ * first, and all sizes of a call are of one run on one machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <figraph.h>
+#include <figraph_parallel.h>
 
 #include "tools/figraph/bench/bench_chain.h"
 #include "tools/figraph/bench/bench_parts.h"
@@ -24,23 +25,28 @@ static const double TOLERANCE_ULP = 1;
 static const double SMALL = 1.0 / 1024; /* beside which an error is one of rounding on the way */
 
 static const fig_bench_column columns[] = {
-    {"device", 0, -1},      {"chip", 0, -1},         {"cell", 18, -1},   {"heads", 6, -1},
-    {"nodes", 5, -1},       {"ffn_width", 9, 0},     {"layers", 6, 0},   {"layer_us", 9, 2},
-    {"parallel_us", 11, 2}, {"attention_us", 12, 2}, {"above_us", 8, 2}, {"spread", 6, 3},
-    {"worst_ulp", 0, 3},    {"bytes", 0, 0},         {NULL, 0, 0}};
+    {"device", 0, -1},       {"chip", 0, -1},    {"cell", 18, -1},
+    {"heads", 6, -1},        {"nodes", 5, -1},   {"ffn_width", 9, 0},
+    {"layers", 6, 0},        {"layer_us", 9, 2}, {"parallel_us", 11, 2},
+    {"attention_us", 12, 2}, {"above_us", 8, 2}, {"sums_us", 7, 2},
+    {"spread", 6, 3},        {"ranks", 0, 0},    {"worst_ulp", 0, 3},
+    {"bytes", 0, 0},         {NULL, 0, 0}};
 
 typedef struct bench {
     fig_bench_machine machine;
     fig_bench_cells cells;
     fig_bench_table table;
     fig_bench_pool pool;
-    int32_t layers, ffn_width;
+    fig_ranked ranked;
+    int32_t layers, ffn_width,
+        sum_width;          /* the last: 0: ranks sum nothing, as one has nothing to */
     fig_bench_between form; /* FIG_BENCH_STEP or FIG_BENCH_STEP_APART */
 } bench;
 
 /* What a cell takes, all layers together. */
 typedef struct times {
     fig_timed serial, parallel, attention;
+    fig_timed apart; /* serial, of a rank that sums nothing */
 } times;
 
 /* ---- Checking ------------------------------------------------------------------------------ */
@@ -109,7 +115,8 @@ static fig_bench_chain chain_of(const bench *b, const fig_bench_cell *cell) {
                              .pool = &b->pool,
                              .layers = b->layers,
                              .copies = b->layers,
-                             .ffn_width = b->ffn_width};
+                             .ffn_width = b->ffn_width,
+                             .sum_width = b->sum_width};
 }
 
 static int time_step(const bench *b, const fig_bench_cell *cell, times *taken, double *worst_ulp) {
@@ -125,8 +132,20 @@ static int time_step(const bench *b, const fig_bench_cell *cell, times *taken, d
     return code;
 }
 
+static int time_apart(const bench *b, const fig_bench_cell *cell, times *taken) {
+    fig_bench_chain chain = chain_of(b, cell);
+    chain.sum_width = 0;
+    int code = fig_bench_chain_open(&chain, &b->machine, b->form);
+    chain.rig.serial = 1;
+    if (code == FIG_EXIT_FINE)
+        code = fig_bench_rig_time(&chain.rig, &b->machine, &chain.step, &taken->apart);
+    fig_bench_chain_close(&chain);
+    return code;
+}
+
 static int time_attention(const bench *b, const fig_bench_cell *cell, times *taken) {
     fig_bench_chain chain = chain_of(b, cell);
+    chain.sum_width = 0;
     int code = fig_bench_chain_open(&chain, &b->machine, FIG_BENCH_NOTHING);
     if (code == FIG_EXIT_FINE)
         code = fig_bench_rig_time(&chain.rig, &b->machine, &chain.step, &taken->attention);
@@ -140,6 +159,7 @@ static int measure_cell(bench *b, const fig_bench_cell *cell) {
     fig_bench_table *table = &b->table;
     int code = time_step(b, cell, &taken, &worst_ulp);
     if (code == FIG_EXIT_FINE) code = time_attention(b, cell, &taken);
+    if (code == FIG_EXIT_FINE && b->sum_width > 0) code = time_apart(b, cell, &taken);
     if (code != FIG_EXIT_FINE) return code;
     fig_bench_table_add(table);
     fig_bench_table_word(table, "device", "%s", fig_source_device_name(b->machine.device));
@@ -149,6 +169,7 @@ static int measure_cell(bench *b, const fig_bench_cell *cell) {
     fig_bench_table_word(table, "nodes", "%s", b->form == FIG_BENCH_STEP ? "one" : "apart");
     fig_bench_table_number(table, "ffn_width", b->ffn_width);
     fig_bench_table_number(table, "layers", b->layers);
+    fig_bench_table_number(table, "ranks", b->ranked.count);
     fig_bench_table_number(table, "bytes", fig_bench_cell_bytes(cell));
     fig_bench_table_number(table, "worst_ulp", worst_ulp);
     if (b->machine.device == FIG_DEVICE_HOST) return FIG_EXIT_FINE;
@@ -159,8 +180,32 @@ static int measure_cell(bench *b, const fig_bench_cell *cell) {
     fig_bench_table_number(table, "parallel_us", taken.parallel.median_ns / 1e3 / b->layers);
     fig_bench_table_number(table, "attention_us", attention_us);
     fig_bench_table_number(table, "above_us", layer_us - attention_us);
+    if (b->sum_width > 0)
+        fig_bench_table_number(table, "sums_us",
+                               layer_us - taken.apart.median_ns / 1e3 / b->layers);
     fig_bench_table_number(table, "spread",
                            (serial->most_ns - serial->least_ns) / serial->median_ns);
+    return FIG_EXIT_FINE;
+}
+
+/* Of the model's heads and columns. */
+static int take_share(bench *b, fig_bench_shape *shape) {
+    const fig_spec model = {.size = sizeof model,
+                            .dtype = FIG_BF16,
+                            .q_heads = shape->q_heads,
+                            .kv_heads = shape->kv_heads,
+                            .head_dim = HEAD_DIM,
+                            .ffn_width = b->ffn_width,
+                            .batch_limit = 1,
+                            .kv_limit = PAGE};
+    fig_spec share = {.size = sizeof share};
+    if (b->ranked.count == 1) return FIG_EXIT_FINE;
+    if (fig_spec_rank(&share, &model, b->ranked.count) != FIG_OK)
+        return fig_report_status("bench step: --ranks");
+    b->sum_width = shape->q_heads * HEAD_DIM;
+    b->ffn_width = share.ffn_width;
+    shape->q_heads = share.q_heads;
+    shape->kv_heads = share.kv_heads;
     return FIG_EXIT_FINE;
 }
 
@@ -186,6 +231,8 @@ static int read_bench(const fig_arguments *arguments, bench *b) {
     if (heads == NULL) heads = host ? "4/2" : "32/8";
     if (!fig_bench_cells_heads(heads, &set.shape.q_heads, &set.shape.kv_heads))
         return fig_report_refuse("bench step: --heads: \"%s\" is not as 32/8 is", heads);
+    code = take_share(b, &set.shape);
+    if (code != FIG_EXIT_FINE) return code;
     if (kv == NULL) kv = host ? "1x40,2x33" : "1x512,8x2048,32x2048";
     return fig_bench_cells_list(&b->cells, &set, kv);
 }
@@ -221,12 +268,18 @@ static int measure(bench *b) {
 
 static int run(const fig_arguments *arguments) {
     bench b = {0};
-    int code = read_bench(arguments, &b);
+    int code = fig_ranked_open(arguments, &b.ranked);
+    if (code == FIG_EXIT_FINE) code = read_bench(arguments, &b);
+    if (code == FIG_EXIT_FINE && b.ranked.must_start) code = fig_ranked_start(&b.ranked);
+    b.machine.ranks = b.ranked.ranks;
+    b.machine.ordinal = fig_ranked_ordinal(&b.ranked, b.machine.device);
     if (code == FIG_EXIT_FINE) code = fig_bench_table_open(&b.table, columns, b.cells.count);
     if (code == FIG_EXIT_FINE) code = measure(&b);
-    if (code == FIG_EXIT_FINE) code = fig_bench_rig_show(&b.machine, &b.table, arguments);
+    if (code == FIG_EXIT_FINE && b.ranked.rank == 0)
+        code = fig_bench_rig_show(&b.machine, &b.table, arguments);
     fig_bench_table_close(&b.table);
     fig_bench_cells_finish(&b.cells);
+    fig_ranked_close(&b.ranked);
     return code;
 }
 
@@ -237,7 +290,10 @@ const fig_command fig_bench_step = {
              "caches of its own. layer_us is one layer, its launches one after another;\n"
              "parallel_us one with its activation beside the rest, as the engine launches a step;\n"
              "attention_us one of the same layers with attention alone; above_us what the other\n"
-             "launches add to that.",
+             "launches add to that. Heads, columns and times of several ranks are those of one;\n"
+             "behind its activation and its attention each layer sums over all of them, with\n"
+             "residual and norm, rows as wide as the model's heads: sums_us is what that "
+             "adds.\n\n" FIG_RANKED_NOTES,
     .example = "figraph bench step --kv 1x512,8x2048,32x2048",
     .run = run,
     .options =
@@ -248,6 +304,7 @@ const fig_command fig_bench_step = {
             {"--ffn-width", "N", "without it 14336"},
             {"--apart", NULL,
              "RoPE, append and attention as three nodes, not as the one of the step"},
+            FIG_RANKED_OPTION,
             FIG_BENCH_MACHINE_OPTIONS,
         },
 };

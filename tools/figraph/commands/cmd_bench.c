@@ -4,12 +4,17 @@
 #include "tools/figraph/bench/bench_parts.h"
 #include "tools/figraph/commands/commands.h"
 
-static const fig_command *const parts[] = {&fig_bench_attention, &fig_bench_step, &fig_bench_ops,
-                                           &fig_bench_replay, NULL};
+static const fig_command *const parts[] = {&fig_bench_attention,
+                                           &fig_bench_step,
+                                           &fig_bench_ops,
+                                           &fig_bench_replay,
+                                           &fig_bench_allreduce,
+                                           &fig_bench_compare,
+                                           NULL};
 
 const fig_command fig_cmd_bench = {
     .name = "bench",
-    .summary = "time attention, whole steps, small operations, or a replay and its parts",
+    .summary = "time attention, whole steps, operations, a replay, or sums over ranks",
     .example = "figraph bench attention --kv 8x2048",
     .parts = parts,
 };

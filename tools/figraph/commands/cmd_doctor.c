@@ -13,7 +13,7 @@
 #include "tools/figraph/terminal/emit.h"
 #include "tools/figraph/terminal/report.h"
 
-enum { TEXT_COLUMN = 20, ORDINAL_LIMIT = 1023 };
+enum { TEXT_COLUMN = 20, ORDINAL_LIMIT = 1023, RANK_LIMIT = 8 };
 
 static const char *const verdicts[] = {
     [FIG_VERDICT_FINE] = "fine", [FIG_VERDICT_ADVICE] = "advice", [FIG_VERDICT_FAULT] = "FAULT"};
@@ -52,26 +52,44 @@ static void emit_finding(void *user, const fig_finding *finding) {
 
 /* ---- The command --------------------------------------------------------------------------- */
 
+/* What to try: the GPU of `ordinal`, -1: none; and ranks on so many of them, 0: on the host. */
+typedef struct trying {
+    int32_t ordinal, gpus;
+} trying;
+
 static void note_gpu(void *user, const fig_finding *finding) {
-    int32_t *ordinal = user;
-    if (strcmp(finding->subject, "gpu 0") == 0) *ordinal = 0;
+    trying *found = user;
+    if (strncmp(finding->subject, "gpu ", 4) == 0 && finding->verdict == FIG_VERDICT_FINE)
+        found->gpus++;
+    if (strcmp(finding->subject, "gpu 0") == 0) found->ordinal = 0;
+    if (strcmp(finding->subject, "peers") == 0 && finding->verdict != FIG_VERDICT_FINE)
+        found->gpus = 1;
 }
 
-static int print_all(int32_t ordinal) {
+/* Ranks on one GPU alone are none, so where there is one nothing is told of them. */
+static fig_status examine(const trying *of, fig_find_callback find, showing *shown) {
+    const int32_t most = of->gpus < RANK_LIMIT ? of->gpus : RANK_LIMIT;
+    const fig_status status = fig_examine(of->ordinal, find, shown);
+    if (status != FIG_OK || most == 1) return status;
+    return fig_examine_ranks(most == 0 ? FIG_DEVICE_HOST : FIG_DEVICE_CUDA, most == 0 ? 2 : most,
+                             find, shown);
+}
+
+static int print_all(const trying *of) {
     showing shown = {.counts = {0}};
-    if (fig_examine(ordinal, print_finding, &shown) != FIG_OK) return fig_report_status("doctor");
+    if (examine(of, print_finding, &shown) != FIG_OK) return fig_report_status("doctor");
     const int advice = shown.counts[FIG_VERDICT_ADVICE], faults = shown.counts[FIG_VERDICT_FAULT];
     printf("\n%d fine, %d to consider, %d fault%s\n", shown.counts[FIG_VERDICT_FINE], advice,
            faults, faults == 1 ? "" : "s");
     return faults > 0 ? FIG_EXIT_FAILED : FIG_EXIT_FINE;
 }
 
-static int emit_all(int32_t ordinal) {
+static int emit_all(const trying *of) {
     showing shown = {.counts = {0}};
     fig_emit_object(&shown.emit, NULL);
-    fig_emit_integer(&shown.emit, "ordinal", ordinal);
+    fig_emit_integer(&shown.emit, "ordinal", of->ordinal);
     fig_emit_array(&shown.emit, "findings");
-    const fig_status status = fig_examine(ordinal, emit_finding, &shown);
+    const fig_status status = examine(of, emit_finding, &shown);
     fig_emit_close(&shown.emit);
     fig_emit_integer(&shown.emit, "advice", shown.counts[FIG_VERDICT_ADVICE]);
     fig_emit_integer(&shown.emit, "faults", shown.counts[FIG_VERDICT_FAULT]);
@@ -84,24 +102,21 @@ static int emit_all(int32_t ordinal) {
 static int run(const fig_arguments *arguments) {
     const fig_integer range = {
         .name = "--device", .least = 0, .most = ORDINAL_LIMIT, .fallback = -1};
-    int32_t first = -1;
+    trying found = {.ordinal = -1};
     int64_t device;
     int code = fig_arguments_integer(arguments, &range, &device);
     if (code != FIG_EXIT_FINE) return code;
-    if (device < 0) {
-        if (fig_examine(-1, note_gpu, &first) != FIG_OK) return fig_report_status("doctor");
-        device = first;
-    }
-    const int json = fig_arguments_text(arguments, "--json") != NULL;
-    return json ? emit_all((int32_t)device) : print_all((int32_t)device);
+    if (fig_examine(-1, note_gpu, &found) != FIG_OK) return fig_report_status("doctor");
+    if (device >= 0) found.ordinal = (int32_t)device;
+    return fig_arguments_text(arguments, "--json") != NULL ? emit_all(&found) : print_all(&found);
 }
 
 const fig_command fig_cmd_doctor = {
     .name = "doctor",
     .summary = "tell what this machine has, lacks and does wrong",
-    .notes = "Looks at the library, the driver, GPUs, cores and memory, and NCCL; tries the driver "
-             "for known faults and takes a few steps. Without a GPU the steps are taken on the "
-             "host.",
+    .notes = "Looks at the library, the driver, GPUs and whether they reach one another, cores and "
+             "memory, and NCCL; tries the driver for known faults, takes a few steps, and times "
+             "all-reduces over the GPUs, eight at most. Without a GPU it does so on the host.",
     .failure = "a fault was found; advice alone is fine",
     .example = "figraph doctor --device 0",
     .run = run,

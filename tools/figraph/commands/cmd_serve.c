@@ -11,6 +11,7 @@
 #include "tools/figraph/commands/commands.h"
 #include "tools/figraph/serve/serve_loop.h"
 #include "tools/figraph/serve/serve_report.h"
+#include "tools/figraph/step/ranked.h"
 #include "tools/figraph/step/source.h"
 #include "tools/figraph/terminal/report.h"
 #include "tools/figraph/terminal/text.h"
@@ -20,10 +21,12 @@ static const double GIB = 1 << 30;
 static const double DEFAULT_GIB = 1;
 
 typedef struct serving {
-    fig_graphs *graphs;
+    fig_ranked ranked;
+    fig_graphs *graphs; /* this rank's share */
     const fig_spec *spec;
     const char *name; /* of the file or the preset */
     fig_device device;
+    int has_sums;
     int32_t page_tokens;
     uint64_t page_bytes;
     int32_t page_limit; /* that may be bound */
@@ -48,11 +51,21 @@ static int is_given(const fig_arguments *arguments, const char *name) {
 
 /* ---- The step ---------------------------------------------------------------------------- */
 
+/* A rank names its GPU, so that whether there is one is to be known before. */
+static int find_device(const fig_arguments *arguments, serving *serve, fig_traits *traits) {
+    const int code = fig_source_device_traits(arguments, serve->device, traits);
+    if (code == FIG_EXIT_FINE)
+        serve->device = traits->compute_capability > 0 ? FIG_DEVICE_CUDA : FIG_DEVICE_HOST;
+    return code;
+}
+
 static int lower_preset(const fig_arguments *arguments, serving *serve) {
     fig_source source = {.name = serve->name, .spec.size = sizeof source.spec};
     fig_traits traits = {.size = sizeof traits};
     if (fig_spec_preset(&source.spec, source.name) != FIG_OK) return fig_report_status("--preset");
-    const int code = fig_source_device_traits(arguments, serve->device, &traits);
+    serve->has_sums = serve->ranked.count > 1;
+    if (serve->has_sums) source.sum_width = source.spec.q_heads * source.spec.head_dim;
+    const int code = find_device(arguments, serve, &traits);
     return code == FIG_EXIT_FINE ? fig_source_lower(&source, &traits, &serve->graphs) : code;
 }
 
@@ -60,6 +73,7 @@ static int open_graphs(const fig_arguments *arguments, serving *serve) {
     const char *preset = fig_arguments_text(arguments, "--preset");
     fig_graphs_info info = {.size = sizeof info};
     fig_memory_info memory = {.size = sizeof memory};
+    fig_traits traits = {.size = sizeof traits};
     if ((preset == NULL) == (arguments->operand == NULL))
         return fig_report_refuse("serve: %s, and one of FILE and --preset NAME names the step",
                                  preset == NULL ? "neither was given" : "both were given");
@@ -70,7 +84,11 @@ static int open_graphs(const fig_arguments *arguments, serving *serve) {
         code = lower_preset(arguments, serve);
     } else if (fig_graphs_load(&serve->graphs, serve->name) != FIG_OK) {
         code = fig_report_status(serve->name);
+    } else if (serve->ranked.count > 1) {
+        code = find_device(arguments, serve, &traits);
     }
+    if (code == FIG_EXIT_FINE)
+        code = fig_source_divide(arguments, serve->ranked.count, &serve->graphs);
     if (code != FIG_EXIT_FINE) return code;
     fig_graphs_read_info(serve->graphs, &info);
     if (fig_graphs_memory(serve->graphs, 0, &memory) != FIG_OK) return fig_report_status("serve");
@@ -180,7 +198,7 @@ static int read_requests(const fig_arguments *arguments, serving *serve) {
     const fig_serve_mix mix = {
         .count = (int32_t)count, .rate = rate, .seed = (uint64_t)seed, .token_limit = limit.tokens};
     code = fig_serve_trace_make(&serve->trace, &mix);
-    if (code != FIG_EXIT_FINE || saved == NULL) return code;
+    if (code != FIG_EXIT_FINE || saved == NULL || serve->ranked.rank > 0) return code;
     return fig_serve_trace_write(&serve->trace, saved);
 }
 
@@ -193,6 +211,9 @@ static int serve_requests(const fig_arguments *arguments, const serving *serve) 
     fig_serve_options options = {.graphs = serve->graphs,
                                  .trace = &serve->trace,
                                  .device = serve->device,
+                                 .ordinal = fig_ranked_ordinal(&serve->ranked, serve->device),
+                                 .ranks = serve->ranked.ranks,
+                                 .has_sums = serve->has_sums,
                                  .fast = is_given(arguments, "--fast"),
                                  .check = is_given(arguments, "--check"),
                                  .live = !json};
@@ -202,11 +223,13 @@ static int serve_requests(const fig_arguments *arguments, const serving *serve) 
     if (code == FIG_EXIT_FINE) code = choose_pages(arguments, serve, &options.page_count);
     if (code != FIG_EXIT_FINE) return code;
     options.horizon = (int32_t)horizon;
+    if (serve->ranked.must_start) return fig_ranked_start(&serve->ranked);
     code = fig_serve_run(&options, &result);
     const fig_serve_report report = {.options = &options,
                                      .result = &result,
                                      .name = serve->name,
                                      .is_file = arguments->operand != NULL,
+                                     .ranks = serve->ranked.count,
                                      .page_tokens = serve->page_tokens,
                                      .page_bytes = serve->page_bytes,
                                      .passed = code == FIG_EXIT_FINE};
@@ -217,12 +240,14 @@ static int serve_requests(const fig_arguments *arguments, const serving *serve) 
 
 static int run(const fig_arguments *arguments) {
     serving serve = {0};
-    int code = open_graphs(arguments, &serve);
+    int code = fig_ranked_open(arguments, &serve.ranked);
+    if (code == FIG_EXIT_FINE) code = open_graphs(arguments, &serve);
     if (code == FIG_EXIT_FINE) code = read_page_limit(arguments, &serve);
     if (code == FIG_EXIT_FINE) code = read_requests(arguments, &serve);
     if (code == FIG_EXIT_FINE) code = serve_requests(arguments, &serve);
     fig_serve_trace_finish(&serve.trace);
     fig_graphs_destroy(serve.graphs);
+    fig_ranked_close(&serve.ranked);
     return code;
 }
 
@@ -242,7 +267,12 @@ const fig_command fig_cmd_serve = {
         "launched and ended as the loop counted, that none ran without rows, and in the end that "
         "every entry of every page table on the device is the page that was given. Attention's "
         "numbers are not compared: figraph "
-        "replay --check does that.\n\nPercentiles are of bins an eighth of an octave wide, so "
+        "replay --check does that.\n\n" FIG_RANKED_NOTES
+        " Each takes rank 0's time for its own, and so all decide alike; with --check they compare "
+        "what they did. The sizes of the cache are those of one rank. Of a preset the step has, "
+        "beside what is the rank's own, two all-reduces with residual and norm a layer, as wide as "
+        "all q heads together; a file's step is run as it is.\n\nPercentiles are of bins an eighth "
+        "of an octave wide, so "
         "that their first two digits are all that they tell.",
     .failure = "a step failed, ran no rows, or --check found something",
     .example = "figraph serve --preset tutorial --requests 64 --rate 20 --check",
@@ -264,6 +294,7 @@ const fig_command fig_cmd_serve = {
             {"--fast", NULL, "the clock jumps to the next arrival where nothing runs"},
             {"--check", NULL, "check plans and page tables; see below"},
             FIG_SOURCE_DEVICE,
+            FIG_RANKED_OPTION,
             {"--json", NULL, "print an object"},
         },
 };

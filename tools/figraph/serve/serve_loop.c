@@ -12,6 +12,10 @@
  * its own in the place of fig_engine_launch, and with what it samples in note_end. Here tokens are
  * made up: inputs stay as they are, and a prompt's keys and values are taken to be in the cache.
  *
+ * On several ranks each runs this loop. Whatever it decides follows from the requests and from what
+ * time it is, so ranks need agree on nothing but the time: rank 0's, told once a turn as long as
+ * requests are to come.
+ *
  * Invariant: the host is ahead of the device and never behind it: while a step runs, the next one
  * waits on the stream. */
 #include "tools/figraph/serve/serve_loop.h"
@@ -76,6 +80,8 @@ static int open_engine(serve_loop *loop) {
     const fig_serve_options *options = loop->options;
     const fig_engine_options engine_options = {.size = sizeof engine_options,
                                                .device = options->device,
+                                               .ordinal = options->ordinal,
+                                               .ranks = options->ranks,
                                                .busy_us = BUSY_US,
                                                .check_plans = options->check};
     fig_tensor_info tensor = {.size = sizeof tensor};
@@ -283,12 +289,28 @@ static int idle(serve_loop *loop) {
     return FIG_EXIT_FINE;
 }
 
+/* The time of this turn, the same on all ranks. */
+static int tell_time(const serve_loop *loop, int64_t *now) {
+    fig_ranks *ranks = loop->options->ranks;
+    int64_t all[FIG_RANKS_LIMIT];
+    *now = now_ns(loop);
+    if (ranks == NULL) return FIG_EXIT_FINE;
+    const int is_asked = loop->batch.next < loop->batch.trace->count;
+    const fig_status status =
+        is_asked ? fig_ranks_all_gather(ranks, now, sizeof *now, all) : fig_ranks_check(ranks);
+    if (status != FIG_OK) return fig_report_failure("serve: %s", fig_message());
+    if (is_asked) *now = all[0];
+    return FIG_EXIT_FINE;
+}
+
 static int turn(serve_loop *loop) {
     fig_serve_batch *batch = &loop->batch;
+    int64_t now;
     int code = settle(loop, AHEAD - 1);
-    fig_serve_batch_arrive(batch, now_ns(loop));
-    if (code == FIG_EXIT_FINE && loop->planned > 0 && fig_serve_batch_can_join(batch))
-        code = take_back(loop);
+    if (code == FIG_EXIT_FINE) code = tell_time(loop, &now);
+    if (code != FIG_EXIT_FINE) return code;
+    fig_serve_batch_arrive(batch, now);
+    if (loop->planned > 0 && fig_serve_batch_can_join(batch)) code = take_back(loop);
     if (code == FIG_EXIT_FINE && loop->planned == 0) {
         code = join(loop);
         if (code == FIG_EXIT_FINE && batch->rows == 0) return idle(loop);
@@ -339,6 +361,22 @@ static int check_table(serve_loop *loop, const fig_tensor_info *table) {
     return code;
 }
 
+/* All ranks have done the same, and have the same pages for the same sequences. */
+static int check_ranks(const serve_loop *loop) {
+    const fig_serve_result *result = loop->result;
+    const fig_serve_pages *pages = &loop->batch.pages;
+    const int64_t done[] = {loop->launched, result->tokens, result->plans, result->rows,
+                            loop->batch.preemptions};
+    const uint64_t count = (uint64_t)pages->sequence_count * (uint64_t)pages->sequence_pages;
+    const fig_ranks_field fields[] = {
+        {.name = "what was served", .bytes = done, .count = sizeof done},
+        {.name = "the page table", .bytes = pages->table, .count = count * sizeof *pages->table}};
+    if (loop->options->ranks == NULL || !loop->options->check ||
+        fig_ranks_agree(loop->options->ranks, fields, 2) == FIG_OK)
+        return FIG_EXIT_FINE;
+    return fig_report_failure("serve: %s", fig_message());
+}
+
 /* Every step was launched once, ran once, and found its plan. */
 static int check(serve_loop *loop) {
     const fig_engine_stats *stats = &loop->result->stats;
@@ -357,7 +395,7 @@ static int check(serve_loop *loop) {
         const int code = check_table(loop, &tensor);
         if (code != FIG_EXIT_FINE) return code;
     }
-    return FIG_EXIT_FINE;
+    return check_ranks(loop);
 }
 
 int fig_serve_run(const fig_serve_options *options, fig_serve_result *result) {
@@ -365,7 +403,7 @@ int fig_serve_run(const fig_serve_options *options, fig_serve_result *result) {
     *result = (fig_serve_result){.stats = {.size = sizeof result->stats}};
     assert(options->horizon >= 1);
     fig_graphs_read_info(options->graphs, &loop.info);
-    int code = fig_standard_check(options->graphs, "serve");
+    int code = options->has_sums ? FIG_EXIT_FINE : fig_standard_check(options->graphs, "serve");
     if (code == FIG_EXIT_FINE) code = open_loop(&loop);
     if (code == FIG_EXIT_FINE) {
         loop.began_ns = fig_report_now_ns();

@@ -1,8 +1,9 @@
-/* serve_loop.h: requests served by one engine, from the first arrival to the last token. */
+/* serve_loop.h: requests served by one engine, or by one on each of several ranks, from the first
+ * arrival to the last token. */
 #ifndef FIG_TOOLS_SERVE_LOOP_H
 #define FIG_TOOLS_SERVE_LOOP_H
 
-#include <figraph.h>
+#include <figraph_ranks.h>
 
 #include "tools/figraph/serve/serve_trace.h"
 
@@ -10,6 +11,9 @@ typedef struct fig_serve_options {
     const fig_graphs *graphs; /* of a program without calls, whose lengths the host knows */
     const fig_serve_trace *trace;
     fig_device device;
+    int32_t ordinal;    /* cuda: which GPU */
+    fig_ranks *ranks;   /* that serve the same requests in step; NULL: none beside this one */
+    int has_sums;       /* 1: fig_source_lower has put sums over ranks beside the standard step */
     int32_t page_count; /* of the caches; a dense one has a page for each sequence */
     int32_t horizon;    /* most steps of one plan, >= 1 */
     int fast;           /* 1: the clock jumps to the next arrival where nothing runs */

@@ -78,7 +78,9 @@ static void print_head(const fig_serve_report *report) {
     const fig_serve_totals totals = fig_serve_trace_totals(trace);
     char requests[FIG_REPORT_COUNT], sentence[160];
     fig_report_name(report->name);
-    printf(" on %s\n\n", fig_source_device_name(report->result->device));
+    printf(" on %s", fig_source_device_name(report->result->device));
+    if (report->ranks > 1) printf(", %d ranks", report->ranks);
+    printf("\n\n");
     snprintf(sentence, sizeof sentence, "%s, %.0f tokens of prompt and %.0f of output on average",
              fig_report_count(requests, trace->count, "request"),
              ratio(totals.prompt, trace->count), ratio(totals.output, trace->count));
@@ -111,7 +113,8 @@ void fig_serve_report_print(const fig_serve_report *report) {
     print_times(result);
     if (report->options->check)
         printf("\n  Every step was launched once, ran once and found its plan whole;\n"
-               "  the page tables are right.\n");
+               "  the page tables are right%s.\n",
+               report->ranks > 1 ? ", and all ranks did the same" : "");
 }
 
 /* ---- For programs ------------------------------------------------------------------------ */
@@ -138,6 +141,7 @@ void fig_serve_report_emit(const fig_serve_report *report) {
     fig_emit_object(&emit, NULL);
     fig_emit_text(&emit, report->is_file ? "file" : "model", report->name);
     fig_emit_text(&emit, "device", fig_source_device_name(result->device));
+    fig_emit_integer(&emit, "ranks", report->ranks);
     fig_emit_integer(&emit, "requests", options->trace->count);
     fig_emit_integer(&emit, "done", result->done);
     fig_emit_integer(&emit, "prompt_tokens", totals.prompt);

@@ -9,6 +9,7 @@ typedef struct fig_serve_report {
     const fig_serve_result *result;
     const char *name; /* of the preset or the file */
     int is_file;      /* 1: of the file */
+    int32_t ranks;    /* that served */
     int32_t page_tokens;
     uint64_t page_bytes; /* in all layers */
     int passed;

@@ -95,9 +95,14 @@ static int32_t sequence_of(const fig_session *session, int32_t query) {
     return session->sequences[query / session->info.spec->row_tokens];
 }
 
+/* Each row of the step counts as many of the tensor's as its multiple says. */
+static int32_t count_rows(const fig_schedule *schedule, const fig_session_tensor *tensor) {
+    return schedule->rows * tensor->info.multiple;
+}
+
 static int read_rows(fig_session *session, const fig_schedule *schedule,
                      const fig_session_tensor *tensor, void *to) {
-    size_t rows = (size_t)count_queries(session, schedule);
+    size_t rows = (size_t)count_rows(schedule, tensor);
     return fig_session_read(session, tensor, 0, rows * tensor->row_bytes, to);
 }
 
@@ -110,7 +115,7 @@ static int check_act(fig_check *check, fig_session *session, const fig_schedule 
     double *due = calloc((size_t)width, sizeof *due);
     if (due == NULL) return fig_report_refuse("replay: no memory for %d numbers", width);
     int code = read_rows(session, schedule, act, act->mirror);
-    for (int32_t row = 0; code == FIG_EXIT_FINE && row < count_queries(session, schedule); row++) {
+    for (int32_t row = 0; code == FIG_EXIT_FINE && row < count_rows(schedule, act); row++) {
         truth_gated_args args = {.in = rows_of(in),
                                  .activation = session->info.spec->activation,
                                  .row = row,

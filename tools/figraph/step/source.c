@@ -194,6 +194,27 @@ const char *fig_source_device_name(fig_device device) {
     return device_names[device];
 }
 
+static fig_tensor add_rows(fig_program *program, const fig_source *source, const char *name) {
+    return fig_program_tensor(program,
+                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                                          .dtype = source->spec.dtype, .rank = 2,
+                                          .dims = {FIG_DIM_BATCH, source->sum_width}));
+}
+
+static void record_sums(fig_program *program, const fig_source *source) {
+    fig_rms_norm_op op = {.size = sizeof op};
+    op.in = add_rows(program, source, "part");
+    op.residual = add_rows(program, source, "residual");
+    op.out = add_rows(program, source, "normed");
+    op.weight = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "norm", .role = FIG_ROLE_BOUND,
+                             .dtype = source->spec.dtype, .rank = 1, .dims = {source->sum_width}));
+    for (int32_t i = 0; i < 2 * source->spec.layers; i++) {
+        fig_program_layer(program, i / 2);
+        fig_all_reduce_add_rms_norm(program, &op);
+    }
+}
+
 int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_graphs **graphs) {
     fig_lower_options options = {
         .size = sizeof options, .traits = traits, .deterministic = source->deterministic};
@@ -202,6 +223,7 @@ int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_gra
     fig_status status = fig_program_create(&program, &source->spec);
     if (status == FIG_OK) {
         fig_program_decode_step(program);
+        if (source->sum_width > 0) record_sums(program, source);
         status = fig_program_finish(program);
     }
     if (status == FIG_OK) status = fig_graphs_lower(graphs, program, &options);

@@ -49,7 +49,8 @@ typedef struct fig_source {
     fig_spec spec;  /* checked */
     fig_spec model; /* the same, unless that is the share of one of several ranks */
     int32_t ranks;
-    const char *name; /* the preset or the path, as given */
+    int32_t sum_width; /* lowered with sums over ranks, so wide; 0: without */
+    const char *name;  /* the preset or the path, as given */
     int deterministic;
 } fig_source;
 
@@ -72,8 +73,9 @@ int fig_source_divide(const fig_arguments *arguments, int32_t ranks, fig_graphs 
 int fig_source_read_device(const fig_arguments *arguments, fig_device *device);
 const char *fig_source_device_name(fig_device device);
 
-/* Records the standard step of the spec and lowers it for `traits`. Returns FIG_EXIT_*; *graphs is
- * NULL on failure. */
+/* Records the standard step of the spec and lowers it for `traits`. With sums there are beside it,
+ * twice for each layer, an all_reduce with residual and RMSNorm, as behind output and down. Returns
+ * FIG_EXIT_*; *graphs is NULL on failure. */
 int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_graphs **graphs);
 /* The traits of a device, which is opened for it: one that is not there is refused before work is
  * done for it. Returns FIG_EXIT_*. */

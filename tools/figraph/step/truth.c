@@ -38,7 +38,8 @@ static double load_bf16(const void *array, int64_t index) {
 static double load_e4m3(const void *array, int64_t index) {
     int code = ((const uint8_t *)array)[index];
     int exponent = code >> 3 & 15, mantissa = code & 7;
-    double x = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+    double x = mantissa * 0x1p-9;
+    if (exponent > 0) x = (8 + mantissa) * 0x1p-10 * (double)(1u << exponent);
     if ((code & 127) == 127) x = NAN;
     return code >> 7 ? -x : x;
 }
@@ -47,7 +48,8 @@ static double load_e4m3(const void *array, int64_t index) {
 static double load_e5m2(const void *array, int64_t index) {
     int code = ((const uint8_t *)array)[index];
     int exponent = code >> 2 & 31, mantissa = code & 3;
-    double x = exponent == 0 ? ldexp(mantissa, -16) : ldexp(4 + mantissa, exponent - 17);
+    double x = mantissa * 0x1p-16;
+    if (exponent > 0) x = (4 + mantissa) * 0x1p-17 * (double)(1u << exponent);
     if (exponent == 31) x = mantissa == 0 ? INFINITY : NAN;
     return code >> 7 ? -x : x;
 }

@@ -123,7 +123,7 @@ static int check_needs(const fig_arguments *arguments) {
 int fig_arguments_parse(fig_arguments *arguments, const fig_command *command, int count,
                         char *const *words) {
     int only_operands = 0;
-    *arguments = (fig_arguments){.command = command};
+    *arguments = (fig_arguments){.command = command, .count = count, .words = words};
     for (int i = 0; i < count; i++) {
         const char *word = words[i];
         int code;

@@ -44,6 +44,8 @@ struct fig_arguments {
     const char *operand, *second;                   /* NULL: not given */
     const char *values[FIG_ARGUMENTS_OPTION_LIMIT]; /* [option]; NULL: not given; a flag's is "" */
     int help;                                       /* 1: -h or --help was among the words */
+    int count;                                      /* of the words that it was read from */
+    char *const *words;
 };
 
 /* words: those behind the command's name. Returns FIG_EXIT_*. */

@@ -1,7 +1,7 @@
 /* tune_measure.c: times every variant of a class on the machine at hand.
  *
  * By the chains of figraph bench attention: over cold caches, each layer's q the out of the one
- * before, and once more with another kernel between each two. Invariant: all variants of a cell are
+ * before, and once more among kernels that read weights. Invariant: all variants of a cell are
  * timed one after another, so that a machine that slows down slows them alike. */
 #include "tools/figraph/tune/tune_measure.h"
 
@@ -56,24 +56,12 @@ static int list_cells(const fig_tune_subject *subject, const fig_bench_machine *
     if (machine->quick) return fig_bench_cells_grid(cells, &set, few_batches, few_lengths);
     const int code = fig_bench_cells_grid(cells, &set, batches, lengths);
     if (code != FIG_EXIT_FINE) return code;
-    return fig_bench_cells_list(cells, &set, "1x8192+15x512,1x32768+39x512,2x32768+62x1024");
+    return fig_bench_cells_list(cells, &set,
+                                "1x256,1x1024,8x256,8x1024,1x8192+15x512,1x32768+39x512,"
+                                "2x32768+62x1024");
 }
 
 /* ---- Times */
-
-static int time_chain(const fig_bench_chain *sized, const fig_bench_machine *machine,
-                      fig_bench_between between, double *us) {
-    fig_bench_chain chain = *sized;
-    fig_timed timed = {0};
-    double worst_ulp;
-    int code = fig_bench_chain_open(&chain, machine, between);
-    if (code == FIG_EXIT_FINE && between == FIG_BENCH_NOTHING)
-        code = fig_bench_chain_check(&chain, &worst_ulp);
-    if (code == FIG_EXIT_FINE) code = fig_bench_rig_time(&chain.rig, machine, &chain.step, &timed);
-    *us = timed.median_ns / 1e3 / chain.layers;
-    fig_bench_chain_close(&chain);
-    return code;
-}
 
 /* As a CSV has it, so that what is read again gives the same figures. */
 static double as_written(double us) {
@@ -83,14 +71,18 @@ static double as_written(double us) {
 
 /* A variant of a cell: `variant` of the chain says which. */
 static int time_variant(const fig_bench_chain *sized, const fig_bench_machine *machine,
-                        double spacer_us, fig_tune_time *row) {
-    double both_us;
-    int code = time_chain(sized, machine, FIG_BENCH_NOTHING, &row->chain_us);
-    if (code == FIG_EXIT_FINE) code = time_chain(sized, machine, FIG_BENCH_SPACER, &both_us);
-    if (code == FIG_EXIT_FINE) row->alone_us = both_us - spacer_us;
-    if (code == FIG_EXIT_FINE && !(row->alone_us > row->chain_us / 2))
-        row->alone_us = row->chain_us; /* of the host, where a spacer is a step of its own */
-    row->chain_us = as_written(row->chain_us);
+                        fig_tune_time *row) {
+    fig_bench_chain chain = *sized;
+    fig_timed timed = {0};
+    double worst_ulp;
+    int code = fig_bench_chain_open(&chain, machine, FIG_BENCH_NOTHING);
+    if (code == FIG_EXIT_FINE) code = fig_bench_chain_check(&chain, &worst_ulp);
+    if (code == FIG_EXIT_FINE) code = fig_bench_rig_time(&chain.rig, machine, &chain.step, &timed);
+    if (code == FIG_EXIT_FINE) code = fig_bench_chain_alone(&chain, machine, &row->alone_us);
+    fig_bench_chain_close(&chain);
+    row->chain_us = as_written(timed.median_ns / 1e3 / sized->layers);
+    if (!(row->alone_us > row->chain_us / 2))
+        row->alone_us = row->chain_us; /* of the host, where times vary */
     row->alone_us = as_written(row->alone_us);
     return code;
 }
@@ -100,10 +92,9 @@ static int time_cell(const fig_tune_subject *subject, const fig_bench_machine *m
                      fig_tune_times *times) {
     const fig_tune_class *of = &subject->of;
     fig_bench_chain sized;
-    double spacer_us;
     fig_bench_chain_size(&sized, machine, cell, pool);
     if (sized.copies == 0) return FIG_EXIT_FINE;
-    int code = time_chain(&sized, machine, FIG_BENCH_SPACER_ONLY, &spacer_us);
+    int code = FIG_EXIT_FINE;
     for (int32_t v = 0; code == FIG_EXIT_FINE && v < VARIANTS; v++) {
         fig_tune_variant variant = {.size = sizeof variant};
         fig_tune_time row = {.q_heads = of->q_heads,
@@ -118,7 +109,7 @@ static int time_cell(const fig_tune_subject *subject, const fig_bench_machine *m
         snprintf(row.cell, sizeof row.cell, "%s", cell->name);
         snprintf(row.variant, sizeof row.variant, "%s", variant.name);
         sized.variant = v + 1;
-        code = time_variant(&sized, machine, spacer_us, &row);
+        code = time_variant(&sized, machine, &row);
         if (code == FIG_EXIT_FINE) code = fig_tune_times_add(times, &row);
     }
     return code;

@@ -1,7 +1,7 @@
 /* operand.h: what an operation may ask of one of its tensors.
  *
- * Owns the questions and their sentences; which operation asks what is operation.c's. Invariant: an
- * operand that is absent answers every question but that of presence. */
+ * Owns the questions and their sentences; which operation asks what the room's other files
+ * say. Invariant: an operand that is absent answers every question but that of presence. */
 #ifndef FIG_GRAPHS_OPERAND_H
 #define FIG_GRAPHS_OPERAND_H
 
@@ -40,7 +40,25 @@ fig_status fig_operand_check_form(const fig_operand_node *o, uint32_t operand,
 fig_status fig_operand_check_dtype(const fig_operand_node *o, uint32_t operand, uint32_t dtype);
 /* FIG_F32, FIG_F16 or FIG_BF16. */
 fig_status fig_operand_check_activation(const fig_operand_node *o, uint32_t operand);
+/* What is written has the form and dtype of what is read. */
+fig_status fig_operand_check_like(const fig_operand_node *o, uint32_t operand,
+                                  const fig_operand_form *form, uint32_t dtype);
+/* f32 [heads] */
+fig_status fig_operand_check_head_words(const fig_operand_node *o, uint32_t operand, int64_t heads);
+/* A weight for each of `width` values. */
+fig_status fig_operand_check_weight(const fig_operand_node *o, uint32_t operand, int64_t width,
+                                    uint32_t dtype);
+/* A row that is not idle has row_tokens tokens, so that its first query has one to stand at. */
+fig_status fig_operand_check_row_tokens(const fig_operand_node *o, uint32_t operand);
 /* [rows][heads][n], of as many heads as kernels can have. */
 fig_status fig_operand_check_heads(const fig_operand_node *o, uint32_t operand);
+/* An attribute that is a finite number above 0. */
+fig_status fig_operand_check_positive(const fig_operand_node *o, const char *name, float value);
+
+/* The node's attributes, `bytes` of them from `offset` on. */
+void fig_operand_read_attributes(const fig_operand_node *o, size_t offset, void *attributes,
+                                 size_t bytes);
+#define FIG_OPERAND_ATTRIBUTES(o, offset, attributes)                                              \
+    fig_operand_read_attributes(o, offset, attributes, sizeof *(attributes))
 
 #endif

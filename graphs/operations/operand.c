@@ -1,12 +1,15 @@
 /* operand.c: what an operation may ask of one of its tensors.
  *
- * Leaves what several tensors demand of each other to operation.c. Invariant: a sentence names the
+ * Leaves which operation asks what to the other files of the room. Invariant: a sentence names the
  * node, the operand, what it is and what it must be. */
-#include "graphs/operand.h"
+#include "graphs/operations/operand.h"
 
+#include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "planner/spec.h"
 #include "planner/status.h"
@@ -108,4 +111,42 @@ fig_status fig_operand_check_heads(const fig_operand_node *o, uint32_t operand) 
     if (tensor == NULL || tensor->dims[1] <= FIG_HEAD_LIMIT) return FIG_OK;
     return fig_operand_refuse(o, FIG_INVALID, "%s has %" PRId64 " heads, limit %d",
                               fig_operand_name(o, operand), tensor->dims[1], FIG_HEAD_LIMIT);
+}
+
+fig_status fig_operand_check_like(const fig_operand_node *o, uint32_t operand,
+                                  const fig_operand_form *form, uint32_t dtype) {
+    FIG_TRY(fig_operand_check_form(o, operand, form));
+    return fig_operand_check_dtype(o, operand, dtype);
+}
+
+fig_status fig_operand_check_head_words(const fig_operand_node *o, uint32_t operand,
+                                        int64_t heads) {
+    const fig_operand_form form = {1, {heads}, FIG_OPERAND_ANY};
+    return fig_operand_check_like(o, operand, &form, FIG_F32);
+}
+
+fig_status fig_operand_check_weight(const fig_operand_node *o, uint32_t operand, int64_t width,
+                                    uint32_t dtype) {
+    const fig_operand_form form = {1, {width}, FIG_OPERAND_ANY};
+    return fig_operand_check_like(o, operand, &form, dtype);
+}
+
+fig_status fig_operand_check_positive(const fig_operand_node *o, const char *name, float value) {
+    if (isfinite(value) && value > 0.0f) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "%s is %g, it must be finite and above 0", name,
+                              (double)value);
+}
+
+fig_status fig_operand_check_row_tokens(const fig_operand_node *o, uint32_t operand) {
+    const int64_t multiple = fig_operand_tensor(o, operand)->dims[0];
+    if (multiple <= o->view->spec.row_tokens) return FIG_OK;
+    return fig_operand_refuse(
+        o, FIG_INVALID, "%s: multiple is %" PRId64 ", limit %" PRId32 ", the spec's row_tokens",
+        fig_operand_name(o, operand), multiple, o->view->spec.row_tokens);
+}
+
+void fig_operand_read_attributes(const fig_operand_node *o, size_t offset, void *attributes,
+                                 size_t bytes) {
+    assert(offset + bytes <= o->node->attribute_bytes);
+    memcpy(attributes, o->view->attributes + o->node->attribute + offset, bytes);
 }

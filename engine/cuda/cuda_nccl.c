@@ -1,0 +1,300 @@
+/* cuda_nccl.c: open a communicator, put collectives on streams, and end both in time.
+ *
+ * A communicator never blocks: each call begins something, which is looked at until it has ended or
+ * the group's time is over. Invariant: a communicator that is not opened whole is aborted, so
+ * that nothing of it waits for a rank that will not come. */
+#include "engine/cuda/cuda_nccl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine/clock.h"
+#include "include/figraph_ranks.h"
+#include "kernels/numeric.h"
+#include "planner/status.h"
+
+enum { LOOK_NS = 50000, LEAST_BYTES = 16, FINALIZE_US = 2000000 };
+
+/* ---- Results ------------------------------------------------------------------------------- */
+
+static fig_status refuse(const fig_cuda_nccl *nccl, fig_nccl_result result, const char *call) {
+    const char *words = nccl->comm != NULL ? nccl->api->GetLastError(nccl->comm) : "";
+    return fig_fail(FIG_DRIVER, "nccl: %s: %s%s%.160s", call, nccl->api->GetErrorString(result),
+                    words != NULL && words[0] != '\0' ? ": " : "", words != NULL ? words : "");
+}
+
+/* Until what the call has begun has ended. */
+static fig_status settle(const fig_cuda_nccl *nccl, fig_nccl_result result, const char *call) {
+    const int64_t until_ns = fig_clock_ns() + nccl->timeout_us * 1000;
+    const struct timespec nap = {0, LOOK_NS};
+    while (result == FIG_NCCL_IN_PROGRESS) {
+        if (fig_clock_ns() > until_ns)
+            return fig_fail(FIG_TIMEOUT, "nccl: %s: not all ranks came within %" PRId64 " us", call,
+                            nccl->timeout_us);
+        fig_nccl_result asked = nccl->api->CommGetAsyncError(nccl->comm, &result);
+        if (asked != FIG_NCCL_SUCCESS) result = asked;
+        if (result == FIG_NCCL_IN_PROGRESS) nanosleep(&nap, NULL);
+    }
+    return result == FIG_NCCL_SUCCESS ? FIG_OK : refuse(nccl, result, call);
+}
+
+#define NCCL_TRY(nccl, name, ...)                                                                  \
+    FIG_TRY(settle((nccl), (nccl)->api->name(__VA_ARGS__), "nccl" #name))
+
+/* ---- Open and close ------------------------------------------------------------------------ */
+
+/* What rank 0 tells the others. */
+typedef struct invitation {
+    fig_nccl_result result;
+    fig_nccl_id id;
+} invitation;
+
+static fig_status join(fig_cuda_nccl *nccl, const fig_cuda_nccl_wish *wish) {
+    invitation own = {.result = FIG_NCCL_SUCCESS}, all[FIG_RANKS_LIMIT];
+    fig_nccl_config config = {
+        .size = sizeof config, .magic = FIG_NCCL_CONFIG_MAGIC, .version = FIG_NCCL_LEAST_VERSION};
+    const fig_ranks_field field = {
+        .name = "NCCL's version", .bytes = &nccl->api->version, .count = sizeof nccl->api->version};
+    FIG_TRY(fig_ranks_agree(wish->ranks, &field, 1));
+    if (nccl->rank == 0) own.result = nccl->api->GetUniqueId(&own.id);
+    FIG_TRY(fig_ranks_all_gather(wish->ranks, &own, sizeof own, all));
+    if (all[0].result != FIG_NCCL_SUCCESS) return refuse(nccl, all[0].result, "ncclGetUniqueId");
+    const fig_nccl_result result =
+        nccl->api->CommInitRankConfig(&nccl->comm, nccl->count, all[0].id, nccl->rank, &config);
+    return settle(nccl, result, "ncclCommInitRankConfig");
+}
+
+static fig_status reserve(fig_cuda_gpu *gpu, uint64_t bytes, fig_cu_address *address) {
+    CU_TRY(gpu, MemAlloc, address, bytes);
+    CU_TRY(gpu, MemsetD8Async, *address, 0, bytes, gpu->aside);
+    return FIG_OK;
+}
+
+/* The stream, until it is idle: what is on it meets other ranks. */
+static fig_status drain(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
+    const int64_t until_ns = fig_clock_ns() + nccl->timeout_us * 1000;
+    const struct timespec nap = {0, LOOK_NS};
+    for (;;) {
+        const fig_cu_result result = gpu->cu->StreamQuery(gpu->aside);
+        if (result == FIG_CU_SUCCESS) return FIG_OK;
+        if (result != FIG_CU_NOT_READY) return fig_cuda_gpu_refuse(gpu, result, "cuStreamQuery");
+        if (fig_clock_ns() > until_ns)
+            return fig_fail(FIG_TIMEOUT,
+                            "nccl: not all ranks came to its first calls within %" PRId64 " us",
+                            nccl->timeout_us);
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* Small, great and between: each may go another way, with connections of its own. */
+static fig_status warm_up(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
+    void *own = (void *)(uintptr_t)nccl->parts;
+    for (uint64_t bytes = LEAST_BYTES;; bytes *= 4) {
+        if (bytes > nccl->byte_limit) bytes = nccl->byte_limit;
+        NCCL_TRY(nccl, AllReduce, own, own, bytes / 2, FIG_NCCL_BF16, FIG_NCCL_SUM, nccl->comm,
+                 gpu->aside);
+        NCCL_TRY(nccl, AllGather, (uint8_t *)own + (uint64_t)nccl->rank * bytes, own, bytes,
+                 FIG_NCCL_U8, nccl->comm, gpu->aside);
+        if (bytes == nccl->byte_limit) break;
+    }
+    return drain(nccl, gpu);
+}
+
+fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
+                              const fig_cuda_nccl_wish *wish) {
+    *nccl = (fig_cuda_nccl){.api = fig_nccl_api_table(),
+                            .timeout_us = wish->timeout_us,
+                            .rank = wish->rank,
+                            .count = wish->count,
+                            .byte_limit = wish->byte_limit};
+    const uint64_t count = (uint64_t)wish->count;
+    FIG_TRY(reserve(gpu, count * sizeof(fig_peers_place), &nccl->places));
+    FIG_TRY(reserve(gpu, count * wish->byte_limit, &nccl->parts));
+    fig_status status = join(nccl, wish);
+    if (status == FIG_OK) status = warm_up(nccl, gpu);
+    if (status != FIG_OK) fig_cuda_nccl_abort(nccl);
+    return status;
+}
+
+void fig_cuda_nccl_abort(fig_cuda_nccl *nccl) {
+    if (nccl->comm != NULL) nccl->api->CommAbort(nccl->comm);
+    nccl->comm = NULL;
+}
+
+void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
+    if (nccl->comm != NULL) {
+        if (nccl->timeout_us > FINALIZE_US) nccl->timeout_us = FINALIZE_US;
+        const fig_nccl_result result = nccl->api->CommFinalize(nccl->comm);
+        if (settle(nccl, result, "ncclCommFinalize") == FIG_OK) {
+            nccl->api->CommDestroy(nccl->comm);
+            nccl->comm = NULL;
+        }
+    }
+    fig_cuda_nccl_abort(nccl);
+    if (nccl->places != 0) gpu->cu->MemFree(nccl->places);
+    if (nccl->parts != 0) gpu->cu->MemFree(nccl->parts);
+    *nccl = (fig_cuda_nccl){0};
+}
+
+/* ---- Collectives --------------------------------------------------------------------------- */
+
+/* One kernel of ours on the stream that captures. */
+typedef struct kernel_call {
+    fig_op op;
+    uint32_t family;
+    const char *entry;
+    fig_launch_shape shape;
+    void *params;
+} kernel_call;
+
+static fig_status launch(const fig_cuda_nccl_job *job, fig_cu_stream stream,
+                         const kernel_call *call) {
+    fig_cuda_kernel_wish wish = {call->op, call->family, {0}, call->shape.shared_bytes};
+    fig_cu_launch config = {.shared_bytes = call->shape.shared_bytes, .stream = stream};
+    void *params[] = {call->params};
+    fig_cu_kernel kernel;
+    fig_cu_function function;
+    memcpy(config.grid, call->shape.grid, sizeof config.grid);
+    memcpy(config.block, call->shape.block, sizeof config.block);
+    strncpy(wish.entry, call->entry, sizeof wish.entry - 1);
+    FIG_TRY(fig_cuda_kernels_take(job->kernels, job->gpu, &wish, &kernel));
+    CU_TRY(job->gpu, KernelGetFunction, &function, kernel);
+    CU_TRY(job->gpu, FuncLoad, function);
+    CU_TRY(job->gpu, LaunchKernelEx, &config, function, params, NULL);
+    return FIG_OK;
+}
+
+/* Of the kernels that stand around a collective, one block each. */
+static fig_status note(const fig_cuda_nccl_job *job, fig_cu_stream stream, const char *entry,
+                       fig_all_reduce_params *params) {
+    const kernel_call call = {.op = FIG_OP_ALL_REDUCE,
+                              .family = FIG_ALL_REDUCE_NCCL,
+                              .entry = entry,
+                              .shape = {{1, 1, 1}, {FIG_RANKS_LIMIT, 1, 1}, 0},
+                              .params = params};
+    return launch(job, stream, &call);
+}
+
+static fig_status announce(const fig_cuda_nccl_job *job, fig_cu_stream stream,
+                           fig_all_reduce_params *params) {
+    fig_peers_place *places = (fig_peers_place *)(uintptr_t)job->nccl->places;
+    params->out = places;
+    FIG_TRY(note(job, stream, "fig_kernel_all_reduce_nccl_begin", params));
+    NCCL_TRY(job->nccl, AllGather, places + job->nccl->rank, places, sizeof *places, FIG_NCCL_U8,
+             job->nccl->comm, stream);
+    return note(job, stream, "fig_kernel_all_reduce_nccl_compare", params);
+}
+
+static int nccl_dtype_of(int32_t dtype) {
+    if (dtype == FIG_F32) return FIG_NCCL_F32;
+    return dtype == FIG_F16 ? FIG_NCCL_F16 : FIG_NCCL_BF16;
+}
+
+static fig_status norm(const fig_cuda_nccl_job *job, fig_cu_stream stream,
+                       const fig_all_reduce_params *p) {
+    fig_rms_norm_params params = {.in = p->out,
+                                  .weight = p->weight,
+                                  .out = p->out,
+                                  .residual = p->residual,
+                                  .plan = p->plan,
+                                  .in_stride = p->width,
+                                  .out_stride = p->width,
+                                  .residual_stride = p->width,
+                                  .rows = p->rows,
+                                  .width = p->width,
+                                  .dtype = p->dtype,
+                                  .epsilon = p->epsilon,
+                                  .weight_offset = p->weight_offset};
+    fig_family_choice choice;
+    fig_traits traits = job->gpu->traits;
+    traits.compute_capability = fig_images_capability(job->gpu->path);
+    fig_families_choose(FIG_OP_RMS_NORM, &params, &traits, &choice);
+    const kernel_call call = {FIG_OP_RMS_NORM, choice.family, choice.entry, choice.shape, &params};
+    return launch(job, stream, &call);
+}
+
+static fig_status enqueue_reduce(const fig_cuda_nccl_job *job, int tells, fig_cu_stream stream) {
+    fig_all_reduce_params params;
+    memcpy(&params, job->launch->params, sizeof params);
+    const fig_all_reduce_params p = params;
+    const size_t numbers = (size_t)p.rows.row_limit * (size_t)p.width;
+    if (tells) FIG_TRY(announce(job, stream, &params));
+    NCCL_TRY(job->nccl, AllReduce, p.in, p.out, numbers, nccl_dtype_of(p.dtype), FIG_NCCL_SUM,
+             job->nccl->comm, stream);
+    return p.weight != NULL ? norm(job, stream, &p) : FIG_OK;
+}
+
+/* NCCL brings each rank's rows together; a kernel deals them out. */
+static fig_status enqueue_gather(const fig_cuda_nccl_job *job, int tells, fig_cu_stream stream) {
+    fig_all_gather_params params;
+    memcpy(&params, job->launch->params, sizeof params);
+    fig_all_reduce_params around = {.plan = params.plan,
+                                    .state = params.state,
+                                    .peers = params.peers,
+                                    .rows = params.rows,
+                                    .node = params.node};
+    const size_t bytes = (size_t)params.rows.row_limit * (size_t)params.width *
+                         (size_t)fig_numeric_bytes(params.dtype);
+    void *parts = (void *)(uintptr_t)job->nccl->parts;
+    if (tells) FIG_TRY(announce(job, stream, &around));
+    NCCL_TRY(job->nccl, AllGather, params.in, parts, bytes, FIG_NCCL_U8, job->nccl->comm, stream);
+    params.in = parts;
+    kernel_call call = {FIG_OP_ALL_GATHER,
+                        job->launch->family,
+                        "fig_kernel_all_gather_nccl",
+                        {{0, 0, 0}, {0, 0, 0}, 0},
+                        &params};
+    memcpy(call.shape.grid, job->launch->grid, sizeof call.shape.grid);
+    memcpy(call.shape.block, job->launch->block, sizeof call.shape.block);
+    return launch(job, stream, &call);
+}
+
+/* A job, and what became of it. */
+typedef struct capture {
+    const fig_cuda_nccl_job *job;
+    int tells; /* 1: the ranks first tell one another where they are */
+    fig_status status;
+    char sentence[256];
+} capture;
+
+static int32_t enqueue(void *user, const fig_call_args *args) {
+    capture *c = user;
+    if (c->job->nccl->comm == NULL) {
+        c->status = fig_fail(FIG_LOST, "nccl: the communicator was aborted");
+    } else if (c->job->launch->op == FIG_OP_ALL_REDUCE) {
+        c->status = enqueue_reduce(c->job, c->tells, args->stream);
+    } else {
+        c->status = enqueue_gather(c->job, c->tells, args->stream);
+    }
+    if (c->status == FIG_OK) return 0;
+    snprintf(c->sentence, sizeof c->sentence, "%s", fig_message());
+    return (int32_t)c->status;
+}
+
+fig_status fig_cuda_nccl_capture(const fig_cuda_nccl_job *job, fig_cuda_work *work,
+                                 fig_dev_after after) {
+    capture c = {.job = job, .tells = work->last_part == 0};
+    const fig_dev_call call = {
+        .callback = enqueue, .user = &c, .name = fig_table_op_name(job->launch->op)};
+    const fig_status status = fig_cuda_work_part(work, job->gpu, &call, after);
+    return c.status != FIG_OK ? fig_status_relay(c.status, c.sentence) : status;
+}
+
+fig_status fig_cuda_nccl_end(const fig_cuda_nccl_job *job, fig_cuda_work *work,
+                             fig_cu_address peers) {
+    const uint32_t last = (uint32_t)work->last_part - 1;
+    const fig_all_reduce_params params = {.peers = (fig_peers *)(uintptr_t)peers};
+    const fig_dev_launch launch = {.op = FIG_OP_ALL_REDUCE,
+                                   .family = FIG_ALL_REDUCE_NCCL,
+                                   .grid = {1, 1, 1},
+                                   .block = {1, 1, 1},
+                                   .params = &params,
+                                   .params_bytes = sizeof params,
+                                   .is_leaf = 1};
+    if (work->last_part == 0 || work->is_ended) return FIG_OK;
+    FIG_TRY(fig_cuda_work_kernel(work, job->gpu, job->kernels, &launch, (fig_dev_after){&last, 1}));
+    work->is_ended = 1;
+    return FIG_OK;
+}

@@ -1,0 +1,317 @@
+/* blas_cuda.c: memory of a GPU by the CUDA runtime, and matrix products by cuBLASLt.
+ *
+ * Both are opened when the program runs, so that one program runs with and without a GPU. A program
+ * that always has one includes cublasLt.h, links with -lcublasLt -lcudart, and calls cudaMalloc
+ * where this says cuda.Malloc, cublasLtMatmul where it says cublas.Matmul. */
+#include "examples/blas.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    DEVICE_TO_DEVICE = 3, /* cudaMemcpyDeviceToDevice */
+    HOST_TO_DEVICE = 1,
+    BF16 = 14,          /* CUDA_R_16BF */
+    F32 = 0,            /* CUDA_R_32F */
+    SUMS_IN_F32 = 68,   /* CUBLAS_COMPUTE_32F */
+    TRANSPOSE = 1,      /* CUBLAS_OP_T */
+    TRANSPOSE_A = 3,    /* CUBLASLT_MATMUL_DESC_TRANSA */
+    MOST_WORKSPACE = 1, /* CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES */
+    SHAPE_LIMIT = 32,
+    WAY_LIMIT = 24, /* that cuBLASLt is asked for, the one it takes to be best first */
+    PASSES = 3      /* of tuning; the first warms up */
+};
+static const size_t WORKSPACE_BYTES = 32 << 20;
+
+static struct {
+    int (*GetDeviceCount)(int *count);
+    int (*SetDevice)(int device);
+    int (*Malloc)(void **memory, size_t bytes);
+    int (*Free)(void *memory);
+    int (*Memcpy)(void *to, const void *from, size_t bytes, int kind);
+    int (*MemcpyAsync)(void *to, const void *from, size_t bytes, int kind, void *stream);
+    int (*Memcpy2DAsync)(void *to, size_t to_stride, const void *from, size_t from_stride,
+                         size_t row_bytes, size_t rows, int kind, void *stream);
+    int (*DeviceSynchronize)(void);
+    const char *(*GetErrorString)(int error);
+} cuda;
+
+/* cublasLtMatmulHeuristicResult_t */
+typedef struct way {
+    uint64_t algorithm[8];
+    size_t workspace_bytes;
+    int status;
+    float waves;
+    int reserved[4];
+} way;
+
+static struct {
+    int (*Create)(void **handle);
+    int (*Destroy)(void *handle);
+    int (*MatmulDescCreate)(void **desc, int compute, int scale);
+    int (*MatmulDescSetAttribute)(void *desc, int attribute, const void *value, size_t bytes);
+    int (*MatrixLayoutCreate)(void **layout, int type, uint64_t rows, uint64_t columns,
+                              int64_t stride);
+    int (*MatrixLayoutDestroy)(void *layout);
+    int (*MatmulPreferenceCreate)(void **preference);
+    int (*MatmulPreferenceSetAttribute)(void *preference, int attribute, const void *value,
+                                        size_t bytes);
+    int (*MatmulAlgoGetHeuristic)(void *handle, void *desc, void *a, void *b, void *c, void *d,
+                                  void *preference, int most, way *ways, int *count);
+    int (*Matmul)(void *handle, void *desc, const void *alpha, const void *a, void *a_layout,
+                  const void *b, void *b_layout, const void *beta, const void *c, void *c_layout,
+                  void *d, void *d_layout, const uint64_t *algorithm, void *workspace,
+                  size_t workspace_bytes, void *stream);
+} cublas;
+
+/* Products of one shape, and the way that they are multiplied. */
+typedef struct shape {
+    int32_t rows, depth, width, y_stride;
+    void *w, *x, *y; /* layouts */
+    way way;
+} shape;
+
+static void *handle, *desc, *preference, *workspace;
+static shape shapes[SHAPE_LIMIT];
+static int32_t shape_count;
+
+/* ---- Opening ------------------------------------------------------------------------------- */
+
+typedef struct entry {
+    const char *name;
+    void *place;
+} entry;
+
+/* The first library that is there, by the name of each major version, and its entries. */
+static int open_library(const char *const names[2], const entry *entries, size_t count) {
+    void *library = dlopen(names[0], RTLD_NOW);
+    if (library == NULL) library = dlopen(names[1], RTLD_NOW);
+    for (size_t i = 0; i < count; i++) {
+        void *found = library != NULL ? dlsym(library, entries[i].name) : NULL;
+        if (found == NULL) return 1;
+        memcpy(entries[i].place, &found, sizeof found);
+    }
+    return 0;
+}
+
+static int refuse(const char *call, int result) {
+    fprintf(stderr, "layers: %s: %s\n", call, cuda.GetErrorString(result));
+    return 1;
+}
+
+#define CUDA(call, arguments)                                                                      \
+    do {                                                                                           \
+        const int result_ = cuda.call arguments;                                                   \
+        if (result_ != 0) return refuse("cuda" #call, result_);                                    \
+    } while (0)
+#define CUBLAS(call, arguments)                                                                    \
+    do {                                                                                           \
+        const int result_ = cublas.call arguments;                                                 \
+        if (result_ != 0) return fprintf(stderr, "layers: cublasLt" #call ": %d\n", result_), 1;   \
+    } while (0)
+
+static int open_runtime(void) {
+    static const char *const names[] = {"libcudart.so.13", "libcudart.so.12"};
+    const entry entries[] = {{"cudaGetDeviceCount", &cuda.GetDeviceCount},
+                             {"cudaSetDevice", &cuda.SetDevice},
+                             {"cudaMalloc", &cuda.Malloc},
+                             {"cudaFree", &cuda.Free},
+                             {"cudaMemcpy", &cuda.Memcpy},
+                             {"cudaMemcpyAsync", &cuda.MemcpyAsync},
+                             {"cudaMemcpy2DAsync", &cuda.Memcpy2DAsync},
+                             {"cudaDeviceSynchronize", &cuda.DeviceSynchronize},
+                             {"cudaGetErrorString", &cuda.GetErrorString}};
+    return open_library(names, entries, sizeof entries / sizeof *entries);
+}
+
+int32_t blas_cuda_count(void) {
+    int count = 0;
+    return open_runtime() == 0 && cuda.GetDeviceCount(&count) == 0 ? count : 0;
+}
+
+/* Where each rank was shown a GPU of its own, that is number 0 for all of them. */
+static int open_cuda(int32_t local_rank, int32_t *ordinal) {
+    int count = 0;
+    if (open_runtime() != 0) return fprintf(stderr, "layers: no libcudart\n"), 1;
+    CUDA(GetDeviceCount, (&count));
+    *ordinal = local_rank % count;
+    CUDA(SetDevice, (*ordinal));
+    CUDA(Free, (NULL)); /* until here some versions put off the work */
+    return 0;
+}
+
+static int open_products(void) {
+    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+    const int transpose = TRANSPOSE;
+    const entry entries[] = {
+        {"cublasLtCreate", &cublas.Create},
+        {"cublasLtDestroy", &cublas.Destroy},
+        {"cublasLtMatmulDescCreate", &cublas.MatmulDescCreate},
+        {"cublasLtMatmulDescSetAttribute", &cublas.MatmulDescSetAttribute},
+        {"cublasLtMatrixLayoutCreate", &cublas.MatrixLayoutCreate},
+        {"cublasLtMatrixLayoutDestroy", &cublas.MatrixLayoutDestroy},
+        {"cublasLtMatmulPreferenceCreate", &cublas.MatmulPreferenceCreate},
+        {"cublasLtMatmulPreferenceSetAttribute", &cublas.MatmulPreferenceSetAttribute},
+        {"cublasLtMatmulAlgoGetHeuristic", &cublas.MatmulAlgoGetHeuristic},
+        {"cublasLtMatmul", &cublas.Matmul}};
+    if (open_library(names, entries, sizeof entries / sizeof *entries) != 0)
+        return fprintf(stderr, "layers: no libcublasLt\n"), 1;
+    CUDA(Malloc, (&workspace, WORKSPACE_BYTES));
+    CUBLAS(Create, (&handle));
+    CUBLAS(MatmulDescCreate, (&desc, SUMS_IN_F32, F32));
+    CUBLAS(MatmulDescSetAttribute, (desc, TRANSPOSE_A, &transpose, sizeof transpose));
+    CUBLAS(MatmulPreferenceCreate, (&preference));
+    CUBLAS(MatmulPreferenceSetAttribute,
+           (preference, MOST_WORKSPACE, &WORKSPACE_BYTES, sizeof WORKSPACE_BYTES));
+    return 0;
+}
+
+/* desc and preference are small, and end with the process. */
+static void close_cuda(void) {
+    for (int32_t i = 0; i < shape_count; i++) {
+        cublas.MatrixLayoutDestroy(shapes[i].w);
+        cublas.MatrixLayoutDestroy(shapes[i].x);
+        cublas.MatrixLayoutDestroy(shapes[i].y);
+    }
+    shape_count = 0;
+    if (handle != NULL) cublas.Destroy(handle);
+    if (workspace != NULL) cuda.Free(workspace);
+    handle = workspace = NULL;
+}
+
+/* ---- Memory -------------------------------------------------------------------------------- */
+
+static void *allocate(size_t bytes) {
+    void *memory;
+    return cuda.Malloc(&memory, bytes) == 0 ? memory : NULL;
+}
+
+static void release(void *memory) {
+    cuda.Free(memory);
+}
+
+static int write_cuda(void *to, const void *from, size_t bytes) {
+    CUDA(Memcpy, (to, from, bytes, HOST_TO_DEVICE));
+    return 0;
+}
+
+static int copy_block(const blas_block *block) {
+    CUDA(Memcpy2DAsync, (block->to, block->to_stride, block->from, block->from_stride,
+                         block->row_bytes, block->rows, DEVICE_TO_DEVICE, NULL));
+    return 0;
+}
+
+static int wait_cuda(void) {
+    CUDA(DeviceSynchronize, ());
+    return 0;
+}
+
+static int copy(void *to, const void *from, size_t bytes, void *stream) {
+    CUDA(MemcpyAsync, (to, from, bytes, DEVICE_TO_DEVICE, stream));
+    return 0;
+}
+
+/* ---- Products ------------------------------------------------------------------------------ */
+
+static int run(const shape *of, const blas_product *product, const way *by, void *stream) {
+    const float zero = 0;
+    return cublas.Matmul(handle, desc, &product->scale, product->w, of->w, product->x, of->x, &zero,
+                         product->y, of->y, product->y, of->y, by->algorithm, workspace,
+                         WORKSPACE_BYTES, stream);
+}
+
+/* To cuBLASLt, which counts columns first, each matrix is the transpose: y' = w x'. */
+static int open_shape(shape *of, way ways[WAY_LIMIT], int *count) {
+    const uint64_t rows = (uint64_t)of->rows, depth = (uint64_t)of->depth;
+    CUBLAS(MatrixLayoutCreate, (&of->w, BF16, depth, (uint64_t)of->width, of->depth));
+    CUBLAS(MatrixLayoutCreate, (&of->x, BF16, depth, rows, of->depth));
+    CUBLAS(MatrixLayoutCreate, (&of->y, BF16, (uint64_t)of->width, rows, of->y_stride));
+    CUBLAS(MatmulAlgoGetHeuristic,
+           (handle, desc, of->w, of->x, of->y, of->y, preference, WAY_LIMIT, ways, count));
+    if (*count == 0) return fprintf(stderr, "layers: cublasLt multiplies nothing like it\n"), 1;
+    of->way = ways[0];
+    return 0;
+}
+
+static shape *find_shape(const blas_product *product) {
+    for (shape *of = shapes; of < shapes + shape_count; of++)
+        if (of->rows == product->rows && of->depth == product->depth &&
+            of->width == product->width && of->y_stride == product->y_stride)
+            return of;
+    return NULL;
+}
+
+/* NULL: it is a shape too many, or none that cuBLASLt knows. */
+static shape *add_shape(const blas_product *product, way ways[WAY_LIMIT], int *count) {
+    if (shape_count == SHAPE_LIMIT) return NULL;
+    shape *of = &shapes[shape_count];
+    *of = (shape){.rows = product->rows,
+                  .depth = product->depth,
+                  .width = product->width,
+                  .y_stride = product->y_stride};
+    if (open_shape(of, ways, count) != 0) return NULL;
+    shape_count++;
+    return of;
+}
+
+/* Seconds of the last passes; a way that fails takes for ever. */
+static int time_way(const shape *of, const blas_product *products, int32_t count, const way *by,
+                    double *seconds) {
+    struct timespec began = {0}, ended;
+    *seconds = 1e9;
+    if (by->status != 0 || by->workspace_bytes > WORKSPACE_BYTES) return 0;
+    for (int pass = 0; pass < PASSES; pass++) {
+        for (int32_t i = 0; i < count; i++)
+            if (run(of, &products[i], by, NULL) != 0) return 0;
+        if (pass > 0) continue;
+        CUDA(DeviceSynchronize, ());
+        clock_gettime(CLOCK_MONOTONIC, &began);
+    }
+    CUDA(DeviceSynchronize, ());
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    *seconds =
+        (double)(ended.tv_sec - began.tv_sec) + 1e-9 * (double)(ended.tv_nsec - began.tv_nsec);
+    return 0;
+}
+
+static int tune(const blas_product *products, int32_t count) {
+    way ways[WAY_LIMIT];
+    double least = 1e9;
+    int way_count = 0;
+    if (find_shape(products) != NULL) return 0;
+    shape *of = add_shape(products, ways, &way_count);
+    if (of == NULL) return 1;
+    for (int i = 0; i < way_count; i++) {
+        double seconds;
+        if (time_way(of, products, count, &ways[i], &seconds) != 0) return 1;
+        if (seconds >= least) continue;
+        least = seconds;
+        of->way = ways[i];
+    }
+    return 0;
+}
+
+/* A shape that was not tuned is multiplied as cuBLASLt thinks best. */
+static int multiply(const blas_product *product, void *stream) {
+    way ways[WAY_LIMIT];
+    int count;
+    const shape *of = find_shape(product);
+    if (of == NULL) of = add_shape(product, ways, &count);
+    const int result = of != NULL ? run(of, product, &of->way, stream) : 1;
+    if (result != 0) fprintf(stderr, "layers: cublasLtMatmul: %d\n", result);
+    return result;
+}
+
+const blas blas_cuda = {.open = open_cuda,
+                        .open_products = open_products,
+                        .close = close_cuda,
+                        .allocate = allocate,
+                        .release = release,
+                        .write = write_cuda,
+                        .copy_block = copy_block,
+                        .wait = wait_cuda,
+                        .tune = tune,
+                        .copy = copy,
+                        .multiply = multiply};

@@ -1,0 +1,295 @@
+/* layers.c: whole layers of a model, their matrix products by cuBLAS, on one GPU or on several.
+ *
+ *     layers record --preset llama-3.1-70b --layers 8 -o model.fig
+ *     layers run model.fig --kv 8x8192
+ *     figraph-launch -n 2 -- layers run model.fig --kv 8x8192 --check
+ *
+ * One file serves any number of ranks. run makes up weights and caches, takes steps, and tells how
+ * long one takes; on several ranks also how much of it is communication, by the same step of a rank
+ * that is alone with its share. --check then runs the whole model on rank 0, and compares the first
+ * step's numbers; those of one GPU alone it compares with the host's. Where no GPU is found all of
+ * it runs on the host. Exit: 0; 1 the numbers differ; 2 anything else, in a sentence on stderr. */
+#include <figraph_parallel.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/layers_trial.h"
+
+enum { FAILED = 1, REFUSED = 2 };
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        if ((call) != FIG_OK) return fprintf(stderr, "layers: %s\n", fig_message()), REFUSED;      \
+    } while (0)
+
+typedef struct words {
+    const char *preset, *config, *file, *device;
+    int32_t layers, hidden, batch_limit, kv_limit;
+    int32_t rows, kv, steps;
+    int check;
+} words;
+
+/* A rank's process. */
+typedef struct process {
+    fig_ranks *ranks;
+    fig_ranks_info who;
+    layers_trial_options options;
+    fig_graphs *model, *share; /* share: the model where it is alone */
+    layers_part part;
+    double meet_s, cuda_s, products_s, file_s;
+} process;
+
+/* ---- Record -------------------------------------------------------------------------------- */
+
+static int read_spec(const words *given, fig_spec *spec) {
+    *spec = (fig_spec){.size = sizeof *spec, .page_size = 16, .batch_limit = 64, .kv_limit = 32768};
+    if (given->preset != NULL) TRY(fig_spec_preset(spec, given->preset));
+    if (given->config != NULL) TRY(fig_spec_read_config(spec, given->config));
+    if (given->layers > 0) spec->layers = given->layers;
+    if (given->batch_limit > 0) spec->batch_limit = given->batch_limit;
+    if (given->kv_limit > 0) spec->kv_limit = given->kv_limit;
+    spec->sequence_limit = spec->batch_limit;
+    spec->dtype = FIG_BF16;
+    if (spec->activation == FIG_SILU && spec->window == 0 && spec->qk_norm_epsilon == 0 &&
+        spec->soft_cap == 0)
+        return 0;
+    return fprintf(stderr, "layers: it has layers as llama has them, and no others\n"), REFUSED;
+}
+
+/* Most models are as wide as all their heads together. */
+static int record(const words *given) {
+    fig_spec spec;
+    fig_program *program = NULL;
+    fig_graphs *graphs = NULL;
+    fig_traits traits = {.size = sizeof traits};
+    const int code = read_spec(given, &spec);
+    if (code != 0) return code;
+    const int32_t hidden = given->hidden > 0 ? given->hidden : spec.q_heads * spec.head_dim;
+    TRY(fig_traits_named(&traits, given->device));
+    TRY(layers_record(&program, &spec, hidden));
+    TRY(fig_graphs_lower(&graphs, program, FIG_OPTIONS(fig_lower_options, .traits = &traits)));
+    fig_program_destroy(program);
+    TRY(fig_graphs_save(graphs, given->file));
+    fig_graphs_destroy(graphs);
+    return 0;
+}
+
+/* ---- Run ----------------------------------------------------------------------------------- */
+
+static int open_machine(process *p, const words *given) {
+    const int32_t gpus = strcmp(given->device, "host") == 0 ? 0 : blas_cuda_count();
+    const int on_gpu = gpus > 0 || strcmp(given->device, "cuda") == 0;
+    const blas *by = on_gpu ? &blas_cuda : &blas_host;
+    const double began = layers_trial_now_s();
+    p->who.size = sizeof p->who;
+    TRY(fig_ranks_open(&p->ranks, NULL));
+    TRY(fig_ranks_read_info(p->ranks, &p->who));
+    p->options = (layers_trial_options){.blas = by,
+                                        .device = on_gpu ? FIG_DEVICE_CUDA : FIG_DEVICE_HOST,
+                                        .rows = given->rows,
+                                        .kv = given->kv,
+                                        .steps = given->steps};
+    const double met = layers_trial_now_s();
+    if (by->open(p->who.local_rank, &p->options.ordinal) != 0) return REFUSED;
+    const double opened = layers_trial_now_s();
+    if (by->open_products() != 0) return REFUSED;
+    p->meet_s = met - began;
+    p->cuda_s = opened - met;
+    p->products_s = layers_trial_now_s() - opened;
+    return 0;
+}
+
+static int find_hidden(const fig_graphs *graphs, int32_t *hidden) {
+    fig_tensor_info info = {.size = sizeof info};
+    for (int32_t i = 0; fig_graphs_tensor(graphs, i, &info) == FIG_OK; i++)
+        if (strcmp(info.name, "state") == 0) return *hidden = (int32_t)info.dims[1], 0;
+    return fprintf(stderr, "layers: the file is not one that layers record has written\n"), REFUSED;
+}
+
+static int open_file(process *p, const char *path) {
+    fig_graphs_info info = {.size = sizeof info};
+    const double began = layers_trial_now_s();
+    TRY(fig_graphs_load(&p->model, path));
+    TRY(fig_graphs_rank(&p->share, p->model, p->who.count));
+    p->file_s = layers_trial_now_s() - began;
+    fig_graphs_read_info(p->model, &info);
+    p->part = (layers_part){.model = *info.spec, .rank = p->who.rank, .ranks = p->who.count};
+    fig_graphs_read_info(p->share, &info);
+    p->part.share = *info.spec;
+    return find_hidden(p->model, &p->part.hidden);
+}
+
+static void report(const process *p, const layers_trial *t, const char *file) {
+    const int32_t layers = p->part.model.layers, ranks = p->who.count;
+    printf("%s: %d layers, %d rows of %d tokens, %d rank%s, %s\n", file, (int)layers,
+           (int)p->options.rows, (int)p->options.kv, (int)ranks, ranks == 1 ? "" : "s",
+           p->options.device == FIG_DEVICE_CUDA ? "cuda" : "host");
+    printf("  first     %.3f s from the file to the end of the first step, %.3f s to meet; beside\n"
+           "            that %.3f s of CUDA's, %.3f s of cuBLAS's and %.3f s to make up weights\n",
+           p->file_s + t->first_s, p->meet_s, p->cuda_s, p->products_s + t->tune_s, t->weights_s);
+    printf("  step      %.3f ms, %.1f us a layer\n", 1e3 * t->step_s, 1e6 * t->step_s / layers);
+}
+
+/* The same step of a rank that waits for nobody: what it takes less is communication. */
+static int time_share(const process *p, double step_s) {
+    fig_graphs_info info = {.size = sizeof info};
+    fig_program *program = NULL;
+    fig_graphs *graphs = NULL;
+    layers_trial t = {.options = &p->options, .part = p->part};
+    fig_graphs_read_info(p->share, &info);
+    TRY(layers_record(&program, info.spec, p->part.hidden));
+    TRY(fig_graphs_lower(&graphs, program, FIG_OPTIONS(fig_lower_options, .traits = info.traits)));
+    fig_program_destroy(program);
+    t.graphs = graphs;
+    const int code = layers_trial_run(&t);
+    fig_graphs_destroy(graphs);
+    if (code == 0 && p->who.rank == 0)
+        printf("  share     %.3f ms where a rank waits for nobody: %.1f %% of a step is "
+               "communication\n",
+               1e3 * t.step_s, 100 * (1 - t.step_s / step_s));
+    return code;
+}
+
+static double number_of(uint16_t bf16) {
+    const uint32_t bits = (uint32_t)bf16 << 16;
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    return (double)number;
+}
+
+/* Each layer rounds the residual twice, by 2^-9 at most, and each time what comes before it. A
+ * single number may be further off than all are in the mean. */
+static int compare(const process *p, const uint16_t *got, const uint16_t *due, int64_t count) {
+    const double limit = ldexp(sqrt(2.0 * p->part.model.layers), -8);
+    double squares = 0, error = 0, most = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double off = fabs(number_of(got[i]) - number_of(due[i]));
+        squares += number_of(due[i]) * number_of(due[i]);
+        error += off * off;
+        if (!(off <= most)) most = off; /* a NaN stays */
+    }
+    const double size = sqrt(squares / (double)count);
+    const double mean = sqrt(error / (double)count) / size;
+    const int right = mean <= limit && most <= 8 * limit * size;
+    printf("  check     %lld numbers are %.2g off in the mean and %.2g at most, by their size; %s: "
+           "%.2g and %.2g may be\n",
+           (long long)count, mean, most / size, right ? "right" : "WRONG", limit, 8 * limit);
+    return right ? 0 : FAILED;
+}
+
+/* The whole model on this rank; where it was one rank's already, on the host. */
+static int run_whole(const process *p, double step_s, const uint16_t *got) {
+    const int64_t count = (int64_t)p->options.rows * p->part.hidden;
+    const int on_host = p->who.count == 1;
+    layers_trial_options options = p->options;
+    layers_trial t = {.options = &options, .graphs = p->model, .part = p->part};
+    if (on_host) {
+        options.blas = &blas_host;
+        options.device = FIG_DEVICE_HOST;
+        options.ordinal = 0;
+    }
+    t.part.rank = 0;
+    t.part.ranks = 1;
+    t.part.share = t.part.model;
+    t.result = malloc((size_t)count * sizeof *t.result);
+    int code = t.result != NULL ? layers_trial_run(&t) : REFUSED;
+    if (code == 0) {
+        printf("  whole     %.3f ms a step %s: here it was %.3f times as fast\n", 1e3 * t.step_s,
+               on_host ? "on the host" : "on one rank", t.step_s / step_s);
+        code = compare(p, got, t.result, count);
+    }
+    free(t.result);
+    return code;
+}
+
+static int run_all(const process *p, const words *given) {
+    const size_t count = (size_t)given->rows * (size_t)p->part.hidden;
+    layers_trial t = {
+        .options = &p->options, .graphs = p->share, .ranks = p->ranks, .part = p->part};
+    t.result = malloc(count * sizeof *t.result);
+    int code = t.result != NULL ? layers_trial_run(&t) : REFUSED;
+    if (code == 0 && p->who.rank == 0) report(p, &t, given->file);
+    if (code == 0 && p->who.count > 1) code = time_share(p, t.step_s);
+    if (code == 0 && given->check && p->who.rank == 0) code = run_whole(p, t.step_s, t.result);
+    free(t.result);
+    return code;
+}
+
+static int run(const words *given) {
+    process p = {0};
+    int code = open_machine(&p, given);
+    if (code == 0) code = open_file(&p, given->file);
+    if (code == 0) code = run_all(&p, given);
+    if (p.options.blas != NULL) p.options.blas->close();
+    fig_graphs_destroy(p.share);
+    fig_graphs_destroy(p.model);
+    fig_ranks_close(p.ranks);
+    return code;
+}
+
+/* ---- Words --------------------------------------------------------------------------------- */
+
+static int refuse_usage(void) {
+    fprintf(stderr,
+            "usage: layers record (--preset NAME | --config FILE) [--layers N] [--hidden N]\n"
+            "                     [--batch-limit N] [--kv-limit N] [--traits NAME] -o FILE\n"
+            "       layers run FILE [--kv ROWSxTOKENS] [--steps N] [--check]\n"
+            "                       [--device auto|cuda|host]\n");
+    return REFUSED;
+}
+
+static int is_number(const char *text, int32_t *number) {
+    char *end;
+    const long value = strtol(text, &end, 10);
+    *number = (int32_t)value;
+    return *end == '\0' && value >= 1 && value <= INT32_MAX;
+}
+
+static int read_kv(words *given, const char *text) {
+    char *end;
+    given->rows = (int32_t)strtol(text, &end, 10);
+    return *end == 'x' && given->rows >= 1 && given->rows <= LAYERS_ROW_LIMIT &&
+           is_number(end + 1, &given->kv);
+}
+
+/* 1: `value` is one for the option `name`. */
+static int read_option(words *given, const char *name, const char *value) {
+    const struct {
+        const char *name;
+        const char **text;
+        int32_t *number;
+    } options[] = {{"--preset", &given->preset, NULL}, {"--config", &given->config, NULL},
+                   {"-o", &given->file, NULL},         {"--traits", &given->device, NULL},
+                   {"--device", &given->device, NULL}, {"--layers", NULL, &given->layers},
+                   {"--hidden", NULL, &given->hidden}, {"--batch-limit", NULL, &given->batch_limit},
+                   {"--steps", NULL, &given->steps},   {"--kv-limit", NULL, &given->kv_limit}};
+    if (value == NULL) return 0;
+    if (strcmp(name, "--kv") == 0) return read_kv(given, value);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (strcmp(options[i].name, name) != 0) continue;
+        if (options[i].text == NULL) return is_number(value, options[i].number);
+        return *options[i].text = value, 1;
+    }
+    return 0;
+}
+
+int main(int count, char **arguments) {
+    const int records = count > 1 && strcmp(arguments[1], "record") == 0;
+    words given = {.rows = 8, .kv = 1024, .steps = 100, .device = records ? "h200" : "auto"};
+    if (!records && (count < 3 || strcmp(arguments[1], "run") != 0)) return refuse_usage();
+    if (!records) given.file = arguments[2];
+    for (int i = records ? 2 : 3; i < count; i++) {
+        if (strcmp(arguments[i], "--check") == 0) {
+            given.check = 1;
+        } else if (read_option(&given, arguments[i], arguments[i + 1])) {
+            i++;
+        } else {
+            return refuse_usage();
+        }
+    }
+    if (given.file == NULL || (records && (given.preset == NULL) == (given.config == NULL)))
+        return refuse_usage();
+    return records ? record(&given) : run(&given);
+}

@@ -1,0 +1,405 @@
+/* attention_short.cuh: attention over short rows, by a cluster of blocks for each kv head of a row.
+ *
+ * Where a step reads so little that a launch takes as long as its longest way, and not as its
+ * bytes, nobody waits for what another block leaves in global memory. Rows are dealt by turns: of
+ * each turn of the cluster a warp has 16 tokens, which it copies to shared memory as soon as it
+ * knows their page, two turns ahead. It makes their weights from K, and all warps of the block then
+ * add up V of all its tokens, each for dimensions of its own:
+ *
+ *     logits [16 tokens][8 vectors] = K [16][head_dim] * q [head_dim][8]
+ *     sums [16 dimensions][8 vectors] += V^T [16][tokens of the block's turn] * weights [tokens][8]
+ *
+ * Which number of a head is which of a fragment is free to choose where q's is the same: lane
+ * (g, t) = (lane / 4, lane % 4) has of tokens g and g + 8, and of vector g of q, the chunks of 16
+ * bytes t, t + 4, .. Sums go to the block of the cluster that writes them, and are counted there by
+ * a barrier of its shared memory.
+ *
+ * Premises, which the family asks for: one token a row, at most 8 vectors of a kv head, 16 bits a
+ * value, pages of whole 16 tokens, workers = rows * kv heads * BLOCKS, whatever else the split
+ * says. Invariant: as all attention has it; a block is there as long as others send to it, since it
+ * waits for all that they send. */
+#ifndef FIG_KERNELS_ATTENTION_SHORT_CUH
+#define FIG_KERNELS_ATTENTION_SHORT_CUH
+
+#include "kernels/short_feed.cuh"
+
+/* Inbox: a lane's sums of dimensions d and d + 8 of a tile, of vector 2t and then of 2t + 1. */
+template <class form> struct fig_short_shared {
+    fig_short_stage<form> stages[FIG_SHORT_STAGES];
+    uint4 weights[FIG_SHORT_WARPS][FIG_BLOCK_WARP]; /* fig_warps_weights */
+    float4 inbox[form::BLOCKS][form::ROWS][4];      /* [from][row][t] */
+    fig_partials_sum sums[FIG_SHORT_WARPS][FIG_FORM_VECTORS];
+    fig_partials_sum inbox_sums[form::BLOCKS][FIG_FORM_VECTORS]; /* [from][vector] */
+    uint64_t came;                                               /* barrier of the inbox */
+};
+
+/* Sums of the lane's vectors, of all turns so far. */
+template <class form> struct fig_short_seen {
+    float values[form::OWN_TILES][4];
+    fig_partials_sum sums[2];
+};
+
+/* ---- The cluster */
+
+/* Each block says that its barrier is made, and waits for the others' only before it sends. */
+static __device__ __forceinline__ void fig_short_arrive(void) {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void fig_short_meet(void) {
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/* Where something of the block's own shared memory lies in that of another block. */
+static __device__ __forceinline__ uint32_t fig_short_of(const void *own, int32_t rank) {
+    uint32_t theirs;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(theirs)
+        : "r"(fig_fragment_shared(own)), "r"(rank));
+    return theirs;
+}
+
+static __device__ __forceinline__ void fig_short_send(uint32_t to, uint32_t barrier, float4 x) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], "
+                 "{%1, %2, %3, %4}, [%5];" ::"r"(to),
+                 "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void fig_short_send(uint32_t to, uint32_t barrier,
+                                                      fig_partials_sum x) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, "
+                 "[%3];" ::"r"(to),
+                 "f"(x.greatest), "f"(x.weights), "r"(barrier)
+                 : "memory");
+}
+
+/* Makes the barrier, which counts all that is sent to the block. */
+static __device__ __forceinline__ void fig_short_begin(uint64_t *barrier, int32_t bytes) {
+    if (threadIdx.x == 0) {
+        asm volatile(
+            "mbarrier.init.shared.b64 [%0], 1;\n"
+            "fence.mbarrier_init.release.cluster;\n"
+            "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(
+                fig_fragment_shared(barrier)),
+            "r"(bytes)
+            : "memory");
+    }
+    __syncwarp();
+    fig_short_arrive();
+}
+
+/* ---- A turn */
+
+/* Of vector g; those that are none are some other's. */
+template <class form>
+static __device__ __forceinline__ void fig_short_load_q(const uint4 *from,
+                                                        uint32_t (&q)[form::TILES][2]) {
+#pragma unroll
+    for (int32_t i = 0; i < form::OF_LANE; i++) {
+        const uint4 chunk = from[4 * i];
+        q[2 * i][0] = chunk.x;
+        q[2 * i][1] = chunk.y;
+        q[2 * i + 1][0] = chunk.z;
+        q[2 * i + 1][1] = chunk.w;
+    }
+}
+
+/* [16 tokens][8 vectors]. Sums side by side, as each waits for itself. */
+template <class form>
+static __device__ __forceinline__ void
+fig_short_multiply_k(const fig_short_stage<form> &stage, const fig_warps_role &role,
+                     const uint32_t (&q)[form::TILES][2], float (&products)[4]) {
+    const uint4(*k)[form::OF_ROW] = &stage.k[fig_block_warp() * FIG_RING_TOKENS + role.row];
+    float sums[4][4] = {{0}};
+#pragma unroll
+    for (int32_t i = 0; i < form::OF_LANE; i++) {
+        const int32_t chunk = (role.column + 4 * i) ^ role.row % 2 * 4;
+        const uint4 low = k[0][chunk], high = k[8][chunk];
+        fig_fragment_multiply<form::DTYPE>(sums[2 * i % 4], low.x, high.x, low.y, high.y,
+                                           q[2 * i][0], q[2 * i][1]);
+        fig_fragment_multiply<form::DTYPE>(sums[2 * i % 4 + 1], low.z, high.z, low.w, high.w,
+                                           q[2 * i + 1][0], q[2 * i + 1][1]);
+    }
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++)
+        products[i] = sums[0][i] + sums[1][i] + (sums[2][i] + sums[3][i]);
+}
+
+/* Logits in base 2, of tokens `token` and 8 further; -inf where one is unseen. */
+template <class form>
+static __device__ __forceinline__ void
+fig_short_scale(const fig_attention_params &p, const fig_short_row &row, int32_t token,
+                const fig_warps_role &role, const fig_warps_seen<form> &seen, float (&logits)[4]) {
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++)
+        logits[i] *= seen.scale[i % 2];
+    if (__builtin_expect(p.alibi != NULL || p.soft_cap > 0, 0)) {
+        fig_ring_note note = {0};
+        note.length = row.length;
+        const fig_partials_place place = fig_warps_place(p, role, row.row, row.kv_head);
+        fig_warps_cap<form>(p, note, place, role, seen, token, logits);
+    }
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++) {
+        const int32_t at = token + i / 2 * 8;
+        if (at < row.seen.first || at >= row.seen.end) logits[i] = -INFINITY;
+    }
+}
+
+/* Leaves the warp's weights, relative to its greatest logits, as all warps multiply by them. */
+template <class form>
+static __device__ __forceinline__ void fig_short_weigh(const float (&logits)[4],
+                                                       const fig_warps_role &role, int32_t warp,
+                                                       fig_short_shared<form> *shared) {
+    fig_partials_sum sums[2];
+    fig_warps_weights weights;
+    float x[4];
+#pragma unroll
+    for (int32_t n = 0; n < 2; n++) {
+        float greatest = fmaxf(logits[n], logits[n + 2]);
+#pragma unroll
+        for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2)
+            greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, apart));
+        sums[n].greatest = fmaxf(greatest, FIG_PARTIALS_NONE) - form::LIFT;
+        x[n] = fig_partials_power(logits[n] - sums[n].greatest);
+        x[n + 2] = fig_partials_power(logits[n + 2] - sums[n].greatest);
+        sums[n].weights = x[n] + x[n + 2];
+    }
+    fig_warps_round<form>(x[0], x[1], 0, &weights);
+    fig_warps_round<form>(x[2], x[3], 1, &weights);
+    shared->weights[warp][role.lane] =
+        make_uint4(weights.below[0], weights.below[1], weights.rest[0], weights.rest[1]);
+#pragma unroll
+    for (int32_t n = 0; n < 2; n++) {
+#pragma unroll
+        for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2)
+            sums[n].weights += __shfl_xor_sync(0xffffffffu, sums[n].weights, apart);
+        if (role.row == 0) shared->sums[warp][2 * role.column + n] = sums[n];
+    }
+}
+
+/* By what each warp's sums shrink, and those so far: [vector 2t or 2t + 1]. */
+template <class form>
+static __device__ __forceinline__ void
+fig_short_join(const fig_short_shared<form> &shared, int32_t n, int32_t vector,
+               float (&shrink)[FIG_SHORT_WARPS], fig_short_seen<form> *seen) {
+    fig_partials_sum sums[FIG_SHORT_WARPS], *all = &seen->sums[n];
+    float greatest = all->greatest;
+#pragma unroll
+    for (int32_t w = 0; w < FIG_SHORT_WARPS; w++) {
+        sums[w] = shared.sums[w][vector];
+        greatest = fmaxf(greatest, sums[w].greatest);
+    }
+    const float own = fig_partials_power(all->greatest - greatest);
+    all->greatest = greatest;
+    all->weights *= own;
+#pragma unroll
+    for (int32_t w = 0; w < FIG_SHORT_WARPS; w++) {
+        shrink[w] = fig_partials_power(sums[w].greatest - greatest);
+        all->weights = fmaf(sums[w].weights, shrink[w], all->weights);
+    }
+#pragma unroll
+    for (int32_t i = 0; i < form::OWN_TILES; i++) {
+        seen->values[i][n] *= own;
+        seen->values[i][n + 2] *= own;
+    }
+}
+
+/* Adds all tokens of the turn, for the warp's dimensions. */
+template <class form>
+static __device__ __forceinline__ void
+fig_short_add(const fig_short_shared<form> &shared, const fig_short_stage<form> &stage,
+              const fig_warps_role &role, int32_t warp, fig_short_seen<form> *seen) {
+    const int32_t token = role.lane % 8 + role.lane / 16 * 8, chunk = role.lane / 8 % 2;
+    float shrink[2][FIG_SHORT_WARPS], sums[FIG_SHORT_WARPS][form::OWN_TILES][4] = {{{0}}};
+#pragma unroll
+    for (int32_t w = 0; w < FIG_SHORT_WARPS; w++) {
+        const uint4 x = shared.weights[w][role.lane];
+        const fig_warps_weights weights = {{x.x, x.y}, {x.z, x.w}};
+#pragma unroll
+        for (int32_t i = 0; i < form::OWN_TILES; i++) {
+            const int32_t at = (2 * (warp * form::OWN_TILES + i) + chunk) ^ token % 8;
+            uint32_t tile[4];
+            fig_fragment_load_turned(
+                tile, fig_fragment_shared(&stage.v[w * FIG_RING_TOKENS + token][at]));
+            fig_warps_add_tile<form>(tile, weights, sums[w][i]);
+        }
+    }
+#pragma unroll
+    for (int32_t n = 0; n < 2; n++)
+        fig_short_join<form>(shared, n, 2 * role.column + n, shrink[n], seen);
+#pragma unroll
+    for (int32_t w = 0; w < FIG_SHORT_WARPS; w++)
+#pragma unroll
+        for (int32_t i = 0; i < form::OWN_TILES; i++)
+#pragma unroll
+            for (int32_t j = 0; j < 4; j++)
+                seen->values[i][j] = fmaf(sums[w][i][j], shrink[j % 2][w], seen->values[i][j]);
+}
+
+/* ---- The end */
+
+/* Rows of lanes' sums are dealt to the cluster's blocks, tile by tile. */
+template <class form>
+static __device__ __forceinline__ void
+fig_short_send_all(const fig_short_row &row, const fig_warps_role &role, int32_t warp,
+                   const fig_short_seen<form> &seen, fig_short_shared<form> *shared) {
+#pragma unroll
+    for (int32_t i = 0; i < form::OWN_TILES; i++) {
+        const int32_t number = (warp * form::OWN_TILES + i) * 8 + role.row;
+        const int32_t to = number / form::ROWS;
+        const float *x = seen.values[i];
+        if (2 * role.column < row.vectors)
+            fig_short_send(
+                fig_short_of(&shared->inbox[row.rank][number % form::ROWS][role.column], to),
+                fig_short_of(&shared->came, to), make_float4(x[0], x[2], x[1], x[3]));
+    }
+    if (warp != 0 || role.row >= form::BLOCKS) return;
+#pragma unroll
+    for (int32_t n = 0; n < 2; n++)
+        if (2 * role.column + n < row.vectors)
+            fig_short_send(
+                fig_short_of(&shared->inbox_sums[row.rank][2 * role.column + n], role.row),
+                fig_short_of(&shared->came, role.row), seen.sums[n]);
+}
+
+static __device__ __forceinline__ int32_t fig_short_bytes(int32_t vectors, int32_t rows,
+                                                          int32_t blocks) {
+    return blocks * ((vectors + 1) / 2 * rows * (int32_t)sizeof(float4) +
+                     vectors * (int32_t)sizeof(fig_partials_sum));
+}
+
+/* What has come of one vector, from all blocks in their order. A row of length 0 has an LSE of
+ * -inf, whatever its sink. */
+template <class form>
+static __device__ __forceinline__ void
+fig_short_write_vector(const fig_attention_params &p, const fig_short_row &row,
+                       const fig_short_shared<form> &shared, int32_t number, int32_t vector) {
+    const int32_t head = row.kv_head * row.vectors + vector;
+    const int32_t at = row.rank * form::ROWS + number, dim = at / 8 * 16 + at % 8;
+    uint16_t *out = (uint16_t *)p.out + row.row * p.out_strides.row + head * p.out_strides.head;
+    fig_partials_way way = {0, 0, -INFINITY, 1};
+    if (p.sinks != NULL) way.sink = p.sinks[head] * FIG_NUMERIC_LOG2_E;
+    fig_partials_sum sums[form::BLOCKS], all = {FIG_PARTIALS_NONE, 0};
+    float2 values = {0, 0};
+#pragma unroll
+    for (int32_t b = 0; b < form::BLOCKS; b++) {
+        sums[b] = shared.inbox_sums[b][vector];
+        all.greatest = fmaxf(all.greatest, sums[b].greatest);
+    }
+#pragma unroll
+    for (int32_t b = 0; b < form::BLOCKS; b++) {
+        const float2 x = ((const float2 *)&shared.inbox[b][number][vector / 2])[vector % 2];
+        const float shrink = fig_partials_power(sums[b].greatest - all.greatest);
+        all.weights = fmaf(sums[b].weights, shrink, all.weights);
+        values.x = fmaf(x.x, shrink, values.x);
+        values.y = fmaf(x.y, shrink, values.y);
+    }
+    fig_pieces_end end = {0, -INFINITY};
+    if (row.length > 0) end = fig_partials_end_of(way, all);
+    fig_partials_write_number(out + dim, form::DTYPE, values.x * end.scale);
+    fig_partials_write_number(out + dim + 8, form::DTYPE, values.y * end.scale);
+    if (at == 0 && p.lse != NULL) p.lse[row.row * p.lse_stride + head] = end.lse;
+}
+
+/* A thread for each of a row's vectors, neighbouring rows side by side. */
+template <class form>
+static __device__ __forceinline__ void fig_short_write(const fig_attention_params &p,
+                                                       const fig_short_row &row,
+                                                       const fig_short_shared<form> &shared) {
+    fig_ring_wait(fig_fragment_shared(&shared.came), 0);
+#pragma unroll 1
+    for (int32_t i = (int32_t)threadIdx.x; i < form::ROWS * row.vectors; i += FIG_SHORT_THREADS)
+        fig_short_write_vector<form>(p, row, shared, i % form::ROWS, i / form::ROWS);
+}
+
+/* ---- A block */
+
+template <class form>
+static __device__ __forceinline__ void
+fig_short_see(const fig_attention_params &p, const fig_short_row &row, const fig_short_lane &lane,
+              const fig_short_way &way, const fig_warps_role &role,
+              const fig_short_newest<form> &newest, const fig_warps_seen<form> &with,
+              fig_short_shared<form> *shared, fig_short_seen<form> *seen) {
+    const int32_t warp = fig_block_warp(), late = fig_short_late<form>(p, way);
+#pragma unroll 1
+    for (int32_t turn = 0;; turn++) {
+        fig_short_stage<form> *stage = &shared->stages[turn % FIG_SHORT_STAGES];
+        const int32_t token = way.first + turn * form::BLOCKS * form::TOKENS;
+        float logits[4];
+        fig_short_wait<2 * FIG_SHORT_STAGES - 1>();
+        if (turn == late) {
+            fig_short_wait<0>();
+            fig_short_put_newest<form>(newest, warp * FIG_RING_TOKENS + row.length - 1 - token,
+                                       stage);
+        }
+        __syncwarp();
+        fig_short_multiply_k<form>(*stage, role, with.q, logits);
+        fig_short_scale<form>(p, row, token + role.row, role, with, logits);
+        fig_short_weigh<form>(logits, role, warp, shared);
+        fig_short_wait<2 * FIG_SHORT_STAGES - 2>();
+        __syncthreads();
+        fig_short_add<form>(*shared, *stage, role, warp, seen);
+        if (turn + 1 == way.turns) return;
+        __syncthreads();
+        fig_short_ask_turn<form>(p, row, lane, way, turn + FIG_SHORT_STAGES, shared->stages);
+    }
+}
+
+template <class form>
+static __device__ __forceinline__ fig_warps_role fig_short_role_of(int32_t vectors) {
+    fig_warps_role role = {(int32_t)threadIdx.x % FIG_BLOCK_WARP};
+    role.row = role.lane / 4;
+    role.column = role.lane % 4;
+    role.shares = 1;
+    role.count = role.ratio = role.vectors = vectors;
+    return role;
+}
+
+/* The chunk of q that the lane has first: of vector g or, where that is none, of the last. */
+static __device__ __forceinline__ const uint4 *
+fig_short_q(const fig_attention_params &p, const fig_short_row &row, const fig_warps_role &role) {
+    const int32_t head = row.kv_head * row.vectors + min(role.row, row.vectors - 1);
+    return (const uint4 *)((const uint16_t *)p.q + row.row * p.q_strides.row +
+                           head * p.q_strides.head) +
+           role.column;
+}
+
+template <class form>
+static __device__ __forceinline__ void fig_short_attend(const fig_attention_params &p) {
+    extern __shared__ __align__(16) uint8_t fig_short_memory[];
+    fig_short_shared<form> *shared = (fig_short_shared<form> *)fig_short_memory;
+    if ((p.flags & FIG_ATTENTION_EARLY) == 0) fig_block_wait();
+    fig_block_trigger();
+    const int32_t rows = fig_vector_fetch_number(&((const fig_plan_head *)p.plan)->rows);
+    fig_short_row row = fig_short_row_of<form>(p);
+    const fig_warps_role role = fig_short_role_of<form>(row.vectors);
+    fig_short_begin(&shared->came, fig_short_bytes(row.vectors, form::ROWS, form::BLOCKS));
+    const fig_short_lane lane = fig_short_lane_of<form>(p, row);
+    const uint4 *q = fig_short_q(p, row, role);
+    fig_warps_seen<form> with;
+    fig_short_seen<form> seen = {{{0}}, {{FIG_PARTIALS_NONE, 0}, {FIG_PARTIALS_NONE, 0}}};
+    with.scale[0] = with.scale[1] = p.sm_scale * FIG_NUMERIC_LOG2_E;
+    with.query[0] = with.query[1] = 0;
+    if (row.row >= rows) row.length = row.sequence = 0;
+    row.seen.first = p.split.window > 0 ? max(row.length - p.split.window, 0) : 0;
+    row.seen.end = row.length;
+    const fig_short_way way = fig_short_way_of<form>(row);
+#pragma unroll 1
+    for (int32_t turn = 0; turn < FIG_SHORT_STAGES; turn++)
+        fig_short_ask_turn<form>(p, row, lane, way, turn, shared->stages);
+    fig_short_newest<form> newest;
+    const int32_t is_late = fig_short_late<form>(p, way) >= 0;
+    if (is_late) fig_short_find_newest<form>(p, row, &newest);
+    fig_block_wait();
+    if (row.row >= rows) return;
+    if (is_late) fig_short_load_newest<form>(&newest);
+    fig_short_load_q<form>(q, with.q);
+    fig_short_see<form>(p, row, lane, way, role, newest, with, shared, &seen);
+    fig_short_meet();
+    fig_short_send_all<form>(row, role, fig_block_warp(), seen, shared);
+    fig_short_write<form>(p, row, *shared);
+}
+
+#endif

@@ -1,0 +1,223 @@
+"""backend.py: makes the wheel and the sdist of figraph, with nothing but Python's own library.
+
+A wheel is this folder's package, the binding that tools/binding.py makes of the headers, and what
+`make wheel` has built: libraries and programs. Its tag is what those files need of a system, as
+readelf tells it. An sdist is this folder with the sources beside it; pip builds a wheel of it where
+gcc and make are. Invariant: what goes into an archive is listed here, and the same files make the
+same archive.
+
+    python/backend.py stage BUILT FOLDER     lay the package out under FOLDER, to be imported there
+    python/backend.py wheel BUILT FOLDER     write a wheel into FOLDER
+    python/backend.py sdist FOLDER           write an sdist into FOLDER
+"""
+
+import base64
+import hashlib
+import io
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# In an sdist the sources are a folder of this one; in a checkout it is one of theirs.
+SOURCE = os.path.join(HERE, "source")
+if not os.path.isdir(SOURCE):
+    SOURCE = os.path.dirname(HERE)
+HEADERS = ("", "_runner", "_parallel", "_ranks", "_tune", "_unstable")
+BUILT = ("libfigraph.so.0", "libfigraph_ffi.so.0", "figraph", "figraph-launch")
+SOURCES = ("LICENSE", "Makefile", "README.md", "include", "planner", "kernels", "graphs", "engine",
+           "ffi", "tools")
+OWN = ("pyproject.toml", "backend.py", "figraph")
+# What a manylinux wheel may need of the system, and any system has.
+ANYWHERE = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
+TIME = (2020, 1, 1, 0, 0, 0)  # of every file in an archive
+
+
+def version():
+    with open(os.path.join(SOURCE, "include/figraph.h"), encoding="utf-8") as header:
+        number = int(re.search(r"#define FIG_VERSION (\d+)", header.read()).group(1))
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def write_binding():
+    """The text of figraph/abi.py."""
+    headers = [os.path.join(SOURCE, f"include/figraph{name}.h") for name in HEADERS]
+    command = [sys.executable, os.path.join(SOURCE, "tools/binding.py"), *headers]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+
+
+def licenses():
+    """The library's own, and those of what it has taken in; {name: path}."""
+    found = {"LICENSE": os.path.join(SOURCE, "LICENSE")}
+    folder = os.path.join(SOURCE, ".deps/licenses")
+    names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+    for name in sorted(names - {"cmocka"}):  # which tests alone are linked with
+        found[f"LICENSE.{name}"] = os.path.join(folder, name)
+    return found
+
+
+def package(built):
+    """What the package consists of; {path: (bytes, is a program)}."""
+    files = {"figraph/abi.py": (write_binding(), False)}
+    folder = os.path.join(HERE, "figraph")
+    for name in sorted(os.listdir(folder)):
+        if name.endswith((".py", ".typed")):
+            with open(os.path.join(folder, name), "rb") as file:
+                files[f"figraph/{name}"] = (file.read(), False)
+    for name in BUILT:
+        with open(os.path.join(built, name), "rb") as file:
+            files[f"figraph/lib/{name}"] = (file.read(), True)
+    return files
+
+
+# ---- The tag -------------------------------------------------------------------------------------
+
+def readelf(option, path):
+    command = ["readelf", option, path]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def tag_of(built):
+    """manylinux of the newest glibc that a file needs; linux where one needs another library."""
+    machine = platform.machine()
+    newest = (2, 17)
+    for name in BUILT:
+        path = os.path.join(built, name)
+        needed = re.findall(r"NEEDED.*\[(.*)\]", readelf("-d", path))
+        others = {other for other in needed if not other.startswith("ld-linux")}
+        others -= ANYWHERE | set(BUILT)
+        if others:
+            print(f"a wheel for systems such as this one alone: {name} needs {min(others)}; "
+                  "where tools/setup.sh --bundle was run before, it needs the C library")
+            return f"linux_{machine}"
+        versions = re.findall(r"GLIBC_(\d+)\.(\d+)", readelf("-V", path))
+        newest = max([newest, *((int(major), int(minor)) for major, minor in versions)])
+    return f"manylinux_{newest[0]}_{newest[1]}_{machine}"
+
+
+# ---- Archives ------------------------------------------------------------------------------------
+
+def metadata():
+    with open(os.path.join(HERE, "figraph/__init__.py"), encoding="utf-8") as file:
+        text = file.read()
+    summary, _, tutorial = text.split('"""')[1].partition("\n\n")
+    summary = summary.partition(": ")[2].rstrip(".")
+    return (
+        f"Metadata-Version: 2.1\nName: figraph\nVersion: {version()}\nSummary: {summary}\n"
+        "License: Apache-2.0\nRequires-Python: >=3.9\n"
+        "Description-Content-Type: text/plain\n"
+        "Classifier: Operating System :: POSIX :: Linux\n"
+        f"\n{tutorial}"
+    ).encode()
+
+
+def info_folder():
+    return f"figraph-{version()}.dist-info"
+
+
+def write_wheel(built, folder):
+    tag = f"py3-none-{tag_of(built)}"
+    info = info_folder()
+    files = package(built)
+    files[f"{info}/METADATA"] = (metadata(), False)
+    files[f"{info}/WHEEL"] = (
+        f"Wheel-Version: 1.0\nGenerator: figraph\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
+        False,
+    )
+    files[f"{info}/entry_points.txt"] = (
+        b"[console_scripts]\nfigraph = figraph.program:main\n"
+        b"figraph-launch = figraph.program:launch\n",
+        False,
+    )
+    for name, path in licenses().items():
+        with open(path, "rb") as file:
+            files[f"{info}/licenses/{name}"] = (file.read(), False)
+    record = io.StringIO()
+    for path, (data, _) in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        record.write(f"{path},sha256={digest},{len(data)}\n")
+    record.write(f"{info}/RECORD,,\n")
+    files[f"{info}/RECORD"] = (record.getvalue().encode(), False)
+    name = f"figraph-{version()}-{tag}.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, (data, is_program) in files.items():
+            entry = zipfile.ZipInfo(path, TIME)
+            entry.external_attr = (0o100755 if is_program else 0o100644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return name
+
+
+def stage(built, folder):
+    """The package as a wheel would install it."""
+    for path, (data, is_program) in package(built).items():
+        target = os.path.join(folder, path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "wb") as file:
+            file.write(data)
+        os.chmod(target, 0o755 if is_program else 0o644)
+
+
+def plain(entry):
+    """An entry of a tar without what only this machine has; None for what no source is."""
+    if entry.name.endswith((".pyc", "__pycache__")):
+        return None
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mtime = 0
+    return entry
+
+
+def write_sdist(folder):
+    root = f"figraph-{version()}"
+    with tarfile.open(os.path.join(folder, f"{root}.tar.gz"), "w:gz", compresslevel=9) as archive:
+        about = tarfile.TarInfo(f"{root}/PKG-INFO")
+        about.size = len(metadata())
+        archive.addfile(about, io.BytesIO(metadata()))
+        for name in OWN:
+            archive.add(os.path.join(HERE, name), f"{root}/{name}", filter=plain)
+        for name in SOURCES:
+            archive.add(os.path.join(SOURCE, name), f"{root}/source/{name}", filter=plain)
+    return f"{root}.tar.gz"
+
+
+# ---- What pip calls ------------------------------------------------------------------------------
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    folder = os.path.join(metadata_directory, info_folder())
+    os.mkdir(folder)
+    with open(os.path.join(folder, "METADATA"), "wb") as file:
+        file.write(metadata())
+    return info_folder()
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    command = ["make", "-C", SOURCE, f"-j{os.cpu_count()}", "built"]
+    subprocess.run(command, check=True)
+    return write_wheel(os.path.join(SOURCE, "build/release/wheel"), wheel_directory)
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    return write_sdist(sdist_directory)
+
+
+def main():
+    words = sys.argv[1:]
+    if len(words) == 3 and words[0] == "stage":
+        shutil.rmtree(os.path.join(words[2], "figraph"), ignore_errors=True)
+        stage(words[1], words[2])
+    elif len(words) == 3 and words[0] == "wheel":
+        print(write_wheel(words[1], words[2]))
+    elif len(words) == 2 and words[0] == "sdist":
+        print(write_sdist(words[1]))
+    else:
+        sys.exit("backend.py: stage BUILT FOLDER, wheel BUILT FOLDER or sdist FOLDER")
+
+
+if __name__ == "__main__":
+    main()

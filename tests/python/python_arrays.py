@@ -1,0 +1,215 @@
+"""python_arrays.py: an engine of figraph's works in arrays of numpy and JAX as they lie, and in
+what torch's and CuPy's protocols describe.
+
+Run where numpy, ml_dtypes, JAX and figraph can be imported. Numbers are compared with float64.
+"""
+
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../support"), os.path.join(HERE, "../jax")]
+import cases  # noqa: E402
+import figraph  # noqa: E402
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import ml_dtypes  # noqa: E402
+import numpy as np  # noqa: E402
+from cases import close  # noqa: E402
+from figraph import arrays, errors  # noqa: E402
+from figraph.streams import stream_number  # noqa: E402
+from sentences import refused, run  # noqa: E402
+
+ROWS, PAGES, PAGE, Q, KV, DIM, WIDTH = 2, 4, 16, 4, 2, 64, 32
+numbers = np.random.default_rng(1)
+
+
+def graphs(**changes):
+    spec = dict(dtype="f16", q_heads=Q, kv_heads=KV, head_dim=DIM, ffn_width=WIDTH, page_size=PAGE,
+                batch_limit=ROWS, kv_limit=32)
+    return figraph.capture(figraph.Spec(**{**spec, **changes}), traits="host")
+
+
+def normal(*shape, dtype=np.float16):
+    return numbers.standard_normal(shape).astype(dtype)
+
+
+def zeros(dtype=np.float16, layout="nhd"):
+    """An array for each tensor; q, k and v are views of one, as a fused product writes them."""
+    page = (KV, PAGE) if layout == "hnd" else (PAGE, KV)
+    qkv = normal(ROWS, Q + 2 * KV, DIM, dtype=dtype)
+    return {
+        "gate_up.0": normal(ROWS, 2 * WIDTH, dtype=dtype),
+        "act.0": np.zeros((ROWS, WIDTH), dtype),
+        "q.0": qkv[:, :Q],
+        "k.0": qkv[:, Q : Q + KV],
+        "v.0": qkv[:, Q + KV :],
+        "k_cache.0": np.zeros((PAGES, *page, DIM), dtype),
+        "v_cache.0": np.zeros((PAGES, *page, DIM), dtype),
+        "out.0": np.zeros((ROWS, Q, DIM), dtype),
+    }
+
+
+def opened(made, held):
+    engine = figraph.Engine(made, device="host")
+    engine.bind_all(held)
+    engine.set_pages(0, [2, 0])
+    engine.set_pages(1, np.array([1, 3], np.int32))
+    return engine
+
+
+def compared(engine, held, tolerance, steps=3):
+    """Runs steps, and compares what they leave with float64; gives all that is in the caches."""
+    keys, values = np.zeros((0, ROWS, KV, DIM)), np.zeros((0, ROWS, KV, DIM))
+    for length in range(1, steps + 1):
+        for name in ("q.0", "k.0", "v.0"):
+            held[name][:] = normal(*held[name].shape, dtype=held[name].dtype)
+        q, k, v = (held[name].astype(np.float64) for name in ("q.0", "k.0", "v.0"))
+        positions = np.full(ROWS, length - 1)
+        keys = np.concatenate([keys, cases.rope(k, positions)[None]])
+        values = np.concatenate([values, v[None]])
+        engine.step(np.full(ROWS, length, np.int32))
+        engine.wait()
+        turned = cases.rope(q, positions)
+        for row in range(ROWS):
+            due = cases.attention(turned[row], keys[:, row], values[:, row])[0]
+            close(held["out.0"][row], due, tolerance)
+    close(held["act.0"], cases.silu_and_mul(held["gate_up.0"]), tolerance)
+    return keys, values
+
+
+def numpy_s_arrays_are_read_and_written_as_they_lie():
+    held = zeros()
+    engine = opened(graphs(), held)
+    keys, values = compared(engine, held, 3e-3)
+    close(held["k_cache.0"][2, :3], keys[:, 0], 2e-3)
+    close(held["v_cache.0"][1, :3], values[:, 1], 2e-3)
+    assert engine.stats().owned_bytes < 4096
+
+
+def a_cache_may_have_its_heads_first():
+    held = zeros(layout="hnd")
+    keys, _ = compared(opened(graphs(kv_layout="hnd"), held), held, 3e-3)
+    close(held["k_cache.0"][2, :, :3], keys[:, 0].transpose(1, 0, 2), 2e-3)
+
+
+def k_and_v_may_share_one_pool():
+    held = zeros()
+    pool = np.zeros((PAGES, 2, PAGE, KV, DIM), np.float16)
+    held["k_cache.0"], held["v_cache.0"] = pool[:, 0], pool[:, 1]
+    _, values = compared(opened(graphs(), held), held, 3e-3)
+    close(pool[2, 1, :3], values[:, 0], 2e-3)
+
+
+def dtypes_that_numpy_lacks_are_raw_elements():
+    held = zeros(dtype=ml_dtypes.bfloat16)
+    compared(opened(graphs(dtype="bf16"), held), held, 3e-2)
+    held = zeros()
+    for name in ("k_cache.0", "v_cache.0"):
+        held[name] = np.zeros(held[name].shape, np.uint8)
+    ones = np.ones(1, np.float32)
+    held.update({"k_scale.0": ones, "v_scale.0": ones})
+    engine = opened(graphs(kv_dtype="e4m3"), held)
+    compared(engine, held, 0.2, steps=1)
+    held["v_cache.0"] = np.zeros(held["v_cache.0"].shape, ml_dtypes.float8_e4m3fn)
+    engine.bind("v_cache.0", held["v_cache.0"])
+
+
+def jax_s_arrays_come_by_dlpack():
+    held = zeros()
+    engine = opened(graphs(), held)
+    gate_up = jnp.asarray(held["gate_up.0"]) * 2
+    act = jnp.zeros((ROWS, WIDTH), jnp.float16)
+    engine.bind("gate_up.0", gate_up)
+    engine.bind("act.0", act)
+    engine.step(jnp.ones(ROWS, jnp.int32))
+    engine.wait()
+    close(np.from_dlpack(act), cases.silu_and_mul(gate_up), 2e-3)
+    held = {name: jnp.asarray(value) for name, value in zeros(ml_dtypes.bfloat16).items()}
+    opened(graphs(dtype="bf16"), held).step([1, 1])
+
+
+class OnGpu:
+    """What CuPy and numba say of an array, and no memory."""
+
+    __cuda_array_interface__ = {"version": 3, "data": (1 << 20, False), "shape": (ROWS, WIDTH),
+                                "typestr": "<f2", "strides": None}
+
+
+class OfTorch:
+    """A tensor on a GPU as torch hands it over, played by one of numpy's."""
+
+    def __init__(self, array, device):
+        self.array, self.device = array, device
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, stream=None):
+        self.stream = stream
+        return self.array.__dlpack__()
+
+
+class Stream:
+    cuda_stream = 77
+
+
+class CupyStream:
+    ptr = 78
+
+
+class AnyStream:
+    def __cuda_stream__(self):
+        return (0, 79)
+
+
+def memory_of_a_gpu_is_told_from_the_host_s():
+    engine = figraph.Engine(graphs(), device="host")
+    refused("not memory that an engine on the device host", lambda: engine.bind("act.0", OnGpu()),
+            errors.Invalid)
+    place = arrays.place_of(OnGpu())
+    assert place.is_on("cuda") and not place.is_on("host") and place.strides == (WIDTH, 1)
+    tensor = OfTorch(np.zeros((ROWS, WIDTH), np.float16), (2, 0))
+    refused("not memory", lambda: engine.bind("act.0", tensor), errors.Invalid)
+    assert tensor.stream == 1, "a GPU's work is to be ordered before what comes"
+    pinned = OfTorch(np.zeros((ROWS, WIDTH), np.float16), (3, 0))
+    engine.bind("act.0", pinned)
+    assert pinned.stream is None
+    assert [stream_number(s) for s in (Stream(), CupyStream(), AnyStream(), 5, None)] == [
+        77, 78, 79, 5, 0]
+
+
+def what_does_not_fit_is_refused_in_words():
+    engine = figraph.Engine(graphs(kv_layout="hnd"), device="host")
+
+    def due(words, name, array, kind=errors.Invalid):
+        refused(words, lambda: engine.bind(name, array), kind)
+
+    due("has shape [2, 31], it must be [2 or more, 32]", "act.0", np.zeros((2, 31), np.float16))
+    due("has shape [1, 32]", "act.0", np.zeros((1, 32), np.float16))
+    due("has shape [64]", "act.0", np.zeros(64, np.float16))
+    due("it must be [pages, 2, 16, 64]", "k_cache.0", np.zeros((4, 16, 2, 64), np.float16))
+    due("has shape [0, 2, 16, 64]", "k_cache.0", np.zeros((0, 2, 16, 64), np.float16))
+    due("has dtype f32, it must be f16", "act.0", np.zeros((2, 32), np.float32))
+    due("has dtype of 2 bytes, it must be f16", "act.0", np.zeros((2, 32), np.int16))
+    due("other order", "act.0", np.zeros((2, 32), ">f2"), ValueError)
+    due("strides[1] is 2, the last must be 1", "act.0", np.zeros((2, 64), np.float16)[:, ::2])
+    due("strides[0] is -32", "act.0", np.zeros((2, 32), np.float16)[::-1])
+    constant = np.zeros((2, 32), np.float16)
+    constant.flags.writeable = False
+    due("read-only", "act.0", constant)
+    more = np.zeros((9, 32), np.float16)
+    engine.bind("act.0", more)
+
+
+CASES = [
+    numpy_s_arrays_are_read_and_written_as_they_lie,
+    a_cache_may_have_its_heads_first,
+    k_and_v_may_share_one_pool,
+    dtypes_that_numpy_lacks_are_raw_elements,
+    jax_s_arrays_come_by_dlpack,
+    memory_of_a_gpu_is_told_from_the_host_s,
+    what_does_not_fit_is_refused_in_words,
+]
+assert jax.devices()[0].platform == "cpu"
+run(CASES)

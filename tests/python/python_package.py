@@ -1,0 +1,343 @@
+"""python_package.py: what figraph, the Python package, promises, without any array library.
+
+    tests/python/python_package.py FIGRAPH     the program, for what both make
+
+Run where the package can be imported; each example of its documentation is run too.
+"""
+
+import array
+import ctypes
+import dataclasses
+import doctest
+import gc
+import importlib
+import inspect
+import os
+import pydoc
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../support"))
+import figraph  # noqa: E402
+from figraph import abi, errors, native  # noqa: E402
+from sentences import refused, run  # noqa: E402
+
+PROGRAM = os.path.abspath(sys.argv[1])
+FOLDER = tempfile.TemporaryDirectory()
+os.chdir(FOLDER.name)
+MODULES = [figraph] + [importlib.import_module("figraph." + name) for name in (
+    "arrays", "engine", "errors", "forms", "graphs", "native", "program", "specs", "stats",
+    "streams")]
+TUTORIAL = figraph.capture("tutorial", traits="host")
+
+
+def opened(**options):
+    engine = figraph.Engine(TUTORIAL, device="host", **options)
+    engine.bind_rest(pages=8 * 32)
+    return engine
+
+
+def each_example_of_the_documentation_holds():
+    tried = 0
+    for module in MODULES:
+        found = doctest.testmod(module)
+        assert found.failed == 0, module
+        tried += found.attempted
+    assert tried > 25, tried
+
+
+def help_is_a_tutorial_and_leaves_nothing_out():
+    text = pydoc.plain(pydoc.render_doc(figraph))
+    for step in range(1, 10):
+        assert f"\n    {step}. " in text, step
+    for name in figraph.__all__:
+        value = getattr(figraph, name)
+        assert inspect.getdoc(value) or name == "Model", name
+    for name, method in vars(figraph.Engine).items():
+        if name.startswith("_"):
+            continue
+        assert method.__doc__, name
+        call = method.fget if isinstance(method, property) else method
+        assert "return" in call.__annotations__, name
+        for argument in list(inspect.signature(call).parameters)[1:]:
+            assert argument in call.__annotations__, (name, argument)
+
+
+def each_status_is_a_class_that_is_named_after_it():
+    known = {name: value for name, value in vars(abi).items()
+             if name.startswith("FIG_") and isinstance(value, int) and 10 <= value <= 43}
+    for name, status in known.items():
+        told = native.library.fig_status_name(status)
+        if told != name.encode():
+            continue  # a number of another kind
+        error = errors.of(status, "a sentence")
+        assert type(error) is errors.CLASSES[status] and str(error) == "a sentence"
+        short = {"FIG_NOMEM": "NoMemory", "FIG_IO": "Io"}.get(
+            name, "".join(word.title() for word in name.split("_")[1:]))
+        assert type(error).__name__ == short, name
+        assert error.retryable == bool(native.library.fig_status_is_retryable(status))
+    assert len(errors.CLASSES) == 15
+
+
+def what_is_refused_carries_the_library_s_sentence():
+    refused("none.fig", lambda: figraph.load("none.fig"), errors.Io)
+    with open("short.fig", "wb") as file:
+        file.write(b"no graphs")
+    refused("short.fig", lambda: figraph.load("short.fig"), errors.Format)
+    refused("llama-3.1-8b", lambda: figraph.spec("lama"), errors.Invalid)
+    refused("there are h200", lambda: figraph.capture("tutorial", traits="h2000"), errors.Invalid)
+    refused('kv_dtype is "fp8"', lambda: figraph.capture("tutorial", kv_dtype="fp8"), ValueError)
+    refused("kv_layers", lambda: figraph.spec("tutorial", kv_layers=3), TypeError)
+    refused("layers is 43", lambda: figraph.spec("gemma-2-9b", layers=43), ValueError)
+    refused('device is "gpu"', lambda: figraph.Engine(TUTORIAL, device="gpu"), ValueError)
+    engine = opened()
+    refused("nothing is staged", engine.launch, errors.Order)
+    refused("rows is 9", lambda: engine.step(9 * [1]), errors.TooLarge)
+    refused("513", lambda: engine.step([513]), errors.TooLarge)
+    refused("positions has 1 of 2", lambda: engine.step([1, 1], positions=[3]), errors.Invalid)
+    refused("horison", lambda: engine.step([1], horison=2), TypeError)
+    refused("q.9", lambda: engine.bind("q.9", size=4), errors.Invalid)
+    refused("__dlpack__", lambda: engine.bind("q.0", "a string"), TypeError)
+    engine.close()
+    engine.close()
+    refused("closed", lambda: engine.step([1]), errors.Order)
+    bare = figraph.Engine(TUTORIAL, device="host")
+    refused("gate_up.0", lambda: bare.step([1]), errors.Unbound)
+
+
+def dataclasses_have_the_fields_that_the_headers_have():
+    pairs = [
+        (figraph.Spec, abi.fig_spec, {"size", "reserved"}),
+        (figraph.Rope, abi.fig_rope_spec, {"reserved"}),
+        (figraph.Stats, abi.fig_engine_stats, {"size"}),
+        (figraph.Histogram, abi.fig_histogram, set()),
+        (figraph.Memory, abi.fig_memory_info, {"size"}),
+        (figraph.Traits, abi.fig_traits, {"size"}),
+        (figraph.Progress, abi.fig_progress, {"size", "fault"}),
+        (figraph.Plan, abi.fig_plan_report, {"size", "worker_capacity"}),
+        (figraph.Tensor, abi.fig_tensor_info, {"size", "rank"}),
+    ]
+    for ours, theirs, left_out in pairs:
+        names = {field.name for field in dataclasses.fields(ours)}
+        assert names == {name for name, *_ in theirs._fields_} - left_out, ours
+
+
+def a_spec_goes_to_the_library_and_back():
+    for name in figraph.presets():
+        spec = figraph.spec(name)
+        assert figraph.Spec.of_c(spec.to_c()) == spec, name
+    gemma = figraph.spec("gemma-2-9b", layers=3)
+    assert gemma.window_layers == (0, 2) and gemma.window == 4096
+    by_hand = figraph.Spec(q_heads=8, kv_heads=2, head_dim=64, dtype="bf16", batch_limit=2,
+                           kv_limit=64, window_layers=(1, 70), kv_layout="hnd")
+    assert figraph.Spec.of_c(by_hand.to_c()) == by_hand
+
+
+def same_file(words, graphs):
+    subprocess.run([PROGRAM, "capture", *words, "-o", "program.fig"], check=True,
+                   stdout=subprocess.DEVNULL)
+    graphs.save("package.fig")
+    with open("program.fig", "rb") as theirs, open("package.fig", "rb") as ours:
+        assert theirs.read() == ours.read(), words
+
+
+def the_package_and_the_program_make_the_same_file():
+    same_file(["--preset", "tutorial", "--device", "host"], TUTORIAL)
+    same_file(["--preset", "gemma-2-9b", "--layers", "1", "--kv-limit", "8192", "--traits", "h200",
+               "--kv-dtype", "e4m3", "--kv-scales", "head"],
+              figraph.capture("gemma-2-9b", layers=1, kv_limit=8192, traits="h200",
+                              kv_dtype="e4m3", kv_scales=1))
+    os.makedirs("model", exist_ok=True)
+    with open("model/config.json", "w", encoding="utf-8") as file:
+        file.write('{"model_type": "llama", "hidden_size": 512, "intermediate_size": 64, '
+                   '"num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2, '
+                   '"head_dim": 64, "hidden_act": "silu", "max_position_embeddings": 40000, '
+                   '"rope_theta": 10000.0, "torch_dtype": "float16"}')
+    same_file(["--config", "model/config.json", "--deterministic", "--traits", "a100"],
+              figraph.capture("model", deterministic=True, traits="a100"))
+
+
+def a_wait_lets_other_threads_run():
+    graphs = figraph.capture("llama-3.1-8b", layers=1, batch_limit=16, kv_limit=8192,
+                             buckets=[(16, 8192)], traits="host")
+    engine = figraph.Engine(graphs, device="host")
+    engine.bind_rest(pages=1)
+    ended = threading.Event()
+
+    def wait():
+        engine.wait()
+        ended.set()
+
+    engine.step(16 * [8192])  # some hundred milliseconds of work, on the engine's own thread
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until, counted = time.monotonic() + 0.02, 0
+    while time.monotonic() < until and not ended.is_set():
+        counted += 1
+    was_waiting = not ended.is_set()
+    thread.join()
+    assert was_waiting and counted > 100, (was_waiting, counted)
+
+
+def lengths_come_in_any_form():
+    engine = opened()
+    engine.set_pages(0, [0])
+    engine.set_pages(1, array.array("i", [1]))
+    for lengths in ([1, 1], (2, 2), array.array("i", [3, 3]), array.array("q", [4, 4]), range(5, 7),
+                    memoryview(array.array("i", [6, 0, 7, 0]))[::2]):
+        engine.step(lengths)
+        engine.wait()
+    assert engine.progress().completed == 6
+    refused("", lambda: engine.step([1 << 40]), OverflowError)
+    refused("", lambda: engine.step(["1"]), TypeError)
+
+
+def what_few_steps_have_is_forgotten_by_the_next():
+    engine = opened()
+    engine.set_pages(3, [2])
+    engine.stage([1], sequences=[3], positions=[7], row_tokens=[1])
+    engine.take_back()
+    engine.stage([1], sequences=[3], positions=[7], horizon=2)
+    engine.launch()
+    engine.launch()
+    engine.step([1])
+    refused("nothing is staged", engine.launch, errors.Order)
+    engine.wait()
+    stats = engine.stats()
+    assert (stats.staged, stats.launched, stats.taken_back) == (3, 3, 1), stats
+    assert stats.host.count == 3 and stats.host.percentile(100) >= stats.host.percentile(50) > 0
+
+
+def segments_are_appended_in_place_of_a_launch():
+    engine = opened()
+    engine.set_pages(0, [0])
+    ones = array.array("H", 256 * [0x3C00])
+    engine.write("v.0", ones)
+    bucket = TUTORIAL.plan([1]).bucket
+    engine.stage([1], bucket=bucket)
+    for segment in ("fetch", "act.0", "attn.0"):
+        engine.append(segment, bucket=bucket)
+    engine.wait()
+    assert engine.read("out.0", 2) == b"\x00\x3c"
+    engine.wait_for()
+    engine.signal()
+    refused("attn.7", lambda: engine.append("attn.7", bucket=bucket), errors.Invalid)
+
+
+class Block(ctypes.Structure):
+    """Memory that says where it lies, as numpy's does, and that can be watched."""
+
+    _fields_ = [("numbers", ctypes.c_uint16 * (8 * 64 + 8))]
+
+    @property
+    def __array_interface__(self):
+        address = -(-ctypes.addressof(self) // 16) * 16
+        return {"version": 3, "data": (address, False), "shape": (8, 64), "typestr": "<f2"}
+
+
+def a_bound_array_lives_until_no_step_can_use_it():
+    engine = opened()
+    block = Block()
+    watched = weakref.ref(block)
+    engine.bind("act.0", block)
+    del block
+    engine.step([1])
+    engine.bind("act.0", size=8 * 64 * 2)
+    gc.collect()
+    assert watched() is not None
+    engine.wait()
+    gc.collect()
+    assert watched() is None
+
+
+def recorded_call(name):
+    """Graphs of a program that has one call."""
+    program = ctypes.POINTER(abi.fig_program)()
+    native.must(native.library.fig_program_create(program, abi.options(abi.fig_spec, dtype=2)))
+    info = abi.options(abi.fig_tensor_info, name=b"x", role=abi.FIG_ROLE_BOUND, dtype=abi.FIG_F32,
+                       rank=1)
+    info.dims[0] = 4
+    tensor = native.library.fig_program_tensor(program, info)
+    writes = ctypes.pointer(tensor)
+    native.library.fig_call(program, abi.options(
+        abi.fig_call_op, call=name, writes=writes, write_count=1, tag=7))
+    native.must(native.library.fig_program_finish(program))
+    handle = ctypes.POINTER(abi.fig_graphs)()
+    native.must(native.library.fig_graphs_lower(handle, program, None))
+    native.library.fig_program_destroy(program)
+    return figraph.Graphs(handle)
+
+
+def a_callback_does_a_call_s_work_and_its_exception_is_the_cause():
+    engine = figraph.Engine(recorded_call(b"fill"), device="host")
+    engine.bind("x", size=16)
+
+    def fill(call):
+        assert call.device == "host" and call.tag == 7 and call.rows == 1
+        (ctypes.c_float * 4).from_address(call.writes[0])[:] = [1, 2, 3, 4]
+
+    engine.register("fill", fill)
+    engine.step([1])
+    engine.wait()
+    assert array.array("f", engine.read("x", 16)).tolist() == [1, 2, 3, 4]
+
+    def fail(call):
+        raise RuntimeError("no numbers")
+
+    engine.register("fill", fail)
+    engine.step([1])
+    try:
+        engine.wait()
+    except errors.Callback as error:
+        assert "fill" in str(error) and "no numbers" in str(error.__cause__)
+    else:
+        raise AssertionError("a callback that failed went unnoticed")
+
+
+def a_process_may_end_with_steps_in_flight():
+    text = """
+import figraph
+graphs = figraph.capture("llama-3.1-8b", layers=1, batch_limit=8, traits="host",
+                         kv_limit=4096, buckets=[(8, 4096)])
+engine = figraph.Engine(graphs, device="host")
+engine.bind_rest(pages=256)
+engine.me = engine  # a circle, so that only the end of the process closes it
+engine.step(8 * [4096])
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr, done
+
+
+def the_program_answers_in_python_s_own_words():
+    TUTORIAL.save("run.fig")
+    assert figraph.run("verify", "run.fig")["sound"] is True
+    assert figraph.run("presets")[0]["name"] == "tutorial"
+    refused("verify: unknown option", lambda: figraph.run("verify", "--no"), errors.Invalid)
+    with open("run.fig", "r+b") as file:
+        file.truncate(100)
+    refused("run.fig", lambda: figraph.run("verify", "run.fig"), errors.Error)
+
+
+CASES = [
+    each_example_of_the_documentation_holds,
+    help_is_a_tutorial_and_leaves_nothing_out,
+    each_status_is_a_class_that_is_named_after_it,
+    what_is_refused_carries_the_library_s_sentence,
+    dataclasses_have_the_fields_that_the_headers_have,
+    a_spec_goes_to_the_library_and_back,
+    the_package_and_the_program_make_the_same_file,
+    a_wait_lets_other_threads_run,
+    lengths_come_in_any_form,
+    what_few_steps_have_is_forgotten_by_the_next,
+    segments_are_appended_in_place_of_a_launch,
+    a_bound_array_lives_until_no_step_can_use_it,
+    a_callback_does_a_call_s_work_and_its_exception_is_the_cause,
+    a_process_may_end_with_steps_in_flight,
+    the_program_answers_in_python_s_own_words,
+]
+run(CASES)

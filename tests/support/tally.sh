@@ -1,0 +1,35 @@
+#!/bin/sh
+# tally.sh: what tests share that run other programs which count for themselves.
+#
+# Sourced by tests/test_*.sh. Owns $scratch, which goes when the test ends, and the counts that
+# `finish` tells in the last line.
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0 failed=0
+
+# check WHAT COMMAND...: a line in the end that counts its cases, or the exit code, is the result.
+check() {
+    what=$1
+    shift
+    "$@" > "$scratch/log" 2>&1
+    code=$?
+    last=$(tail -n 1 "$scratch/log")
+    case $last in
+    *' passed, '*' failed')
+        passed=$((passed + ${last%% *}))
+        more=${last#* passed, }
+        failed=$((failed + ${more%% *}))
+        ;;
+    *) [ $code -ne 0 ] || passed=$((passed + 1)) ;;
+    esac
+    [ $code -eq 0 ] && return
+    case $last in *' failed') ;; *) failed=$((failed + 1)) ;; esac
+    echo "$what: exit code $code"
+    sed 's/^/    /' "$scratch/log"
+}
+
+finish() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+    exit
+}

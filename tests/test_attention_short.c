@@ -1,0 +1,209 @@
+/* test_attention_short.c: attention over short rows agrees with float64 whatever they are, leaves
+ * the same bits each time, and refuses what it has no kernel for.
+ *
+ * On a GPU the kernels are its clusters', where its image is for 9.0; everywhere else the twin. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/form.h"
+#include "kernels/twins.h"
+#include "tests/support/attention_case.h"
+#include "tests/support/place.h"
+
+enum { CASES = 160, ALL = 1 << 20, VECTORS = 8 };
+
+static uint64_t seed;
+
+static const char *refusal_of(const fig_attention_params *p) {
+    const fig_traits hopper = {
+        .size = sizeof hopper, .compute_capability = 90, .sm_count = 132, .shared_bytes = 232448};
+    return fig_attention_family_short_refuses(p, &hopper);
+}
+
+static int32_t draw(fig_random *random, int32_t low, int32_t high) {
+    return fig_random_range(random, low, high);
+}
+
+/* What the family takes; rows of one turn, of the two that shared memory holds, and of more. */
+static fig_attention_form draw_form(fig_random *random) {
+    static const int32_t head_dims[] = {128, 64, 256}, page_sizes[] = {16, 32, 64};
+    fig_attention_form form = fig_attention_form_draw(random, seed);
+    const int32_t blocks = 2 << draw(random, 0, 2);
+    fig_attention_form_draw_features(&form, random);
+    form.dtype = form.kv_dtype = draw(random, 0, 1) ? FIG_F16 : FIG_BF16;
+    form.scales = FIG_CASE_UNSCALED;
+    form.head_dim = head_dims[draw(random, 0, 2)];
+    form.page_size = page_sizes[draw(random, 0, 2)];
+    form.heads_per_worker = form.row_tokens = 1;
+    form.ratio = draw(random, 1, VECTORS);
+    form.fixed = 0;
+    form.unit = 16;
+    form.workers = form.row_limit * form.kv_heads * blocks;
+    form.length_limit = draw(random, 0, 3) == 0 ? 1100 : 300;
+    if (form.window > 0 && draw(random, 0, 1)) form.window = draw(random, 1, form.length_limit);
+    for (int32_t r = 0; r < form.rows; r++)
+        if (form.lengths[r] > 0) form.lengths[r] = draw(random, 1, form.length_limit);
+    return form;
+}
+
+static void short_rows_agree_with_float64(void **state) {
+    (void)state;
+    int taken = 0;
+    for (int n = 0; n < fig_place_cases(CASES); n++) {
+        fig_random random = fig_random_seed(seed + (uint64_t)n);
+        const fig_attention_form form = draw_form(&random);
+        fig_attention_case c;
+        fig_attention_case_open(&c, &form, random);
+        if (n % 2) c.params.flags |= FIG_ATTENTION_EARLY;
+        taken += refusal_of(&c.params) == NULL;
+        fig_attention_case_run(&c, &c.random);
+        fig_attention_case_check(&c, 400);
+        fig_attention_case_close(&c);
+    }
+    assert_true(taken > fig_place_cases(CASES) / 2);
+}
+
+/* Beside the turns' edges: a turn of a cluster is 128 tokens or 256, and a warp's are 16. */
+static void every_length_about_a_turn_is_right(void **state) {
+    (void)state;
+    static const int32_t about[] = {1, 16, 64, 128, 256, 512};
+    for (int32_t n = 0; n < 6 * 3; n++) {
+        fig_random random = fig_random_seed(seed + 1000 + (uint64_t)n);
+        fig_attention_form form = draw_form(&random);
+        form.row_limit = form.rows = 3;
+        form.window = 0;
+        form.length_limit = 520;
+        form.workers = form.row_limit * form.kv_heads * (2 + n % 2 * 2);
+        for (int32_t r = 0; r < form.rows; r++) {
+            form.contents[r] = r;
+            form.lengths[r] = about[n / 3] - 1 + r;
+        }
+        fig_attention_case c;
+        fig_attention_case_open(&c, &form, random);
+        c.params.flags |= FIG_ATTENTION_EARLY;
+        fig_attention_case_run(&c, &c.random);
+        fig_attention_case_check(&c, ALL);
+        fig_attention_case_close(&c);
+    }
+}
+
+static void the_same_again_gives_the_same_bits(void **state) {
+    (void)state;
+    fig_random random = fig_random_seed(seed + 5000);
+    fig_attention_form form = draw_form(&random);
+    form.row_limit = form.rows = 2;
+    form.lengths[0] = form.lengths[1] = 200;
+    form.workers = form.row_limit * form.kv_heads * 4;
+    fig_attention_case c;
+    fig_attention_case_open(&c, &form, random);
+    const size_t bytes = (size_t)c.out.count * 2;
+    uint8_t *first = malloc(bytes);
+    assert_non_null(first);
+    fig_attention_case_run(&c, NULL);
+    memcpy(first, c.out.data, bytes);
+    for (int n = 0; n < 8; n++) {
+        fig_attention_case_run(&c, &c.random);
+        assert_memory_equal(first, c.out.data, bytes);
+    }
+    free(first);
+    fig_attention_case_close(&c);
+}
+
+static fig_attention_params sound_params(void) {
+    return (fig_attention_params){.q_heads = 32,
+                                  .kv_heads = 8,
+                                  .head_dim = 128,
+                                  .heads_per_worker = 1,
+                                  .page_size = 16,
+                                  .dtype = FIG_BF16,
+                                  .kv_dtype = FIG_BF16,
+                                  .split = {.row_limit = 1, .row_tokens = 1, .workers = 32}};
+}
+
+static void expect(const fig_attention_params *p, const char *refusal) {
+    const char *said = refusal_of(p);
+    if (refusal == NULL) {
+        assert_null(said);
+    } else {
+        assert_non_null(said);
+        assert_string_equal(said, refusal);
+    }
+}
+
+static void what_it_does_not_take_it_refuses(void **state) {
+    (void)state;
+    const char *const workers =
+        "2, 4 or 8 workers for each kv head of a row, fewer than the GPU has SMs";
+    fig_attention_params p = sound_params();
+    expect(&p, NULL);
+    for (int32_t blocks = 1; blocks <= 16; blocks++) {
+        p.split.workers = 8 * blocks;
+        expect(&p, blocks == 2 || blocks == 4 || blocks == 8 ? NULL : workers);
+    }
+    p.split.workers = 33;
+    expect(&p, workers);
+    p.split.row_limit = 33;
+    p.split.workers = 528;
+    expect(&p, workers);
+    p = sound_params();
+    p.heads_per_worker = 2;
+    expect(&p, workers);
+    p = sound_params();
+    p.kv_dtype = FIG_E4M3;
+    expect(&p, "f16 or bf16");
+    p = sound_params();
+    p.head_dim = 96;
+    expect(&p, "head_dim 64, 128 or 256");
+    p = sound_params();
+    p.split.row_tokens = 2;
+    expect(&p, "one token a row, and a split of its own");
+    p = sound_params();
+    p.split.fixed = 1;
+    expect(&p, "one token a row, and a split of its own");
+    p = sound_params();
+    p.q_heads = 72;
+    expect(&p, "at most 8 vectors of a kv head");
+    p = sound_params();
+    p.page_size = 8;
+    expect(&p, "pages of whole 16 tokens");
+    p = sound_params();
+    p.flags = FIG_ATTENTION_DENSE;
+    expect(&p, "pages of whole 16 tokens");
+    p = sound_params();
+    p.q_strides.row = 4100;
+    expect(&p, "q in whole 16 bytes");
+    p = sound_params();
+    p.v_cache_strides.token = 1028;
+    expect(&p, "tokens that begin at multiples of 16 bytes");
+}
+
+/* A turn is 64 tokens of a block; shared memory holds two. */
+static void a_cluster_has_as_many_blocks_as_a_row_has_turns(void **state) {
+    (void)state;
+    static const struct {
+        int64_t segments, tokens;
+        int32_t blocks;
+    } cases[] = {{8, 128, 2},  {8, 129, 4},  {8, 256, 4},  {8, 512, 8},  {8, 1024, 8},
+                 {8, 1025, 0}, {16, 512, 8}, {17, 512, 4}, {32, 256, 4}, {32, 512, 4},
+                 {33, 512, 0}, {64, 128, 2}, {64, 129, 0}, {66, 128, 0}, {8, 64, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(fig_form_short_blocks(cases[i].segments, cases[i].tokens, 132),
+                         cases[i].blocks);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(short_rows_agree_with_float64),
+        cmocka_unit_test(every_length_about_a_turn_is_right),
+        cmocka_unit_test(the_same_again_gives_the_same_bits),
+        cmocka_unit_test(what_it_does_not_take_it_refuses),
+        cmocka_unit_test(a_cluster_has_as_many_blocks_as_a_row_has_turns),
+    };
+    seed = fig_twin_seed(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,66 @@
+#!/bin/sh
+# test_python.sh: figraph, the Python package: its wheel is whole, installs into an empty
+# environment, and does what its documentation and README.md say.
+#
+# The wheel is made, opened and installed by pip without a network. Arrays of numpy and JAX are
+# tried in the newest environment of tools/jax; where it cannot be had, that is counted as skipped.
+# Invariant: the last line is "N passed, N failed".
+set -u
+# shellcheck source=tests/support/tally.sh
+. "$(dirname "$0")/support/tally.sh"
+root=$PWD
+built=build/release/wheel
+
+# ---- The archives --------------------------------------------------------------------------------
+export PYTHONDONTWRITEBYTECODE=1
+rm -f $built/*.whl $built/*.tar.gz
+check 'make wheel' env -u MAKEFLAGS make --no-print-directory VARIANT=release wheel
+wheel=$(echo $built/figraph-*.whl)
+sdist=$(echo $built/figraph-*.tar.gz)
+check "what is in $wheel" python3 tests/python/wheel_contents.py "$wheel"
+[ $failed -eq 0 ] || finish
+
+# What an sdist holds is all that make asks for.
+mkdir "$scratch/sdist"
+tar -x -f "$sdist" -C "$scratch/sdist" --strip-components=1
+check "$sdist: the sources" env -u MAKEFLAGS make -n -C "$scratch/sdist/source" built
+check "$sdist: the binding" python3 -c "import sys; sys.path.insert(0, '$scratch/sdist')
+import backend; assert b'fig_engine_step' in backend.write_binding()"
+mkdir "$scratch/pip"
+check 'a wheel as pip asks for it' env -u MAKEFLAGS python3 -c "import sys
+sys.path.insert(0, 'python'); import backend; print(backend.build_wheel('$scratch/pip'))"
+check 'it is the same wheel' cmp "$wheel" "$scratch/pip/$(basename "$wheel")"
+
+# ---- Installed -----------------------------------------------------------------------------------
+python3 -m venv "$scratch/venv" > "$scratch/log" 2>&1 || {
+    echo "skipped: python3 -m venv: $(tail -n 1 "$scratch/log")"
+    finish
+}
+python=$scratch/venv/bin/python
+check "pip install $wheel" "$python" -m pip install --quiet --no-index --no-compile "$wheel"
+check 'figraph --version' test "$("$scratch/venv/bin/figraph" --version)" = \
+    "$("${BUILD:-build}/figraph" --version)"
+check 'figraph-launch' "$scratch/venv/bin/figraph-launch" -n 2 -- true
+check python_package.py "$python" tests/python/python_package.py "${BUILD:-build}/figraph"
+
+# README's example is plain Python and ends with what it says.
+awk '/^import figraph$/ { inside = 1 } /^```$/ { inside = 0 } inside' README.md \
+    > "$scratch/readme.py"
+check 'the lines of README.md' test "$(wc -l < "$scratch/readme.py")" -eq 6
+check 'README.md in Python' sh -c "cd '$scratch' && FIG_DEVICE=host '$python' readme.py"
+sed 's/^    //' "$scratch/log"
+
+# ---- Beside numpy and JAX ------------------------------------------------------------------------
+installed=$("$python" -c 'import figraph, os; print(os.path.dirname(figraph.__path__[0]))')
+answer=$(tools/jax/environment.sh newest 2> "$scratch/log")
+case $? in
+0)
+    eval "$answer"
+    echo "ran: arrays of numpy and JAX ${jax:?}"
+    check python_arrays.py env JAX_PLATFORMS=cpu PYTHONPATH="$PYTHONPATH:$installed" "$python" \
+        "$root/tests/python/python_arrays.py"
+    ;;
+3 | 4) echo "skipped: arrays: $(cat "$scratch/log")" ;;
+*) check 'tools/jax/environment.sh newest' false ;;
+esac
+finish
