@@ -138,8 +138,6 @@ typedef struct fig_timing_options {
     uint32_t size;
     int32_t samples;      /* 0: 15 */
     int32_t sample_us;    /* how long one lasts, or a single run; 0: 1000 */
-    int32_t replays;      /* of a sample; 0: as many as sample_us says, which no two ranks that meet
-                             in them would agree on */
     const fig_step *step; /* it is run once, then its nodes under that plan, without a fetch */
     const char *tensor;   /* and no step: its memory is read, as fast as the device can, from end
                              to end or as far as 64 GB */
