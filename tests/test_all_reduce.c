@@ -11,6 +11,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "include/figraph_unstable.h"
+#include "kernels/families.h"
 #include "kernels/numeric.h"
 #include "tests/support/place.h"
 #include "tests/support/twin_step.h"
@@ -205,6 +207,43 @@ static int leave_the_host(void **state) {
     return 0;
 }
 
+/* ---- Which kernel serves */
+
+static void check_choice(int32_t rows, const void *weight, uint32_t routes, const char *family,
+                         const char *entry) {
+    const fig_all_reduce_params params = {.weight = weight,
+                                          .rows = {rows, 1},
+                                          .width = 4096,
+                                          .dtype = FIG_BF16,
+                                          .ranks = 4,
+                                          .routes = routes};
+    const fig_traits traits = {.size = sizeof traits, .compute_capability = 90};
+    fig_family_choice choice;
+    fig_families_choose(FIG_OP_ALL_REDUCE, &params, &traits, &choice);
+    assert_string_equal(fig_families_of(FIG_OP_ALL_REDUCE, choice.family)->name, family);
+    assert_string_equal(choice.entry, entry);
+    assert_int_equal(choice.shape.grid[0], FIG_PEERS_GRID);
+    assert_int_equal(choice.shape.grid[0] % FIG_PEERS_TEAM_LIMIT, 0);
+    assert_true(choice.shape.block[0] % 32 == 0 && choice.shape.block[0] <= 512);
+}
+
+/* Rows of 8 KB on four ranks; nothing is known of the group before it is bound. */
+static void the_message_decides_how_it_goes_and_its_rows_who_shares_one(void **state) {
+    (void)state;
+    enum { ALL = FIG_ROUTE_ONE_SHOT | FIG_ROUTE_TWO_SHOT | FIG_ROUTE_NCCL };
+    static const uint16_t weight;
+    check_choice(512, NULL, 0, "one_shot", "fig_kernel_all_reduce_alone");
+    check_choice(1, NULL, ALL, "one_shot", "fig_kernel_all_reduce_alone");
+    check_choice(64, NULL, ALL, "two_shot", "fig_kernel_all_reduce_alone");
+    check_choice(64, NULL, FIG_ROUTE_ONE_SHOT, "one_shot", "fig_kernel_all_reduce_alone");
+    check_choice(4096, NULL, ALL, "nccl", "fig_kernel_all_reduce_nccl_end");
+    check_choice(1, NULL, FIG_ROUTE_NCCL, "nccl", "fig_kernel_all_reduce_nccl_end");
+    check_choice(1, &weight, ALL, "one_shot", "fig_kernel_all_reduce_norm_8");
+    check_choice(17, &weight, ALL, "two_shot", "fig_kernel_all_reduce_norm_4");
+    check_choice(64, &weight, ALL, "two_shot", "fig_kernel_all_reduce_norm_2");
+    check_choice(65, &weight, ALL, "two_shot", "fig_kernel_all_reduce_norm_1");
+}
+
 int main(int argc, char **argv) {
     seed = fig_twin_seed(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -212,6 +251,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(ranks_are_added_up_in_their_order),
         cmocka_unit_test(with_a_norm_it_leaves_what_the_two_alone_leave),
         cmocka_unit_test(rows_are_gathered_rank_behind_rank),
+        cmocka_unit_test(the_message_decides_how_it_goes_and_its_rows_who_shares_one),
     };
     return cmocka_run_group_tests(tests, stay_on_the_host, leave_the_host);
 }

@@ -6,7 +6,9 @@
 #include "engine/cuda/cuda_nccl.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -15,7 +17,7 @@
 #include "kernels/numeric.h"
 #include "planner/status.h"
 
-enum { LOOK_NS = 50000, LEAST_BYTES = 16, FINALIZE_US = 2000000 };
+enum { LOOK_NS = 50000, LEAST_BYTES = 16, END_US = 2000000 };
 
 /* ---- Results ------------------------------------------------------------------------------- */
 
@@ -51,15 +53,15 @@ typedef struct invitation {
     fig_nccl_id id;
 } invitation;
 
-static fig_status join(fig_cuda_nccl *nccl, const fig_cuda_nccl_wish *wish) {
+static fig_status join(fig_cuda_nccl *nccl, struct fig_ranks *ranks) {
     invitation own = {.result = FIG_NCCL_SUCCESS}, all[FIG_RANKS_LIMIT];
     fig_nccl_config config = {
         .size = sizeof config, .magic = FIG_NCCL_CONFIG_MAGIC, .version = FIG_NCCL_LEAST_VERSION};
     const fig_ranks_field field = {
         .name = "NCCL's version", .bytes = &nccl->api->version, .count = sizeof nccl->api->version};
-    FIG_TRY(fig_ranks_agree(wish->ranks, &field, 1));
+    FIG_TRY(fig_ranks_agree(ranks, &field, 1));
     if (nccl->rank == 0) own.result = nccl->api->GetUniqueId(&own.id);
-    FIG_TRY(fig_ranks_all_gather(wish->ranks, &own, sizeof own, all));
+    FIG_TRY(fig_ranks_all_gather(ranks, &own, sizeof own, all));
     if (all[0].result != FIG_NCCL_SUCCESS) return refuse(nccl, all[0].result, "ncclGetUniqueId");
     const fig_nccl_result result =
         nccl->api->CommInitRankConfig(&nccl->comm, nccl->count, all[0].id, nccl->rank, &config);
@@ -102,37 +104,98 @@ static fig_status warm_up(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
     return drain(nccl, gpu);
 }
 
-fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
+fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
                               const fig_cuda_nccl_wish *wish) {
+    const uint64_t count = (uint64_t)wish->count;
     *nccl = (fig_cuda_nccl){.api = fig_nccl_api_table(),
                             .timeout_us = wish->timeout_us,
                             .rank = wish->rank,
                             .count = wish->count,
                             .byte_limit = wish->byte_limit};
-    const uint64_t count = (uint64_t)wish->count;
     FIG_TRY(reserve(gpu, count * sizeof(fig_peers_place), &nccl->places));
-    FIG_TRY(reserve(gpu, count * wish->byte_limit, &nccl->parts));
-    fig_status status = join(nccl, wish);
+    return reserve(gpu, count * wish->byte_limit, &nccl->parts);
+}
+
+fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu, struct fig_ranks *ranks) {
+    fig_status status = join(nccl, ranks);
     if (status == FIG_OK) status = warm_up(nccl, gpu);
     if (status != FIG_OK) fig_cuda_nccl_abort(nccl);
     return status;
 }
 
+/* The end of a communicator, on a thread: NCCL stops its kernels at once, and then waits until no
+ * graph has any of its work, which the one who ends it may have yet to destroy. */
+struct fig_cuda_nccl_ending {
+    fig_nccl_result (*end)(fig_nccl_comm);
+    fig_nccl_comm comm;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    int is_done; /* under the mutex */
+};
+
+static void *end_communicator(void *user) {
+    struct fig_cuda_nccl_ending *ending = user;
+    ending->end(ending->comm);
+    pthread_mutex_lock(&ending->mutex);
+    ending->is_done = 1;
+    pthread_mutex_unlock(&ending->mutex);
+    return NULL;
+}
+
+static void begin_ending(fig_cuda_nccl *nccl, fig_nccl_result (*end)(fig_nccl_comm)) {
+    struct fig_cuda_nccl_ending *ending = calloc(1, sizeof *ending);
+    if (ending != NULL) {
+        *ending = (struct fig_cuda_nccl_ending){
+            .end = end, .comm = nccl->comm, .mutex = PTHREAD_MUTEX_INITIALIZER};
+        if (pthread_create(&ending->thread, NULL, end_communicator, ending) == 0) {
+            nccl->ending = ending;
+        } else {
+            free(ending);
+        }
+    }
+    nccl->comm = NULL; /* without a thread it is left as it is, rather than waited for */
+}
+
+static int has_ended(struct fig_cuda_nccl_ending *ending) {
+    pthread_mutex_lock(&ending->mutex);
+    const int is_done = ending->is_done;
+    pthread_mutex_unlock(&ending->mutex);
+    return is_done;
+}
+
+/* Where a graph of a caller's lives on, NCCL is left to wait for that by itself, and the context to
+ * it. */
+static void finish_ending(fig_cuda_nccl *nccl, const fig_cuda_gpu *gpu) {
+    struct fig_cuda_nccl_ending *ending = nccl->ending;
+    const int64_t until_ns = fig_clock_ns() + END_US * 1000;
+    const struct timespec nap = {0, LOOK_NS};
+    fig_cu_context kept;
+    if (ending == NULL) return;
+    while (!has_ended(ending) && fig_clock_ns() < until_ns)
+        nanosleep(&nap, NULL);
+    if (has_ended(ending)) {
+        pthread_join(ending->thread, NULL);
+        pthread_mutex_destroy(&ending->mutex);
+        free(ending);
+    } else {
+        gpu->cu->DevicePrimaryCtxRetain(&kept, gpu->device);
+        pthread_detach(ending->thread);
+    }
+    nccl->ending = NULL;
+}
+
 void fig_cuda_nccl_abort(fig_cuda_nccl *nccl) {
-    if (nccl->comm != NULL) nccl->api->CommAbort(nccl->comm);
-    nccl->comm = NULL;
+    if (nccl->comm != NULL) begin_ending(nccl, nccl->api->CommAbort);
 }
 
 void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
     if (nccl->comm != NULL) {
-        if (nccl->timeout_us > FINALIZE_US) nccl->timeout_us = FINALIZE_US;
+        if (nccl->timeout_us > END_US) nccl->timeout_us = END_US;
         const fig_nccl_result result = nccl->api->CommFinalize(nccl->comm);
-        if (settle(nccl, result, "ncclCommFinalize") == FIG_OK) {
-            nccl->api->CommDestroy(nccl->comm);
-            nccl->comm = NULL;
-        }
+        const fig_status status = settle(nccl, result, "ncclCommFinalize");
+        begin_ending(nccl, status == FIG_OK ? nccl->api->CommDestroy : nccl->api->CommAbort);
     }
-    fig_cuda_nccl_abort(nccl);
+    finish_ending(nccl, gpu);
     if (nccl->places != 0) gpu->cu->MemFree(nccl->places);
     if (nccl->parts != 0) gpu->cu->MemFree(nccl->parts);
     *nccl = (fig_cuda_nccl){0};

@@ -14,7 +14,8 @@
 
 typedef struct fig_cuda_nccl {
     const fig_nccl_api *api;
-    fig_nccl_comm comm; /* NULL: closed, or aborted */
+    fig_nccl_comm comm;                  /* NULL: closed, or aborted */
+    struct fig_cuda_nccl_ending *ending; /* of one that was; NULL: none is under way */
     int64_t timeout_us;
     int32_t rank, count;
     fig_cu_address places; /* [count] fig_peers_place, one of each rank */
@@ -23,17 +24,18 @@ typedef struct fig_cuda_nccl {
 } fig_cuda_nccl;
 
 typedef struct fig_cuda_nccl_wish {
-    struct fig_ranks *ranks;
     int32_t rank, count;
     int64_t timeout_us;
     uint64_t byte_limit; /* of a rank's largest message */
 } fig_cuda_nccl_wish;
 
-/* Collective; into a zeroed struct. Every size up to the limit is tried once, since NCCL connects
- * ranks where a size first needs it, which no capture would survive. close takes that and a
- * half-open one, when no graph has its work any more. */
-fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
+/* Its memory, into a zeroed struct. */
+fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
                               const fig_cuda_nccl_wish *wish);
+/* Collective, once every rank has its memory. Every size up to the limit is tried once, since NCCL
+ * connects ranks where a size first needs it, which no capture would survive. close takes what was
+ * never opened and what is half-open, when no graph has its work any more. */
+fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu, struct fig_ranks *ranks);
 void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu);
 /* What runs on the device stops waiting; from then on there is no communicator. */
 void fig_cuda_nccl_abort(fig_cuda_nccl *nccl);

@@ -156,6 +156,7 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "--routes") == 0) routes = atoi(argv[i + 1]);
         if (strcmp(argv[i], "--timeout-ms") == 0) timeout_ms = atoi(argv[i + 1]);
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was said is seen whatever comes then */
     last_ns = fig_clock_ns();
     TRY(fig_ranks_open(&ranks,
                        FIG_OPTIONS(fig_ranks_options, .timeout_us = (int64_t)timeout_ms * 1000)));

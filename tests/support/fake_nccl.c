@@ -1,6 +1,7 @@
 /* fake_nccl.c: see fake_nccl.h for what it is for. */
 #include "tests/support/fake_nccl.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +44,7 @@ static fig_nccl_result get_error(fig_nccl_comm comm, fig_nccl_result *result) {
 
 static void let_go(fig_nccl_comm comm) {
     free(comm);
-    state.held--;
+    __atomic_fetch_add(&state.held, -1, __ATOMIC_RELAXED);
 }
 
 static fig_nccl_result finalize(fig_nccl_comm comm) {
@@ -52,13 +53,16 @@ static fig_nccl_result finalize(fig_nccl_comm comm) {
 }
 
 static fig_nccl_result destroy(fig_nccl_comm comm) {
-    state.destroyed++;
+    __atomic_fetch_add(&state.destroyed, 1, __ATOMIC_RELAXED);
     let_go(comm);
     return FIG_NCCL_SUCCESS;
 }
 
+/* NCCL does not return from these while a graph has its work. */
 static fig_nccl_result end(fig_nccl_comm comm) {
-    state.aborted++;
+    __atomic_fetch_add(&state.aborted, 1, __ATOMIC_RELAXED);
+    while (__atomic_load_n(&state.graphs, __ATOMIC_RELAXED) > 0)
+        sched_yield();
     let_go(comm);
     return FIG_NCCL_SUCCESS;
 }

@@ -11,12 +11,14 @@
 typedef struct fig_fake_nccl {
     /* As the test wants it: */
     int looks;             /* that find a call under way; below 0: for ever */
+    int graphs;            /* that have its work, as long as which an abort waits */
     const char *fail_name; /* "ncclAllReduce": what every call of that name returns */
     fig_nccl_result fail_with;
 
-    /* What it has seen: */
+    /* What it has seen; the first three on a thread that ends one, too: */
     int held; /* communicators */
-    int aborted, destroyed, finalized;
+    int aborted, destroyed;
+    int finalized;
     int eager, captured; /* collectives, of each kind */
     int unconnected;     /* those captured whose size had not been tried */
     size_t tried_bytes;  /* the greatest */

@@ -6,7 +6,8 @@
 # run, and the exit code is 1.
 #
 # Usage: tools/bench/run.sh [--only SET] [DIRECTORY [OPTION...]]   FIGRAPH is the program
-#   SET         uniform, ragged, fp8, shapes, step, replay, ops or tune; without it all of them
+#   SET         uniform, ragged, fp8, shapes, step, replay, ops or tune; without it all of these;
+#               allreduce, which needs two GPUs or four: RANKS says how many
 #   DIRECTORY   tools/bench/results; OPTION   of every call: --quick, --device host
 cd "$(dirname "$0")/../.." || exit 1
 figraph=${FIGRAPH:-build/figraph}
@@ -14,9 +15,9 @@ only=
 if [ "$1" = --only ]; then
     only=$2
     case $only in
-    uniform | ragged | fp8 | shapes | step | replay | ops | tune) shift 2 ;;
+    uniform | ragged | fp8 | shapes | step | replay | ops | tune | allreduce) shift 2 ;;
     *)
-        sets="uniform, ragged, fp8, shapes, step, replay, ops, tune"
+        sets="uniform, ragged, fp8, shapes, step, replay, ops, tune, allreduce"
         echo "run.sh: --only: \"$only\" is none of $sets" >&2
         exit 2
         ;;
@@ -32,8 +33,8 @@ code=0
 device=
 case " $* " in *' --device host '*) device='--traits host' ;; esac
 
-is_asked() { # SET
-    [ -z "$only" ] || [ "$only" = "$1" ]
+is_asked() { # SET, or the set and what follows "_"
+    [ -z "$only" ] || [ "$only" = "${1%%_*}" ]
 }
 # Under the name of the chip that the file itself tells.
 keep() { # WHAT
@@ -126,4 +127,9 @@ $replays
 END
 bench ops ops "$@"
 tune "$@"
+[ "$only" != allreduce ] || calls "allreduce_${RANKS:-2}" allreduce "$@" << END
+--ranks ${RANKS:-2} --width 512 --rows 1,2,4
+--ranks ${RANKS:-2}
+--ranks ${RANKS:-2} --width 8192
+END
 exit $code

@@ -100,22 +100,26 @@ static void record(const bench *b, fig_program *program, int normed) {
     }
 }
 
+static int32_t most_rows(const bench *b) {
+    int32_t most = 1;
+    for (int32_t i = 0; i < b->rows.count; i++)
+        if (b->rows.values[i] > most) most = b->rows.values[i];
+    return most;
+}
+
 /* A bucket for each message. */
 static fig_status lower(bench *b, int normed) {
     fig_bucket buckets[SIZE_LIMIT];
     fig_program *program;
-    int32_t most = 1;
-    for (int32_t i = 0; i < b->rows.count; i++) {
+    for (int32_t i = 0; i < b->rows.count; i++)
         buckets[i] = (fig_bucket){b->rows.values[i], KV_LIMIT};
-        if (b->rows.values[i] > most) most = b->rows.values[i];
-    }
     const fig_lower_options options = {.size = sizeof options,
                                        .traits = &b->machine.traits,
                                        .buckets = buckets,
                                        .bucket_count = b->rows.count};
-    fig_status status =
-        fig_program_create(&program, FIG_OPTIONS(fig_spec, .dtype = FIG_BF16, .batch_limit = most,
-                                                 .kv_limit = KV_LIMIT));
+    fig_status status = fig_program_create(&program, FIG_OPTIONS(fig_spec, .dtype = FIG_BF16,
+                                                                 .batch_limit = most_rows(b),
+                                                                 .kv_limit = KV_LIMIT));
     if (status != FIG_OK) return status;
     record(b, program, normed);
     status = fig_program_finish(program);
@@ -131,6 +135,18 @@ static fig_status bind_all(fig_engine *engine, const fig_graphs *graphs) {
     fig_status status = FIG_OK;
     for (int32_t i = 0; status == FIG_OK && fig_graphs_tensor(graphs, i, &info) == FIG_OK; i++)
         status = fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = info.name));
+    return status;
+}
+
+/* A row of zeros would be normed by a way of its own: the residual is ones, and so are weights. */
+static fig_status fill_ones(fig_engine *engine, const char *name, int64_t count) {
+    enum { ONE = 0x3f80 }; /* of bf16 */
+    const fig_span span = {.size = sizeof span, .name = name, .bytes = (uint64_t)count * 2};
+    uint16_t *ones = malloc(span.bytes);
+    for (int64_t i = 0; ones != NULL && i < count; i++)
+        ones[i] = ONE;
+    const fig_status status = ones != NULL ? fig_engine_write(engine, &span, ones) : FIG_NOMEM;
+    free(ones);
     return status;
 }
 
@@ -171,6 +187,9 @@ static fig_status time_way(member *m, int way) {
     if (status == FIG_UNSUPPORTED && way < WAY_CHOSEN) return FIG_OK;
     if (status != FIG_OK) return status;
     status = bind_all(engine, graphs);
+    if (status == FIG_OK && ways[way].normed) status = fill_ones(engine, "weight", b->width);
+    if (status == FIG_OK && ways[way].normed)
+        status = fill_ones(engine, "residual", (int64_t)most_rows(b) * b->width);
     for (int32_t size = 0; status == FIG_OK && size < b->rows.count; size++)
         status = time_size(m, engine, way, size);
     const fig_status closed = fig_engine_close(engine);
