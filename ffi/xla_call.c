@@ -148,7 +148,8 @@ void fig_xla_call_alias(fig_xla_call *call, const char *name, const fig_array *a
     if (call->status == FIG_OK && result.data != array->data)
         call->status = fig_fail(FIG_INVALID,
                                 "%s is not the memory of argument %s: the call must say "
-                                "input_output_aliases",
+                                "input_output_aliases, and where the argument is a slice XLA must "
+                                "have --xla_gpu_enable_dynamic_slice_fusion=false",
                                 name, array->name);
 }
 

@@ -104,6 +104,15 @@ static void record_activation(fig_program *program, int32_t layer) {
     }
 }
 
+/* Without RoPE there is nothing to be fused with: the keys are appended as they come. */
+static void record_plain_attention(fig_program *program, const fig_decode_attention_op *op) {
+    fig_append_kv(program,
+                  FIG_OPTIONS(fig_append_kv_op, .k = op->k, .v = op->v, .cache = op->cache));
+    fig_attention(program,
+                  FIG_OPTIONS(fig_attention_op, .q = op->q, .out = op->out, .cache = op->cache,
+                              .window = op->window, .soft_cap = op->soft_cap));
+}
+
 static void record_attention(fig_program *program, int32_t layer, fig_tensor table,
                              fig_decode_step_attention attention) {
     const fig_spec *spec = &fig_program_view_of(program)->spec;
@@ -120,7 +129,11 @@ static void record_attention(fig_program *program, int32_t layer, fig_tensor tab
         op.q_norm = vector(program, "q_norm", layer, spec->dtype, spec->head_dim);
         op.k_norm = vector(program, "k_norm", layer, spec->dtype, spec->head_dim);
     }
-    attention(program, &op);
+    if (fig_spec_layer_turns(spec, layer)) {
+        attention(program, &op);
+    } else {
+        record_plain_attention(program, &op);
+    }
 }
 
 void fig_decode_step_record(fig_program *program, fig_decode_step_attention attention) {

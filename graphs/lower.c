@@ -116,16 +116,27 @@ static int64_t busy_workers(const fig_lower_target *target, const fig_bucket *ca
     return stretches > places / 8 || stretches <= segments ? stretches : tiles;
 }
 
-/* Workers of a bucket of short rows, a cluster's for each kv head of a row; 0: it is none. */
+/* Workers of a bucket of short rows, a cluster's for each kv head of a row, and its tiles, as long
+ * as a block's turn; 0: it is none. */
 static int64_t short_workers(const fig_lower_target *target, const fig_bucket *caps,
-                             const fig_split_class *own, const fig_split_shape *split) {
+                             const fig_split_class *own, fig_split_shape *split) {
     const int64_t segments = (int64_t)caps->batch * split->groups;
     const int32_t window = own->window > 0 ? own->window + FIG_FORM_TOKENS : caps->kv;
     if (target->traits.compute_capability != FIG_FORM_CAPABILITY_OF_BULK || !own->is_short ||
         split->fixed || split->groups != own->kv_heads)
         return 0;
-    return segments *
-           fig_form_short_blocks(segments, fig_size_min(caps->kv, window), target->traits.sm_count);
+    const int32_t tokens = fig_size_min(caps->kv, window), places = target->traits.sm_count;
+    const int32_t turn = FIG_FORM_SHORT_LIMIT * FIG_FORM_TOKENS;
+    const int32_t wide = fig_form_short_warps(own->head_dim, turn);
+    const int32_t most = FIG_FORM_SHORT_BLOCKS * FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
+    int32_t blocks = 0;
+    if (wide == FIG_FORM_SHORT_LIMIT && tokens > most)
+        blocks = fig_form_short_blocks(segments, tokens, wide, places);
+    if (blocks == FIG_FORM_SHORT_BLOCKS) {
+        split->tile_tokens = turn;
+        return segments * blocks;
+    }
+    return segments * fig_form_short_blocks(segments, tokens, FIG_FORM_SHORT_WARPS, places);
 }
 
 /* One worker for each place of the machine, but no more than the fullest step has work for. */
@@ -134,6 +145,7 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
                                 int32_t index) {
     const fig_bucket *caps = &shape->caps;
     fig_split_shape *split = &shape->plan.splits[index];
+    const int64_t clustered = short_workers(target, caps, own, split);
     const int64_t tokens = (int64_t)caps->batch * caps->kv;
     const int64_t tiles = fig_bounds_tiles(split, tokens, kv_limit) * split->groups;
     if (tiles > INT32_MAX)
@@ -151,7 +163,7 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
     /* Where nearly all have work all get some, so that an exec is shared with larger buckets. */
     if (busy * 4 < workers * 3) workers = busy;
     if (workers > tiles) workers = tiles;
-    const int64_t clustered = short_workers(target, caps, own, split);
+    shape->is_short[index] = clustered > 0;
     if (clustered > 0) workers = clustered;
     /* A bucket too small for one row of row_tokens has no tile, but its grid has a block. */
     split->workers = workers > 0 ? (int32_t)workers : 1;

@@ -133,6 +133,10 @@ static int32_t short_blocks(const fig_attention_params *p) {
     return (int32_t)(p->split.workers / segments);
 }
 
+static int32_t short_warps(const fig_attention_params *p) {
+    return fig_form_short_warps(p->head_dim, p->split.tile_tokens);
+}
+
 /* 1: each vector begins at 16 bytes. */
 static int has_chunks(const void *rows, const fig_row_strides *strides) {
     return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 16 == 0;
@@ -144,7 +148,7 @@ const char *fig_attention_family_short_refuses(const void *params, const fig_tra
     const int32_t blocks = short_blocks(p);
     if (traits->compute_capability != FIG_FORM_CAPABILITY_OF_BULK) return "compute capability 9.0";
     if (p->heads_per_worker != 1 || p->split.workers >= traits->sm_count ||
-        (blocks != 2 && blocks != 4 && blocks != 8))
+        (blocks != 8 && (short_warps(p) != FIG_FORM_SHORT_WARPS || (blocks != 2 && blocks != 4))))
         return "2, 4 or 8 workers for each kv head of a row, fewer than the GPU has SMs";
     if (value_bytes_of(p) != 2 || p->dtype != p->kv_dtype) return "f16 or bf16";
     if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
@@ -171,14 +175,14 @@ static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shap
 void fig_attention_family_short_shape(const void *params, fig_launch_shape *shape) {
     const fig_attention_params *p = params;
     *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
-                                .block = {FIG_FORM_SHORT_WARPS * 32, 1, 1}};
+                                .block = {(uint32_t)short_warps(p) * 32, 1, 1}};
 }
 
 /* As fig_short_shared has it. */
 uint32_t fig_attention_family_short_shared(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    const int32_t tokens = FIG_FORM_SHORT_STAGES * FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
-    const int32_t weights = FIG_FORM_SHORT_WARPS * (512 + 64), inbox = short_blocks(p) * 64 + 16;
+    const int32_t tokens = FIG_FORM_SHORT_STAGES * short_warps(p) * FIG_FORM_TOKENS;
+    const int32_t weights = short_warps(p) * (512 + 64), inbox = short_blocks(p) * 64 + 16;
     (void)traits;
     return (uint32_t)(tokens * 2 * 2 * p->head_dim + weights + p->head_dim * 32 + inbox);
 }
@@ -210,9 +214,10 @@ static void entry_of(const fig_attention_params *p, kind which, char name[FIG_EN
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
     const int length = snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d",
                                 families[which], dtypes[p->kv_dtype], p->head_dim);
-    if (which != COPY)
-        snprintf(name + length, FIG_ENTRY_BYTES - (size_t)length, "_%d",
-                 which == SHORT ? short_blocks(p) : fig_form_shares(sets_of(p)));
+    char *rest = name + length;
+    const size_t room = FIG_ENTRY_BYTES - (size_t)length;
+    if (which == SHORT) snprintf(rest, room, "_%d_%d", short_blocks(p), short_warps(p));
+    if (which == TURN || which == BULK) snprintf(rest, room, "_%d", fig_form_shares(sets_of(p)));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

@@ -26,9 +26,9 @@
 /* Inbox: a lane's sums of dimensions d and d + 8 of a tile, of vector 2t and then of 2t + 1. */
 template <class form> struct fig_short_shared {
     fig_short_stage<form> stages[FIG_SHORT_STAGES];
-    uint4 weights[FIG_SHORT_WARPS][FIG_BLOCK_WARP]; /* fig_warps_weights */
-    float4 inbox[form::BLOCKS][form::ROWS][4];      /* [from][row][t] */
-    fig_partials_sum sums[FIG_SHORT_WARPS][FIG_FORM_VECTORS];
+    uint4 weights[form::WARPS][FIG_BLOCK_WARP]; /* fig_warps_weights */
+    float4 inbox[form::BLOCKS][form::ROWS][4];  /* [from][row][t] */
+    fig_partials_sum sums[form::WARPS][FIG_FORM_VECTORS];
     fig_partials_sum inbox_sums[form::BLOCKS][FIG_FORM_VECTORS]; /* [from][vector] */
     uint64_t came;                                               /* barrier of the inbox */
 };
@@ -87,6 +87,18 @@ static __device__ __forceinline__ void fig_short_begin(uint64_t *barrier, int32_
     }
     __syncwarp();
     fig_short_arrive();
+}
+
+/* Until all of it has come, whichever blocks have sent it. */
+static __device__ __forceinline__ void fig_short_await(uint64_t *barrier) {
+    uint32_t is_over = 0;
+    while (!is_over)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, "
+                     "[%1], 0, 0x989680;\n"
+                     "selp.u32 %0, 1, 0, p; }"
+                     : "=r"(is_over)
+                     : "r"(fig_fragment_shared(barrier))
+                     : "memory");
 }
 
 /* ---- A turn */
@@ -183,11 +195,11 @@ static __device__ __forceinline__ void fig_short_weigh(const float (&logits)[4],
 template <class form>
 static __device__ __forceinline__ void
 fig_short_join(const fig_short_shared<form> &shared, int32_t n, int32_t vector,
-               float (&shrink)[FIG_SHORT_WARPS], fig_short_seen<form> *seen) {
-    fig_partials_sum sums[FIG_SHORT_WARPS], *all = &seen->sums[n];
+               float (&shrink)[form::WARPS], fig_short_seen<form> *seen) {
+    fig_partials_sum sums[form::WARPS], *all = &seen->sums[n];
     float greatest = all->greatest;
 #pragma unroll
-    for (int32_t w = 0; w < FIG_SHORT_WARPS; w++) {
+    for (int32_t w = 0; w < form::WARPS; w++) {
         sums[w] = shared.sums[w][vector];
         greatest = fmaxf(greatest, sums[w].greatest);
     }
@@ -195,7 +207,7 @@ fig_short_join(const fig_short_shared<form> &shared, int32_t n, int32_t vector,
     all->greatest = greatest;
     all->weights *= own;
 #pragma unroll
-    for (int32_t w = 0; w < FIG_SHORT_WARPS; w++) {
+    for (int32_t w = 0; w < form::WARPS; w++) {
         shrink[w] = fig_partials_power(sums[w].greatest - greatest);
         all->weights = fmaf(sums[w].weights, shrink[w], all->weights);
     }
@@ -212,9 +224,9 @@ static __device__ __forceinline__ void
 fig_short_add(const fig_short_shared<form> &shared, const fig_short_stage<form> &stage,
               const fig_warps_role &role, int32_t warp, fig_short_seen<form> *seen) {
     const int32_t token = role.lane % 8 + role.lane / 16 * 8, chunk = role.lane / 8 % 2;
-    float shrink[2][FIG_SHORT_WARPS], sums[FIG_SHORT_WARPS][form::OWN_TILES][4] = {{{0}}};
+    float shrink[2][form::WARPS], sums[form::WARPS][form::OWN_TILES][4] = {{{0}}};
 #pragma unroll
-    for (int32_t w = 0; w < FIG_SHORT_WARPS; w++) {
+    for (int32_t w = 0; w < form::WARPS; w++) {
         const uint4 x = shared.weights[w][role.lane];
         const fig_warps_weights weights = {{x.x, x.y}, {x.z, x.w}};
 #pragma unroll
@@ -230,7 +242,7 @@ fig_short_add(const fig_short_shared<form> &shared, const fig_short_stage<form> 
     for (int32_t n = 0; n < 2; n++)
         fig_short_join<form>(shared, n, 2 * role.column + n, shrink[n], seen);
 #pragma unroll
-    for (int32_t w = 0; w < FIG_SHORT_WARPS; w++)
+    for (int32_t w = 0; w < form::WARPS; w++)
 #pragma unroll
         for (int32_t i = 0; i < form::OWN_TILES; i++)
 #pragma unroll
@@ -308,9 +320,8 @@ template <class form>
 static __device__ __forceinline__ void fig_short_write(const fig_attention_params &p,
                                                        const fig_short_row &row,
                                                        const fig_short_shared<form> &shared) {
-    fig_ring_wait(fig_fragment_shared(&shared.came), 0);
 #pragma unroll 1
-    for (int32_t i = (int32_t)threadIdx.x; i < form::ROWS * row.vectors; i += FIG_SHORT_THREADS)
+    for (int32_t i = (int32_t)threadIdx.x; i < form::ROWS * row.vectors; i += form::THREADS)
         fig_short_write_vector<form>(p, row, shared, i % form::ROWS, i / form::ROWS);
 }
 
@@ -399,6 +410,7 @@ static __device__ __forceinline__ void fig_short_attend(const fig_attention_para
     fig_short_see<form>(p, row, lane, way, role, newest, with, shared, &seen);
     fig_short_meet();
     fig_short_send_all<form>(row, role, fig_block_warp(), seen, shared);
+    fig_short_await(&shared->came);
     fig_short_write<form>(p, row, *shared);
 }
 

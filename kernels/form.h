@@ -36,7 +36,8 @@ enum {
     FIG_FORM_COPY_FILLERS = 4,  /* warps that fill the ring by copies of 16 bytes */
     FIG_FORM_BULK_FILLERS = 2,  /* one that says what comes and one that sends its boxes */
     FIG_FORM_TOKENS = 16,       /* of a block */
-    FIG_FORM_SHORT_WARPS = 4,   /* of a block of attention_short.cuh, 16 tokens each */
+    FIG_FORM_SHORT_WARPS = 4,   /* of a block of attention_short.cuh */
+    FIG_FORM_SHORT_LIMIT = 8,   /* of a block of longer rows */
     FIG_FORM_SHORT_BLOCKS = 8,  /* of its cluster, at most */
     FIG_FORM_SHORT_STAGES = 2,  /* turns of it that shared memory holds */
     FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
@@ -117,16 +118,27 @@ FIG_FORM int32_t fig_form_tokens_bytes(int32_t value_bytes, int32_t head_dim, in
                          (heads * fig_form_token_bytes(value_bytes, head_dim) / 16 | 1);
 }
 
-/* Blocks of a cluster for each segment, of so many tokens at most, where the machine has places for
- * so many blocks; 0: such segments are not short. All blocks are fewer than the places, as other
- * splits have that many workers. Two blocks have one turn, since two of them take longer than the
- * merges of other kernels. */
-FIG_FORM int32_t fig_form_short_blocks(int64_t segments, int64_t tokens, int32_t places) {
-    const int32_t turn = FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
+/* Warps of a block of a cluster, of 16 tokens each at a time: 4, or 8 where tiles are so long and
+ * shared memory holds two such turns. */
+FIG_FORM int32_t fig_form_short_warps(int32_t head_dim, int32_t tile_tokens) {
+    return head_dim == 128 && tile_tokens == FIG_FORM_SHORT_LIMIT * FIG_FORM_TOKENS
+               ? FIG_FORM_SHORT_LIMIT
+               : FIG_FORM_SHORT_WARPS;
+}
+
+/* Blocks of a cluster for each segment, of so many tokens at most, where blocks have so many warps
+ * and the machine places for so many of them; 0: such segments are not short. All blocks are fewer
+ * than the places, as other splits have that many workers, and fewer than half of them where two
+ * have no room beside each other, since clusters leave gaps. Two blocks have one turn, since two of
+ * them take longer than the merges of other kernels. */
+FIG_FORM int32_t fig_form_short_blocks(int64_t segments, int64_t tokens, int32_t warps,
+                                       int32_t places) {
+    const int32_t turn = warps * FIG_FORM_TOKENS;
+    const int32_t room = warps > FIG_FORM_SHORT_WARPS ? places / 2 : places;
     int32_t blocks = FIG_FORM_SHORT_BLOCKS;
-    while (blocks > 1 && (segments * blocks >= places || blocks / 2 * turn >= tokens))
+    while (blocks > 1 && (segments * blocks >= room || blocks / 2 * turn >= tokens))
         blocks /= 2;
-    if (blocks == 1 || segments * blocks >= places) return 0;
+    if (blocks == 1 || segments * blocks >= room) return 0;
     return tokens <= blocks * turn * (blocks > 2 ? 2 : 1) ? blocks : 0;
 }
 

@@ -13,20 +13,17 @@
 
 #include "kernels/attention_strip.cuh"
 
-enum {
-    FIG_SHORT_WARPS = FIG_FORM_SHORT_WARPS,
-    FIG_SHORT_THREADS = FIG_SHORT_WARPS * FIG_BLOCK_WARP,
-    FIG_SHORT_STAGES = FIG_FORM_SHORT_STAGES
-};
+enum { FIG_SHORT_STAGES = FIG_FORM_SHORT_STAGES };
 
-template <int32_t KV, int32_t DIMS, int32_t BLOCK_COUNT>
+template <int32_t KV, int32_t DIMS, int32_t BLOCK_COUNT, int32_t WARP_COUNT>
 struct fig_short_form : fig_warps_form<KV, DIMS, 1, 0, 0> {
-    static constexpr int32_t BLOCKS = BLOCK_COUNT;                       /* of a cluster */
-    static constexpr int32_t TOKENS = FIG_SHORT_WARPS * FIG_RING_TOKENS; /* of a block's turn */
-    static constexpr int32_t OF_ROW = DIMS / 8;                          /* chunks of a token */
+    static constexpr int32_t WARPS = WARP_COUNT, THREADS = WARP_COUNT * FIG_BLOCK_WARP;
+    static constexpr int32_t BLOCKS = BLOCK_COUNT;                  /* of a cluster */
+    static constexpr int32_t TOKENS = WARP_COUNT * FIG_RING_TOKENS; /* of a block's turn */
+    static constexpr int32_t OF_ROW = DIMS / 8;                     /* chunks of a token */
     static constexpr int32_t OF_LANE = DIMS / 32; /* of them in a fragment, or of a vector of q */
-    static constexpr int32_t ABREAST = FIG_BLOCK_WARP / OF_ROW;       /* tokens of a warp's copy */
-    static constexpr int32_t OWN_TILES = DIMS / 16 / FIG_SHORT_WARPS; /* of a warp's sums */
+    static constexpr int32_t ABREAST = FIG_BLOCK_WARP / OF_ROW;  /* tokens of a warp's copy */
+    static constexpr int32_t OWN_TILES = DIMS / 16 / WARP_COUNT; /* of a warp's sums */
     static constexpr int32_t ROWS = DIMS / 2 / BLOCK_COUNT; /* of lanes' sums, written by a block */
 };
 

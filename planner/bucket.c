@@ -72,8 +72,8 @@ static fig_split_totals count_of(const fig_split_shape *split, const fig_plan_st
     return step->lengths != NULL ? fig_split_count(split, &rows) : count_of_limit(split, step);
 }
 
-/* Where rows are whole and some places idle the others have up to twice their part of the memory's
- * speed, as if each read so many bytes fewer. */
+/* Where rows are whole or short and some places idle the others have up to twice their part of the
+ * memory's speed, as if each read so many bytes fewer. */
 static int64_t bytes_of_whole(const fig_bucket_shape *bucket, int32_t split_class, int64_t bytes) {
     const int64_t places = bucket->places[split_class];
     const int64_t workers = bucket->plan.splits[split_class].workers, half = ceil_div(places, 2);
@@ -90,8 +90,9 @@ fig_bucket_work fig_bucket_work_of(const fig_bucket_shape *bucket, int32_t split
     const int64_t fullest = ceil_div(line, split->workers), active = ceil_div(line, fullest);
     const int64_t bytes = fullest * split->tile_tokens * bucket->token_bytes[split_class];
     const int64_t pieces = ceil_div(of.longest * active, line);
+    const int is_merged = pieces > 1 && !bucket->is_short[split_class];
     return (fig_bucket_work){
-        .bytes = pieces > 1 ? bytes : bytes_of_whole(bucket, split_class, bytes),
+        .bytes = is_merged ? bytes : bytes_of_whole(bucket, split_class, bytes),
         .pieces = pieces,
         .segments = ceil_div((int64_t)of.busy * split->groups, active),
     };

@@ -16,6 +16,7 @@ typedef struct fig_bucket_shape {
     fig_variant variants[FIG_CLASS_LIMIT]; /* what that is for each class */
     int32_t token_bytes[FIG_CLASS_LIMIT];  /* K and V of one token in one head group */
     int32_t places[FIG_CLASS_LIMIT];       /* workers that share the memory's speed; 0: none does */
+    int32_t is_short[FIG_CLASS_LIMIT];     /* 1: a segment's workers wait for no merge */
     fig_plan_shape plan;
 } fig_bucket_shape;
 

@@ -14,7 +14,7 @@
 #include "planner/size.h"
 #include "planner/status.h"
 
-static_assert(sizeof(fig_spec) == 200, "file format: no byte without a field");
+static_assert(sizeof(fig_spec) == 264, "file format: no byte without a field");
 static_assert(8 * sizeof(((fig_spec *)0)->window_layers) == FIG_LAYER_LIMIT,
               "a bit for each layer");
 
@@ -117,8 +117,12 @@ static fig_status check_limits(const fig_spec *spec) {
     return FIG_OK;
 }
 
+static int has_layer(const uint64_t layers[8], int32_t layer) {
+    return (int)(layers[layer / 64] >> (layer % 64) & 1);
+}
+
 static int has_window(const fig_spec *spec, int32_t layer) {
-    return (int)(spec->window_layers[layer / 64] >> (layer % 64) & 1);
+    return has_layer(spec->window_layers, layer);
 }
 
 static fig_status check_window(const fig_spec *spec) {
@@ -137,6 +141,24 @@ static fig_status check_window(const fig_spec *spec) {
     return FIG_OK;
 }
 
+/* A head is normalised where it turns. */
+static fig_status check_plain(const fig_spec *spec) {
+    const int32_t layers = spec->layers != 0 ? spec->layers : 1;
+    for (int32_t layer = 0; layer < FIG_LAYER_LIMIT; layer++) {
+        if (!has_layer(spec->plain_layers, layer)) continue;
+        if (layer >= layers)
+            return fig_fail(FIG_INVALID,
+                            "spec: plain_layers has layer %" PRId32 ", but layers is %" PRId32,
+                            layer, layers);
+        if (spec->qk_norm_epsilon != 0.0f)
+            return fig_fail(FIG_INVALID,
+                            "spec: plain_layers has layer %" PRId32
+                            ", but qk_norm_epsilon is set, which comes with RoPE",
+                            layer);
+    }
+    return FIG_OK;
+}
+
 static fig_status check_fields(const fig_spec *spec) {
     FIG_TRY(check_dtypes(spec));
     FIG_TRY(check_range("layers", spec->layers, 0, FIG_LAYER_LIMIT));
@@ -150,6 +172,7 @@ static fig_status check_fields(const fig_spec *spec) {
     FIG_TRY(check_range("activation", (int32_t)spec->activation, FIG_SILU, FIG_GELU_TANH));
     FIG_TRY(check_limits(spec));
     FIG_TRY(check_window(spec));
+    FIG_TRY(check_plain(spec));
     FIG_TRY(check_real("soft_cap", spec->soft_cap));
     FIG_TRY(check_real("sm_scale", spec->sm_scale));
     return check_real("qk_norm_epsilon", spec->qk_norm_epsilon);
@@ -261,6 +284,11 @@ int32_t fig_spec_layer_window(const fig_spec *resolved, int32_t layer) {
     assert(layer >= 0 && layer < resolved->layers);
     if (resolved->window >= resolved->kv_limit) return 0;
     return has_window(resolved, layer) ? resolved->window : 0;
+}
+
+int fig_spec_layer_turns(const fig_spec *resolved, int32_t layer) {
+    assert(layer >= 0 && layer < resolved->layers);
+    return !has_layer(resolved->plain_layers, layer);
 }
 
 fig_status fig_spec_check(const fig_spec *spec) {

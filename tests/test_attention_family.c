@@ -84,7 +84,7 @@ static void as_many_workers_for_each_head_of_a_row_are_a_cluster(void **state) {
     fig_attention_params p = common();
     p.split.row_limit = 3;
     p.split.workers = 3 * 8 * 4;
-    expect(&p, 90, "short", "fig_kernel_attention_short_bf16_128_4");
+    expect(&p, 90, "short", "fig_kernel_attention_short_bf16_128_4_4");
     expect(&p, 80, "copy", "fig_kernel_attention_copy_bf16_128");
     const fig_family_choice choice = choose(&p, 90);
     assert_int_equal(choice.shape.grid[0], 96);

@@ -242,7 +242,8 @@ static void the_tokens_of_a_horizon_count_before_they_are_there(void **state) {
                                        "largest bucket of 4 rows takes 2048");
 }
 
-/* 8 heads one at once: 64 workers have a row's head each, of 256 tokens; one row is cut. */
+/* 8 heads one at once: 64 workers have a row's head each, of 256 tokens; one row is cut, and shares
+ * it too where clusters have it. */
 static void workers_of_whole_rows_share_what_idle_places_leave(void **state) {
     (void)state;
     static const int32_t even[] = {256, 256, 256, 256, 256, 256, 256, 256}, one[] = {2048};
@@ -260,6 +261,10 @@ static void workers_of_whole_rows_share_what_idle_places_leave(void **state) {
         assert_int_equal(fig_bucket_work_of(&bucket, 0, &whole).bytes, cases[i].bytes);
         assert_int_equal(fig_bucket_work_of(&bucket, 0, &cut).pieces, 8);
         assert_int_equal(fig_bucket_work_of(&bucket, 0, &cut).bytes, 131072);
+        bucket.is_short[0] = 1;
+        assert_int_equal(fig_bucket_work_of(&bucket, 0, &cut).pieces, 8);
+        assert_int_equal(fig_bucket_work_of(&bucket, 0, &cut).bytes, cases[i].bytes);
+        bucket.is_short[0] = 0;
     }
 }
 

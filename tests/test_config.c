@@ -105,6 +105,14 @@ static const model models[] = {
      {.dtype = FIG_BF16, .layers = 48, .q_heads = 32, .kv_heads = 4, .head_dim = 128,
       .ffn_width = 768, .ffn_rows = 8, .kv_limit = 40960, .qk_norm_epsilon = 1e-6f,
       ROPE(1000000.0f, 1.0f)}},
+    {"tests/configs/smollm3-3b.json", NULL,
+     {.dtype = FIG_BF16, .layers = 36, .q_heads = 16, .kv_heads = 4, .head_dim = 128,
+      .ffn_width = 11008, .kv_limit = 65536, .plain_layers = {0x888888888},
+      ROPE(5000000.0f, 1.0f)}},
+    {"tests/configs/command-r7b.json", NULL,
+     {.dtype = FIG_BF16, .layers = 32, .q_heads = 32, .kv_heads = 8, .head_dim = 128,
+      .ffn_width = 14336, .kv_limit = 8192, .window = 4096, .window_layers = {0x77777777},
+      .plain_layers = {0x88888888}, .rope = {1, 0, 50000.0f, 1.0f, 0, 0, 0, 0}}},
 };
 /* clang-format on */
 enum { MODEL_COUNT = sizeof models / sizeof models[0] };
@@ -348,6 +356,35 @@ static void every_activation_that_a_file_can_name_is_read(void **state) {
     assert_int_equal(spec.activation, FIG_SILU);
 }
 
+/* What a list or an interval says, and in a family whose windows decide, what they leave. */
+static void layers_without_rope_are_those_that_the_file_means(void **state) {
+    (void)state;
+    static const char smollm[] = "tests/configs/smollm3-3b.json";
+    static const char command[] = "tests/configs/command-r7b.json";
+    static const struct {
+        const char *base;
+        int layers;
+        const char *fields;
+        uint64_t plain;
+    } cases[] = {
+        {smollm, 3, "{\"no_rope_layers\":[0,1,0]}", 5},
+        {smollm, 7, "{\"no_rope_layers\":null,\"no_rope_layer_interval\":3}", 0x24},
+        {command, 5, "{\"sliding_window_pattern\":2}", 0xa},
+        {command, 3, "{\"layer_types\":[" FULL "," SLIDING "," FULL "]}", 5},
+        {command, 2, "{\"layer_types\":[" SLIDING "," SLIDING "]}", 0},
+        {command, 2, "{\"layer_types\":[" FULL "," FULL "]}", 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_spec spec;
+        if (read_layers(&spec, cases[i].base, cases[i].layers, cases[i].fields) != FIG_OK)
+            fail_msg("case %zu: %s", i, fig_message());
+        if (spec.plain_layers[0] != cases[i].plain)
+            fail_msg("case %zu: %#llx", i, (unsigned long long)spec.plain_layers[0]);
+        spec.batch_limit = 1;
+        assert_int_equal(fig_spec_check(&spec), FIG_OK);
+    }
+}
+
 static void an_unused_window_is_no_window(void **state) {
     (void)state;
     fig_spec spec = empty_spec();
@@ -384,6 +421,7 @@ int main(void) {
         cmocka_unit_test(windows_reach_the_last_layer_that_a_spec_may_have),
         cmocka_unit_test(a_part_of_the_head_turns_where_the_file_says_so),
         cmocka_unit_test(every_activation_that_a_file_can_name_is_read),
+        cmocka_unit_test(layers_without_rope_are_those_that_the_file_means),
         cmocka_unit_test(an_unused_window_is_no_window),
         cmocka_unit_test(a_longer_context_than_any_spec_is_cut_to_the_limit),
     };

@@ -30,6 +30,8 @@ static const char glm4[] = "tests/configs/glm-4-9b-0414.json";
 static const char phi3[] = "tests/configs/phi-3-mini-4k.json";
 static const char mixtral[] = "tests/configs/mixtral-8x7b.json";
 static const char moe[] = "tests/configs/qwen3-30b-a3b.json";
+static const char smollm[] = "tests/configs/smollm3-3b.json";
+static const char command[] = "tests/configs/command-r7b.json";
 static void assert_said(const char *part) {
     if (strstr(fig_message(), part) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", fig_message(), part);
@@ -197,6 +199,18 @@ static const refusal refusals[] = {
     {{moe, NULL, "mlp_only_layers", "[3]"}, FIG_UNSUPPORTED, "mlp_only_layers is [3]"},
     {{moe, NULL, "moe_intermediate_size", NULL}, FIG_INVALID, "moe_intermediate_size is missing"},
     {{qwen3, NULL, "num_experts_per_tok", "8"}, FIG_UNSUPPORTED, "model_type qwen3"},
+    {{smollm, NULL, "no_rope_layers", "[1, 0]"}, FIG_INVALID, "no_rope_layers is [1,0]"},
+    {{smollm, NULL, "no_rope_layers", "3"}, FIG_INVALID, "an array of num_hidden_layers numbers"},
+    {{command, NULL, "order_of_interleaved_layers", "\"global_attn_first\""},
+     FIG_UNSUPPORTED,
+     "order_of_interleaved_layers is \"global_attn_first\""},
+    {{command, NULL, "position_embedding_type", "3"}, FIG_UNSUPPORTED, "model_type cohere2"},
+    {{command, NULL, "sliding_window_pattern", NULL},
+     FIG_INVALID,
+     "sliding_window_pattern is missing"},
+    {{command, NULL, "rotary_pct", "1.5"}, FIG_INVALID, "it must be at most 1"},
+    {{llama, NULL, "rotary_pct", "0.5"}, FIG_UNSUPPORTED, "rotary_pct is 0.5"},
+    {{llama, NULL, "no_rope_layers", "[1]"}, FIG_UNSUPPORTED, "model_type llama"},
     {{llama, NULL, "max_position_embeddings", NULL}, FIG_OK, ""},
 };
 
@@ -228,6 +242,11 @@ static void fields_that_contradict_each_other_are_refused(void **state) {
     static const struct {
         const char *base, *fields, *said;
     } cases[] = {
+        {smollm, "{" TWO_LAYERS ",\"no_rope_layers\":[1,2]}",
+         "no_rope_layers[1] is neither 0 nor 1"},
+        {smollm, "{" TWO_LAYERS ",\"no_rope_layers\":[\"0\",1]}", "no_rope_layers[0] is neither"},
+        {smollm, "{\"no_rope_layers\":null,\"no_rope_layer_interval\":null}",
+         "no_rope_layer_interval is missing"},
         {llama, "{" TWO_LAYERS ",\"layer_types\":[" FULL "," SLIDING "]}",
          "layer_types[1] is sliding_attention"},
         {mistral, "{" TWO_LAYERS ",\"sliding_window\":null,\"layer_types\":[" SLIDING "," FULL "]}",

@@ -153,13 +153,13 @@ static void short_rows_have_a_kernel_that_open_has_loaded(void **state) {
     work *w = begin_of(LONGER);
     open_runner(w);
     assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
-    assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_short_f16_64_2");
+    assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_short_f16_64_2_4");
     end(w);
     w = begin_of(LONGEST);
     open_runner(w);
     w->run.kv_length = LONGER;
     assert_int_equal(fig_runner_run(w->runner, &w->run), FIG_OK);
-    assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_short_f16_64_2");
+    assert_string_equal(w->driver->ran[FIG_OP_ATTENTION], "fig_kernel_attention_short_f16_64_2_4");
     end(w);
 }
 

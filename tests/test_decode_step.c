@@ -123,6 +123,22 @@ static void the_steps_segments_end_with_it(void **state) {
     fig_program_destroy(program);
 }
 
+static void a_plain_layer_appends_and_attends_and_turns_nothing(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_spec();
+    spec.qk_norm_epsilon = 0;
+    spec.plain_layers[0] = 2;
+    fig_program *program = fig_sample_step(&spec);
+    const fig_program_view *view = fig_program_view_of(program);
+    static const uint16_t due[] = {FIG_OP_GATED, FIG_OP_DECODE_ATTENTION, FIG_OP_GATED,
+                                   FIG_OP_APPEND_KV, FIG_OP_ATTENTION};
+    assert_int_equal(view->node_count, 5);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(view->nodes[i].op, due[i]);
+    assert_segment(program, "attn.1", 3, 2);
+    fig_program_destroy(program);
+}
+
 /* The multiple of each is that many rows for each query token. */
 static void a_mixture_has_a_row_for_each_expert_of_a_token(void **state) {
     (void)state;
@@ -286,6 +302,7 @@ int main(void) {
         cmocka_unit_test(layers_carry_their_number_and_the_nodes_their_order),
         cmocka_unit_test(a_layer_has_a_segment_for_its_activation_and_one_for_all_from_rope_on),
         cmocka_unit_test(the_steps_segments_end_with_it),
+        cmocka_unit_test(a_plain_layer_appends_and_attends_and_turns_nothing),
         cmocka_unit_test(a_mixture_has_a_row_for_each_expert_of_a_token),
         cmocka_unit_test(without_width_and_pages_there_is_no_activation_and_no_table),
         cmocka_unit_test(without_heads_there_is_no_standard_step),

@@ -194,26 +194,78 @@ static void a_temporary_that_nobody_holds_is_swept(void **state) {
     assert_int_equal(count_files(), 1);
 }
 
+enum { BULK_BYTES = 100000 };
+
+/* As many bytes that a part of them would show, all of this letter. */
+static fig_status put_bulk(const char *path, char letter) {
+    static uint8_t bytes[BULK_BYTES];
+    memset(bytes, letter, sizeof bytes);
+    return fig_file_write(path, bytes, sizeof bytes);
+}
+
+/* Returns the letter. */
+static char assert_one_bulk(const char *path) {
+    uint8_t *bytes;
+    size_t count;
+    if (fig_file_read(path, LIMIT, &bytes, &count) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(count, BULK_BYTES);
+    assert_memory_equal(bytes, bytes + 1, count - 1); /* each is the next one */
+    const char letter = (char)bytes[0];
+    free(bytes);
+    return letter;
+}
+
 /* Each child saves without end until it is killed, somewhere within a save. */
-static void a_process_that_is_killed_leaves_nothing_for_long(void **state) {
+static void a_process_that_is_killed_leaves_the_old_file_or_the_new(void **state) {
     (void)state;
-    enum { KILLS = 60, MOST_US = 4000 };
+    enum { KILLS = 200, MOST_US = 2000 };
     fig_random random = fig_random_seed(7);
+    int seen_new = 0;
     for (int i = 0; i < KILLS; i++) {
-        assert_int_equal(put(path_of("f"), "old"), FIG_OK);
+        assert_int_equal(put_bulk(path_of("f"), 'o'), FIG_OK);
         const pid_t child = fork();
         if (child == 0) {
             for (;;)
-                put(path_of("f"), "new");
+                put_bulk(path_of("f"), 'n');
         }
         nanosleep(&(struct timespec){.tv_nsec = 1000 * fig_random_range(&random, 0, MOST_US)},
                   NULL);
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, NULL, 0), child);
+        const char letter = assert_one_bulk(path_of("f"));
+        assert_true(letter == 'o' || letter == 'n');
+        seen_new += letter == 'n';
         assert_in_range(count_files(), 1, 2);
     }
+    assert_true(seen_new > 0);
     assert_int_equal(put(path_of("f"), "last"), FIG_OK);
     assert_holds(path_of("f"), "last");
+    assert_int_equal(count_files(), 1);
+}
+
+/* One letter each, over and over, while the file is read. */
+static void of_saves_at_once_one_file_is_left_whole(void **state) {
+    (void)state;
+    enum { WRITERS = 4, SAVES = 50 };
+    pid_t children[WRITERS];
+    assert_int_equal(put_bulk(path_of("f"), 'a'), FIG_OK);
+    for (int w = 0; w < WRITERS; w++) {
+        children[w] = fork();
+        if (children[w] != 0) continue;
+        int failed = 0;
+        for (int i = 0; i < SAVES; i++)
+            failed |= put_bulk(path_of("f"), (char)('a' + w)) != FIG_OK;
+        _exit(failed);
+    }
+    for (int i = 0; i < SAVES; i++)
+        assert_in_range(assert_one_bulk(path_of("f")), 'a', 'a' + WRITERS - 1);
+    for (int w = 0; w < WRITERS; w++) {
+        int code;
+        assert_int_equal(waitpid(children[w], &code, 0), children[w]);
+        assert_int_equal(code, 0);
+    }
+    assert_in_range(assert_one_bulk(path_of("f")), 'a', 'a' + WRITERS - 1);
+    assert_int_equal(put(path_of("f"), "last"), FIG_OK);
     assert_int_equal(count_files(), 1);
 }
 
@@ -261,7 +313,8 @@ int main(void) {
         cmocka_unit_test(each_call_that_fails_while_reading_is_reported),
         cmocka_unit_test(a_file_that_lies_beside_is_not_touched),
         cmocka_unit_test(a_temporary_that_nobody_holds_is_swept),
-        cmocka_unit_test(a_process_that_is_killed_leaves_nothing_for_long),
+        cmocka_unit_test(a_process_that_is_killed_leaves_the_old_file_or_the_new),
+        cmocka_unit_test(of_saves_at_once_one_file_is_left_whole),
         cmocka_unit_test(what_is_no_file_of_ours_is_refused),
         cmocka_unit_test(a_path_without_a_folder_is_in_this_one),
     };

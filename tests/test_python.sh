@@ -52,15 +52,24 @@ sed 's/^    //' "$scratch/log"
 
 # ---- Beside numpy and JAX ------------------------------------------------------------------------
 installed=$("$python" -c 'import figraph, os; print(os.path.dirname(figraph.__path__[0]))')
-answer=$(tools/jax/environment.sh newest 2> "$scratch/log")
-case $? in
-0)
-    eval "$answer"
-    echo "ran: arrays of numpy and JAX ${jax:?}"
-    check python_arrays.py env JAX_PLATFORMS=cpu PYTHONPATH="$PYTHONPATH:$installed" "$python" \
-        "$root/tests/python/python_arrays.py"
-    ;;
-3 | 4) echo "skipped: arrays: $(cat "$scratch/log")" ;;
-*) check 'tools/jax/environment.sh newest' false ;;
-esac
+export JAX_PLATFORMS=cpu
+
+# beside NAME TEST: in an environment of tools/jax
+beside() {
+    answer=$(tools/jax/environment.sh "$1" 2> "$scratch/log")
+    case $? in
+    0)
+        eval "$answer"
+        echo "ran: $2, JAX ${jax:?}"
+        check "$2, JAX $jax" env PYTHONPATH="$PYTHONPATH:$installed" "$python" \
+            "$root/tests/python/$2"
+        ;;
+    3 | 4) echo "skipped: $2: $(cat "$scratch/log")" ;;
+    *) check "tools/jax/environment.sh $1" false ;;
+    esac
+}
+
+beside newest python_arrays.py
+beside newest python_jax.py
+beside jax-0.5.0 python_jax.py
 finish

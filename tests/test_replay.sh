@@ -72,6 +72,12 @@ done
 for model in granite-3.1-8b glm-4-9b-0414 phi-3-mini-4k phi-4 mixtral-8x7b qwen3-30b-a3b; do
     checked --config "tests/configs/$model.json" --layers 2
 done
+# The fourth layer of each is another than the three before.
+for model in smollm3-3b command-r7b; do
+    checked --config "tests/configs/$model.json" --layers 4
+done
+run capture --config tests/configs/smollm3-3b.json --layers 37 -o "$scratch/checked.fig"
+refused '--layers: 37' 'says which have its RoPE'
 for cache in e4m3 e5m2; do
     checked --preset tutorial --kv-dtype "$cache"
     checked --config "$scratch/gemma.json" --kv-dtype "$cache" --kv-scales head --kv-layout hnd \

@@ -333,6 +333,24 @@ static void window_layers_name_layers_that_there_are(void **state) {
     assert_int_equal(fig_spec_check(&spec), FIG_OK);
 }
 
+static void a_plain_layer_is_there_and_has_no_norm(void **state) {
+    (void)state;
+    fig_spec spec = sound, out;
+    spec.layers = 130;
+    spec.plain_layers[2] = 2;
+    assert_int_equal(fig_spec_resolve(&spec, &out), FIG_OK);
+    for (int32_t layer = 0; layer < 130; layer++)
+        assert_int_equal(fig_spec_layer_turns(&out, layer), layer != 129);
+    spec.qk_norm_epsilon = 1e-6f;
+    assert_int_equal(fig_spec_check(&spec), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: plain_layers has layer 129, but qk_norm_epsilon is "
+                                       "set, which comes with RoPE");
+    spec.qk_norm_epsilon = 0;
+    spec.layers = 129;
+    assert_int_equal(fig_spec_check(&spec), FIG_INVALID);
+    assert_string_equal(fig_message(), "spec: plain_layers has layer 129, but layers is 129");
+}
+
 static void a_layer_has_the_window_or_sees_all(void **state) {
     (void)state;
     fig_spec spec = sound, out;
@@ -477,6 +495,7 @@ int main(void) {
         cmocka_unit_test(each_pair_of_dtypes_is_taken_or_refused_by_name),
         cmocka_unit_test(a_row_holds_no_more_queries_than_a_sequence_tokens),
         cmocka_unit_test(window_layers_name_layers_that_there_are),
+        cmocka_unit_test(a_plain_layer_is_there_and_has_no_norm),
         cmocka_unit_test(a_layer_has_the_window_or_sees_all),
         cmocka_unit_test(silence_means_the_documented_defaults),
         cmocka_unit_test(the_size_field_is_checked),

@@ -35,10 +35,13 @@ def options(type, **fields):
     return type(size=ctypes.sizeof(type), **fields)
 
 
-def load(path="libfigraph.so.0"):
-    """The library, each function with the types of its arguments and of its result."""
+def load(path="libfigraph.so.0", is_ffi=False):
+    """The library, each function with the types of its arguments and of its result. is_ffi: it is
+    libfigraph_ffi.so, whose functions are those of figraph_ffi.h alone."""
     library = ctypes.CDLL(path)
     for name, result, arguments in FUNCTIONS:
+        if name.startswith("fig_ffi_") != is_ffi:
+            continue
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments

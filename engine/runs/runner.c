@@ -47,14 +47,17 @@ static fig_status load_families(fig_runner *runner, fig_op op, const uint8_t *pa
     return FIG_OK;
 }
 
-/* A run of short rows may have any of these workers. */
+/* A run of short rows may have any of these workers and tiles. */
 static fig_status load_short(fig_runner *runner, const uint8_t *params) {
     fig_attention_params attention;
     memcpy(&attention, params, sizeof attention);
     const int32_t segments = attention.split.row_limit * attention.split.groups;
     for (int32_t blocks = 2; blocks <= FIG_FORM_SHORT_BLOCKS; blocks *= 2) {
-        attention.split.workers = segments * blocks;
-        FIG_TRY(load_families(runner, FIG_OP_ATTENTION, (const uint8_t *)&attention));
+        for (int32_t warps = FIG_FORM_SHORT_WARPS; warps <= FIG_FORM_SHORT_LIMIT; warps *= 2) {
+            attention.split.workers = segments * blocks;
+            attention.split.tile_tokens = warps * FIG_FORM_TOKENS;
+            FIG_TRY(load_families(runner, FIG_OP_ATTENTION, (const uint8_t *)&attention));
+        }
     }
     return FIG_OK;
 }

@@ -20,14 +20,23 @@ typedef enum layer_rule {
     NO_LAYERS, /* the family has no window */
     ALL_LAYERS,
     UPPER_LAYERS, /* from max_window_layers on, if use_sliding_window is true */
-    EVEN_LAYERS
+    EVEN_LAYERS,
+    PATTERN_LAYERS /* but for each sliding_window_pattern-th */
 } layer_rule;
+
+/* Which layers have no RoPE. */
+typedef enum plain_rule {
+    NONE_PLAIN,
+    LISTED_PLAIN, /* where no_rope_layers has 0 or, without it, each no_rope_layer_interval-th */
+    FULL_PLAIN    /* those that have no window */
+} plain_rule;
 
 enum { OWN_LIMIT = 10 };
 typedef struct family {
     const char *model_type;
     const char *activation; /* the field that names it; NULL: hidden_act */
     layer_rule sliding;
+    plain_rule plain;
     int qk_norm;     /* 1: norms each head of q and k, with rms_norm_eps */
     int head_dim;    /* 1: must be given; else it may follow from hidden_size */
     int kv_heads;    /* 1: must be given: absent it would be a number of the family's code */
@@ -37,6 +46,7 @@ typedef struct family {
     const char *width, *experts; /* the fields of ffn_width, of the experts of a token; NULL:
                                     intermediate_size, and no experts */
     const char *logit_scale;     /* the field that is sm_scale; NULL: there is none */
+    const char *fixed[2][2];     /* fields with the one value that is served */
     const char *own[OWN_LIMIT];  /* fields beside those that all have; NULL behind the last */
 } family;
 
@@ -74,6 +84,20 @@ static const family families[] = {
      .own = {"moe_intermediate_size", "num_experts", "num_experts_per_tok", "norm_topk_prob",
              "decoder_sparse_step", "mlp_only_layers", "output_router_logits",
              "router_aux_loss_coef"}},
+    {.model_type = "smollm3",
+     .plain = LISTED_PLAIN,
+     .kv_heads = 1,
+     .own = {"no_rope_layers", "no_rope_layer_interval"}},
+    {.model_type = "cohere2",
+     .sliding = PATTERN_LAYERS,
+     .plain = FULL_PLAIN,
+     .kv_heads = 1,
+     .interleaved = 1,
+     .fixed = {{"position_embedding_type", "rope_gptj"},
+               {"order_of_interleaved_layers", "local_attn_first"}},
+     .own = {"rotary_pct", "sliding_window_pattern", "layer_switch", "logit_scale",
+             "use_gated_activation", "use_parallel_block", "use_parallel_embedding",
+             "use_embedding_sharing"}},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 
@@ -112,6 +136,15 @@ static int is_own(const family *model, const char *field) {
     return 0;
 }
 
+/* 1: the field is one of those that have one value, and has it. */
+static int is_fixed(const fig_document *config, const family *model, const char *field) {
+    const char *value = json_string_value(fig_document_find(config, field));
+    for (int i = 0; i < 2 && model->fixed[i][0] != NULL; i++)
+        if (strcmp(field, model->fixed[i][0]) == 0)
+            return value != NULL && strcmp(value, model->fixed[i][1]) == 0;
+    return 0;
+}
+
 static int is_known(const family *model, const char *field) {
     for (int i = 0; i < KNOWN_COUNT; i++)
         if (strcmp(field, known_fields[i]) == 0) return 1;
@@ -129,7 +162,8 @@ static fig_status refuse_unknown(const fig_document *config, const family *model
     const char *field;
     json_t *value;
     json_object_foreach(config->object, field, value) {
-        if (asks(value) && !is_known(model, field)) return refuse_of_family(config, model, field);
+        if (asks(value) && !is_known(model, field) && !is_fixed(config, model, field))
+            return refuse_of_family(config, model, field);
     }
     return FIG_OK;
 }
@@ -258,6 +292,8 @@ static fig_status read_rope(const fig_document *config, const family *model, fig
     fig_document object;
     FIG_TRY(fig_document_read_real(config, "rope_theta", &outer.rope.theta));
     FIG_TRY(fig_document_read_real(config, "partial_rotary_factor", &outer.partial));
+    if (is_own(model, "rotary_pct"))
+        FIG_TRY(fig_document_read_real(config, "rotary_pct", &outer.partial));
     FIG_TRY(find_rope_object(config, &object));
     read = outer;
     const fig_document *from = object.object != NULL ? &object : config;
@@ -294,6 +330,7 @@ static fig_status read_window(const fig_document *config, const family *model, f
         FIG_TRY(fig_document_need(config, "sliding_window"));
         if (!used) return refuse_of_family(config, model, "use_sliding_window");
         return fig_document_read_integer(config, "sliding_window", any_count, &spec->window);
+    case PATTERN_LAYERS:
     case EVEN_LAYERS: break;
     }
     if (!used) return refuse_of_family(config, model, "use_sliding_window");
@@ -322,15 +359,16 @@ static fig_status read_layer_type(const fig_document *config, const fig_spec *sp
 
 /* "max_window_layers" counts the layers below the first that slides, whatever its name says: so the
  * models' own code has it. */
-static int slides_by_rule(const family *model, int32_t layer, int32_t max_window_layers) {
+static int slides_by_rule(const family *model, int32_t layer, int32_t number) {
     if (model->sliding == EVEN_LAYERS) return layer % 2 == 0;
-    return model->sliding == ALL_LAYERS || layer >= max_window_layers;
+    if (model->sliding == PATTERN_LAYERS) return (layer + 1) % number != 0;
+    return model->sliding == ALL_LAYERS || layer >= number;
 }
 
 static fig_status read_window_layers(const fig_document *config, const family *model,
                                      fig_spec *spec) {
     const json_t *types = fig_document_find(config, "layer_types");
-    int32_t below = 0, sliding = 0;
+    int32_t number = 0, sliding = 0;
     memset(spec->window_layers, 0, sizeof spec->window_layers);
     if (types != NULL && json_array_size(types) != (size_t)spec->layers)
         return fig_document_refuse(config, "layer_types", FIG_INVALID,
@@ -338,9 +376,11 @@ static fig_status read_window_layers(const fig_document *config, const family *m
     if (types == NULL && spec->window == 0) return FIG_OK;
     if (types == NULL && model->sliding == UPPER_LAYERS)
         FIG_TRY(fig_document_need_integer(config, "max_window_layers",
-                                          (fig_document_range){0, INT32_MAX}, &below));
+                                          (fig_document_range){0, INT32_MAX}, &number));
+    if (types == NULL && model->sliding == PATTERN_LAYERS)
+        FIG_TRY(fig_document_need_integer(config, "sliding_window_pattern", any_count, &number));
     for (int32_t layer = 0; layer < spec->layers; layer++) {
-        int slides = slides_by_rule(model, layer, below);
+        int slides = types == NULL && slides_by_rule(model, layer, number);
         if (types != NULL) FIG_TRY(read_layer_type(config, spec, layer, &slides));
         if (!slides) continue;
         spec->window_layers[layer / 64] |= UINT64_C(1) << (layer % 64);
@@ -348,6 +388,51 @@ static fig_status read_window_layers(const fig_document *config, const family *m
     }
     if (sliding == 0) spec->window = 0;
     if (sliding == spec->layers) memset(spec->window_layers, 0, sizeof spec->window_layers);
+    return FIG_OK;
+}
+
+/* ---- Layers without RoPE */
+
+static void set_plain(fig_spec *spec, int32_t layer) {
+    spec->plain_layers[layer / 64] |= UINT64_C(1) << (layer % 64);
+}
+
+/* The list has a number for each layer, and it is those with 0 that have no RoPE. */
+static fig_status read_plain_list(const fig_document *config, const json_t *list, fig_spec *spec) {
+    if (json_array_size(list) != (size_t)spec->layers)
+        return fig_document_refuse(config, "no_rope_layers", FIG_INVALID,
+                                   "it must be an array of num_hidden_layers numbers");
+    for (int32_t layer = 0; layer < spec->layers; layer++) {
+        const json_t *turns = json_array_get(list, (size_t)layer);
+        if (!json_is_integer(turns) || json_integer_value(turns) / 2 != 0)
+            return fig_fail(FIG_INVALID, "%s: no_rope_layers[%" PRId32 "] is neither 0 nor 1",
+                            config->path, layer);
+        if (json_integer_value(turns) == 0) set_plain(spec, layer);
+    }
+    return FIG_OK;
+}
+
+/* Without a bit the window, where there is one, is every layer's. */
+static int has_window(const fig_spec *spec, int32_t layer) {
+    for (int32_t other = 0; other < spec->layers; other++)
+        if (spec->window_layers[other / 64] >> (other % 64) & 1)
+            return (int)(spec->window_layers[layer / 64] >> (layer % 64) & 1);
+    return spec->window > 0;
+}
+
+static fig_status read_plain_layers(const fig_document *config, const family *model,
+                                    fig_spec *spec) {
+    int32_t interval = 0;
+    const json_t *list = fig_document_find(config, "no_rope_layers");
+    memset(spec->plain_layers, 0, sizeof spec->plain_layers);
+    if (model->plain == NONE_PLAIN) return FIG_OK;
+    if (model->plain == LISTED_PLAIN && list != NULL) return read_plain_list(config, list, spec);
+    if (model->plain == LISTED_PLAIN)
+        FIG_TRY(fig_document_need_integer(config, "no_rope_layer_interval", any_count, &interval));
+    for (int32_t layer = 0; layer < spec->layers; layer++) {
+        if (model->plain == FULL_PLAIN ? !has_window(spec, layer) : (layer + 1) % interval == 0)
+            set_plain(spec, layer);
+    }
     return FIG_OK;
 }
 
@@ -450,6 +535,7 @@ static fig_status read_fields(const fig_document *config, fig_spec *spec) {
     FIG_TRY(read_logits(config, model, spec));
     FIG_TRY(read_window(config, model, spec));
     FIG_TRY(read_window_layers(config, model, spec));
+    FIG_TRY(read_plain_layers(config, model, spec));
     FIG_TRY(fig_document_read_integer(config, "max_position_embeddings", any_count, &positions));
     if (spec->kv_limit == 0) spec->kv_limit = positions < FIG_KV_LIMIT ? positions : FIG_KV_LIMIT;
     return FIG_OK;

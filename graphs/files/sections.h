@@ -67,7 +67,7 @@ typedef struct fig_file_kernel {
 static_assert(sizeof(fig_file_kernel) == 64, "file format");
 
 /* A file holds the spec as far as it says something: without the reserved words at its end. */
-enum { FIG_FILE_SPEC_BYTES = 196 };
+enum { FIG_FILE_SPEC_BYTES = 260 };
 static_assert(offsetof(fig_spec, reserved) == FIG_FILE_SPEC_BYTES, "file format");
 static_assert(sizeof(fig_spec) == FIG_FILE_SPEC_BYTES + 4, "nothing stands behind it");
 

@@ -40,6 +40,15 @@ static void print_window_layers(fig_print *print, const fig_spec *spec) {
     fig_print_close(print, ']');
 }
 
+/* The layers that have no RoPE. */
+static void print_plain_layers(fig_print *print, const fig_spec *spec) {
+    fig_print_open(print, "plain_layers", '[');
+    for (int32_t layer = 0; layer < spec->layers; layer++) {
+        if (!fig_spec_layer_turns(spec, layer)) fig_print_integer(print, NULL, layer);
+    }
+    fig_print_close(print, ']');
+}
+
 static void print_spec(fig_print *print, const fig_spec *spec) {
     fig_print_open(print, "spec", '{');
     fig_print_string(print, "dtype", fig_inspect_dtype(spec->dtype));
@@ -64,6 +73,7 @@ static void print_spec(fig_print *print, const fig_spec *spec) {
     fig_print_real(print, "sm_scale", spec->sm_scale);
     fig_print_real(print, "qk_norm_epsilon", spec->qk_norm_epsilon);
     print_rope(print, &spec->rope);
+    print_plain_layers(print, spec);
     fig_print_close(print, '}');
 }
 

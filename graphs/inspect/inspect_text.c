@@ -13,6 +13,7 @@
 #include "graphs/inspect/inspect_classes.h"
 #include "graphs/segment.h"
 #include "include/figraph_tune.h"
+#include "planner/spec.h"
 
 enum {
     INDENT = 2,
@@ -28,6 +29,15 @@ static void begin_row(fig_print *print, const char *label) {
 
 /* ---- Spec */
 
+static void print_plain(fig_print *print, const fig_spec *spec) {
+    int32_t plain = 0;
+    for (int32_t layer = 0; layer < spec->layers; layer++)
+        plain += !fig_spec_layer_turns(spec, layer);
+    if (plain > 0)
+        fig_print_words(print, LABEL, ", none in %" PRId32 " of %" PRId32 " layers", plain,
+                        spec->layers);
+}
+
 static void print_rope(fig_print *print, const fig_spec *spec) {
     const fig_rope_spec *rope = &spec->rope;
     char text[FIG_PRINT_NUMBER];
@@ -38,6 +48,7 @@ static void print_rope(fig_print *print, const fig_spec *spec) {
     fig_print_words(print, LABEL, ", theta %s", fig_print_float(text, rope->theta));
     if (rope->scale != 1.0f)
         fig_print_words(print, LABEL, ", scale %s", fig_print_float(text, rope->scale));
+    print_plain(print, spec);
     if (rope->llama3_factor <= 0.0f) return;
     fig_print_words(print, LABEL, ", llama3 factor %s", fig_print_float(text, rope->llama3_factor));
     fig_print_words(print, LABEL, ", low %s", fig_print_float(text, rope->llama3_low));

@@ -24,6 +24,7 @@ DTYPES = {
 }
 ACTIVATIONS = {"silu": abi.FIG_SILU, "gelu": abi.FIG_GELU, "gelu_tanh": abi.FIG_GELU_TANH}
 LAYOUTS = {"nhd": abi.FIG_NHD, "hnd": abi.FIG_HND}
+LAYER_BITS = ("window_layers", "plain_layers")  # numbers of layers here, bits in C
 NAMED = {"dtype": DTYPES, "kv_dtype": DTYPES, "activation": ACTIVATIONS, "kv_layout": LAYOUTS}
 
 # What a config.json leaves open, and most of the positions that it names, as the command line has.
@@ -89,6 +90,7 @@ class Spec:
     sm_scale: float = 0.0
     qk_norm_epsilon: float = 0.0
     rope: Rope = Rope()
+    plain_layers: tuple[int, ...] = ()
     ffn_rows: int = 0
 
     def to_c(self) -> abi.fig_spec:
@@ -98,10 +100,11 @@ class Spec:
             value = getattr(self, field.name)
             if field.name in NAMED:
                 value = number_of(NAMED[field.name], field.name, value)
-            if field.name not in ("window_layers", "rope"):
+            if field.name in LAYER_BITS:
+                for layer in value:
+                    getattr(made, field.name)[layer // 64] |= 1 << layer % 64
+            elif field.name != "rope":
                 setattr(made, field.name, value)
-        for layer in self.window_layers:
-            made.window_layers[layer // 64] |= 1 << layer % 64
         made.rope = abi.fig_rope_spec(**dataclasses.asdict(self.rope))
         return made
 
@@ -114,8 +117,9 @@ class Spec:
             fields[field.name] = (
                 name_of(NAMED[field.name], value) if field.name in NAMED else value
             )
-        bits = [(word >> bit) & 1 for word in made.window_layers for bit in range(64)]
-        fields["window_layers"] = tuple(layer for layer, bit in enumerate(bits) if bit)
+        for name in LAYER_BITS:
+            bits = [word >> bit & 1 for word in getattr(made, name) for bit in range(64)]
+            fields[name] = tuple(layer for layer, bit in enumerate(bits) if bit)
         fields["rope"] = Rope(
             **{field.name: getattr(made.rope, field.name) for field in dataclasses.fields(Rope)}
         )
@@ -123,12 +127,18 @@ class Spec:
 
     def of_layers(self, layers: int) -> Spec:
         """The first layers of a model, of which each keeps its window or its lack of one."""
-        kept = tuple(layer for layer in self.window_layers if layer < layers)
-        if self.window_layers and layers > self.layers:
+        windows = tuple(layer for layer in self.window_layers if layer < layers)
+        plain = tuple(layer for layer in self.plain_layers if layer < layers)
+        if (self.window_layers or self.plain_layers) and layers > self.layers:
             raise ValueError(f"layers is {layers}, the model has {self.layers}")
-        # No layer named would give the window to every one.
-        window = 0 if self.window_layers and not kept else self.window
-        return dataclasses.replace(self, layers=layers, window_layers=kept, window=window)
+        return dataclasses.replace(
+            self,
+            layers=layers,
+            window_layers=windows,
+            plain_layers=plain,
+            # No layer named would give the window to every one.
+            window=0 if self.window_layers and not windows else self.window,
+        )
 
 
 Model = Union[str, "os.PathLike[str]", Spec]

@@ -20,6 +20,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     return FUZZ(bytes, count);
 }
 
+/* An item goes, or comes twice. */
+static void change_items(fig_image *image, uint32_t index, unsigned turn) {
+    fig_image_section *section = &image->sections[index];
+    const size_t item = section->entry.item_bytes > 0 ? section->entry.item_bytes : 1;
+    const size_t held = section->raw_bytes, at = held >= item ? turn / 2 % (held / item) * item : 0;
+    if (held < item) return;
+    if (turn % 2 == 0) {
+        memmove(section->raw + at, section->raw + at + item, held - at - item);
+        section->raw_bytes = held - item;
+        return;
+    }
+    fig_image_resize(image, index, held + item);
+    memmove(section->raw + at + item, section->raw + at, held - at);
+}
+
 /* Whole items mostly, or most changes would end at the sections' sizes. */
 static void change_section(fig_image *image, uint32_t index, unsigned turn) {
     fig_image_section *section = &image->sections[index];
@@ -58,7 +73,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t count, size_t most, unsign
     if (seed % 16 == 0 || !fig_image_try(&image, bytes, count, RAW_LIMIT))
         return LLVMFuzzerMutate(bytes, count, most);
     if (image.count > 0 && seed % 16 == 1) change_table(&image, turn % image.count, turn / 64);
-    if (image.count > 0 && seed % 16 > 1) change_section(&image, turn % image.count, turn / 64);
+    if (image.count > 0 && seed % 16 == 2) change_items(&image, turn % image.count, turn / 64);
+    if (image.count > 0 && seed % 16 > 2) change_section(&image, turn % image.count, turn / 64);
     uint8_t *file = fig_image_write(&image, 0, &made);
     if (made <= most) memcpy(bytes, file, made);
     free(file);

@@ -113,7 +113,7 @@ static int lower_class(const planned_step *plan, planned_class *class) {
     fig_spec *spec = &source.spec;
     spec->layers = plan->class_count;
     for (int i = 0; i < 8; i++)
-        spec->window_layers[i] = 0;
+        spec->window_layers[i] = spec->plain_layers[i] = 0; /* RoPE does not change the split */
     if (plan->class_count > 1) spec->window_layers[0] = class->window > 0 ? 1 : 2;
     return fig_source_lower(&source, &plan->machine.traits, &class->graphs);
 }

@@ -146,6 +146,17 @@ static void measure_pairs(const fig_rope_spec *rope, int32_t head_dim, const dou
         magnitude[i] = fabs(due[i]);
 }
 
+static int has_layer(const uint64_t layers[8], int32_t layer) {
+    return (int)(layers[layer / 64] >> layer % 64 & 1);
+}
+
+/* How the heads of a layer turn: in a plain one nothing does. */
+static fig_rope_spec rope_of(const fig_spec *spec, int32_t layer) {
+    fig_rope_spec rope = spec->rope;
+    if (has_layer(spec->plain_layers, layer)) rope.rotary_dim = 0;
+    return rope;
+}
+
 /* q or k, rotated in place: the mirror holds what it was before. Where an idle row's RoPE stands is
  * left open, so it is not judged. */
 static int check_rope(fig_check *check, fig_session *session, const fig_schedule *schedule,
@@ -161,7 +172,7 @@ static int check_rope(fig_check *check, fig_session *session, const fig_schedule
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < rows * heads; i++) {
         int32_t row = i / heads;
         truth_rope_args args = {.x = rows_of(tensor),
-                                .rope = session->info.spec->rope,
+                                .rope = rope_of(session->info.spec, tensor->layer),
                                 .row = row,
                                 .position = place_of(session, schedule, row),
                                 .head = i % heads,
@@ -269,10 +280,6 @@ static int check_append(fig_check *check, fig_session *session, const fig_schedu
     return FIG_EXIT_FINE;
 }
 
-static int has_window(const fig_spec *spec, int32_t layer) {
-    return (int)(spec->window_layers[layer / 64] >> layer % 64 & 1);
-}
-
 static int check_attention(fig_check *check, fig_session *session, const fig_schedule *schedule,
                            int32_t layer) {
     const fig_spec *spec = session->info.spec;
@@ -285,7 +292,7 @@ static int check_attention(fig_check *check, fig_session *session, const fig_sch
                                  .k = cache_of(session, k.cache),
                                  .v = cache_of(session, v.cache),
                                  .head_dim = spec->head_dim,
-                                 .window = has_window(spec, layer) ? spec->window : 0,
+                                 .window = has_layer(spec->window_layers, layer) ? spec->window : 0,
                                  .sm_scale = (double)spec->sm_scale,
                                  .soft_cap = (double)spec->soft_cap};
     int32_t count = count_queries(session, schedule) * spec->q_heads;

@@ -92,41 +92,45 @@ int fig_source_read(const fig_arguments *arguments, fig_source *source) {
     return fig_spec_check(spec) == FIG_OK ? FIG_EXIT_FINE : fig_report_status(source->name);
 }
 
-static int has_bit(const fig_spec *spec, int32_t layer) {
-    return (int)(spec->window_layers[layer / 64] >> layer % 64 & 1);
+static int has_bit(const uint64_t bits[8], int32_t layer) {
+    return (int)(bits[layer / 64] >> layer % 64 & 1);
 }
 
-/* Of the layers below `layers`, by the bits alone. */
-static int32_t count_bits(const fig_spec *spec, int32_t layers) {
+/* Of the layers below `layers`. */
+static int32_t count_bits(const uint64_t bits[8], int32_t layers) {
     int32_t count = 0;
     for (int32_t layer = 0; layer < layers; layer++)
-        count += has_bit(spec, layer);
+        count += has_bit(bits, layer);
     return count;
 }
 
 int32_t fig_source_window_layers(const fig_spec *spec) {
-    int32_t count = count_bits(spec, spec->layers);
+    int32_t count = count_bits(spec->window_layers, spec->layers);
     if (spec->window == 0 || spec->window >= spec->kv_limit) return 0;
     return count > 0 ? count : spec->layers;
 }
 
 int fig_source_has_window(const fig_spec *spec, int32_t layer) {
     const int32_t count = fig_source_window_layers(spec);
-    return count == spec->layers || (count > 0 && has_bit(spec, layer));
+    return count == spec->layers || (count > 0 && has_bit(spec->window_layers, layer));
 }
 
 int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, int32_t layers) {
     fig_spec *spec = &source->spec;
-    int32_t bits = count_bits(spec, spec->layers);
-    if (bits > 0 && layers > spec->layers) {
-        return fig_report_refuse("%s: --layers: %d, but %s has %d and says which have its window",
-                                 arguments->command->name, layers, source->name, spec->layers);
+    const int32_t windows = count_bits(spec->window_layers, spec->layers);
+    const int32_t plain = count_bits(spec->plain_layers, spec->layers);
+    if (windows + plain > 0 && layers > spec->layers) {
+        return fig_report_refuse("%s: --layers: %d, but %s has %d and says which have its %s",
+                                 arguments->command->name, layers, source->name, spec->layers,
+                                 windows > 0 ? "window" : "RoPE");
     }
-    for (int32_t layer = layers; layer < spec->layers; layer++)
+    for (int32_t layer = layers; layer < spec->layers; layer++) {
         spec->window_layers[layer / 64] &= ~(UINT64_C(1) << layer % 64);
+        spec->plain_layers[layer / 64] &= ~(UINT64_C(1) << layer % 64);
+    }
     spec->layers = layers;
     /* No bit at all would give the window to every layer. */
-    if (bits > 0 && count_bits(spec, layers) == 0) spec->window = 0;
+    if (windows > 0 && count_bits(spec->window_layers, layers) == 0) spec->window = 0;
     return FIG_EXIT_FINE;
 }
 
