@@ -1,7 +1,8 @@
 /* routes.c: which way a collective's message takes to the other ranks, by what was measured.
  *
  * The rows are read off tools/bench/results/h200_allreduce_2.csv and _4.csv, as tools/bench/run.sh
- * made them. Invariant: rows stand in the order of ranks, and the last serves all that are more. */
+ * made them; that of 8 ranks is a guess from those. Invariant: rows stand in the order of ranks,
+ * and the last serves all that are more. */
 #include "planner/routes.h"
 
 #include <assert.h>

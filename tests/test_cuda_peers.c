@@ -223,6 +223,7 @@ static void each_driver_call_that_fails_is_reported(void **state) {
     open_gpu(&gpu);
     play.elsewhere = 1;
     play.timeout_us = 100000;
+    nccl->looks = 0;
     message_bytes = 16 * INBOX;
     for (int64_t n = 1;; n++) {
         fig_cuda_bench_fake->fail_with = FIG_CU_OUT_OF_MEMORY;
