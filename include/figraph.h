@@ -121,8 +121,8 @@ typedef struct fig_spec {
     float sm_scale;            /* 0: 1 / sqrt(head_dim) */
     float qk_norm_epsilon;     /* RMSNorm of each q and k head before RoPE; 0: none */
     fig_rope_spec rope;
-    uint64_t plain_layers[8];   /* bit l is set: layer l has no RoPE, q and k stay as they are */
     int32_t ffn_rows, reserved; /* gate_up's and act's for each token, a mixture's experts; 0: 1 */
+    uint64_t plain_layers[8];   /* bit l is set: layer l has no RoPE, q and k stay as they are */
 } fig_spec;
 
 /* Name: "tutorial", "llama-3.1-8b", ... FIG_INVALID lists what there is. */

@@ -8,8 +8,11 @@
 
 #include "kernels/twins.h"
 
+enum { THREADS = 32 };
+
 void fig_look_ahead_shape(const void *params, fig_launch_shape *shape) {
-    fig_fetch_shape(params, shape);
+    (void)params;
+    *shape = (fig_launch_shape){.grid = {1, 1, 1}, .block = {THREADS, 1, 1}};
 }
 
 /* A plan that is taken back at this moment may be written anew while it is read here. What then

@@ -1,13 +1,13 @@
 /* look_ahead.cu: take the next plan out of the ring while a step still runs.
  *
  * Tells the host how far the device is, and copies the slot of plan number + 1 behind the state,
- * where it is published already. One block beside a graph's later kernels: two trips over the bus,
- * with most of the slot in flight at once, and few registers, so that it takes nothing from them.
+ * where it is published already. One warp beside a graph's later kernels, since an SM has room for
+ * that beside a block of attention: else it waits for one to end, and another begins late for it.
  * Invariant: that of fetch.c; `ahead` says a number only once all of its slot is there. */
 #include "kernels/block.cuh"
 #include "kernels/fetch.cuh"
 
-enum { THREADS = 256, IN_FLIGHT = 4 /* pieces of a thread: 16 KB of a block */ };
+enum { THREADS = 32, IN_FLIGHT = 4 /* pieces of a thread: 2 KB of a block */ };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     fig_kernel_look_ahead(const __grid_constant__ fig_look_ahead_params p) {

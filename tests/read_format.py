@@ -125,12 +125,13 @@ def text(strings, at):
 
 def read_spec(raw):
     must(struct.unpack_from("<I", raw)[0] == len(raw), "SPEC: size")
-    raw = raw[:196] + bytes(max(0, 196 - len(raw)))
+    raw = raw[:264] + bytes(max(0, 264 - len(raw)))
     spec = fields(raw, 4, "dtype:I kv_dtype:I layers:i q_heads:i kv_heads:i head_dim:i ffn_width:i "
                           "activation:I page_size:i kv_layout:I kv_scales:i batch_limit:i "
                           "kv_limit:i sequence_limit:i row_tokens:i soft_cap:f window:i")
-    bits = int.from_bytes(raw[72:136], "little")
-    spec["window_layers"] = [layer for layer in range(512) if bits >> layer & 1]
+    for name, at in ("window_layers", 72), ("plain_layers", 200):
+        bits = int.from_bytes(raw[at:at + 64], "little")
+        spec[name] = [layer for layer in range(512) if bits >> layer & 1]
     spec.update(fields(raw, 136, "sm_scale:f qk_norm_epsilon:f"))
     spec["rope"] = fields(raw, 144, ROPE)
     spec["ffn_rows"] = struct.unpack_from("<i", raw, 192)[0] or 1

@@ -79,6 +79,17 @@ run capture --config "$scratch/config.json" --batch-limit 8 --kv-limit 512 \
 ends 0
 cmp -s "$fig" "$scratch/config.fig"
 verdict $? 'the tutorial from a config.json is to be the same file as from its preset'
+run capture --q-heads 16 --kv-heads 4 --head-dim 64 --ffn-width 64 --dtype f16 --batch-limit 8 \
+    --kv-limit 512 -o "$scratch/by_hand.fig" --json
+ends 0
+cmp -s "$fig" "$scratch/by_hand.fig"
+verdict $? 'the tutorial by hand is to be the same file as from its preset'
+run capture --q-heads 8 --layers 3 -o "$scratch/by_hand.fig" --json
+ends 0
+json 'j["node_count"] == 3' 'j["layers"] == 3'
+run inspect "$scratch/by_hand.fig" --json
+json 'j["spec"]["kv_heads"] == 8' 'j["spec"]["head_dim"] == 128' 'j["spec"]["dtype"] == "bf16"' \
+    'j["spec"]["kv_limit"] == 32768' 'j["spec"]["rope"]["theta"] == 10000'
 # A config.json says how long a sequence may be; without an option no step is planned for more.
 sed 's/8192/1000/' "$scratch/config.json" > "$scratch/short.json"
 run plan --config "$scratch/short.json" --kv 1000

@@ -64,9 +64,9 @@ run replay --help
 prints 'usage: figraph replay FILE --steps N [options]'
 prints 'how many (required)'
 run plan --help
-prints 'usage: figraph plan (--preset NAME | --config FILE) --kv LENS [options]'
+prints 'usage: figraph plan (--preset NAME | --config FILE | --q-heads N) --kv LENS'
 run capture --help
-prints 'usage: figraph capture (--preset NAME | --config FILE) -o FILE [options]'
+prints 'usage: figraph capture (--preset NAME | --config FILE | --q-heads N) -o FILE'
 run serve --help
 prints 'usage: figraph serve (FILE | --preset NAME) [options]'
 run --version
@@ -101,9 +101,17 @@ run presets --json --json
 refused '--json' 'twice'
 
 run plan --kv 5
-refused '--preset' '--config'
+refused '--preset' '--config' '--q-heads' 'none was given'
 run plan --preset tutorial --config x.json --kv 5
-refused '--preset' '--config' 'both'
+refused '--preset' '--config' 'more than one'
+run plan --preset tutorial --q-heads 8 --kv 5
+refused '--preset' '--q-heads' 'more than one'
+run plan --preset tutorial --head-dim 64 --kv 5
+refused '--head-dim' 'only --q-heads'
+run plan --q-heads 17 --kv-heads 2 --kv 5
+refused 'q_heads is 17' 'multiple of kv_heads'
+run plan --q-heads 8 --activation relu --kv 5
+refused '--activation' '"relu"' 'silu, gelu, gelu_tanh'
 run plan --preset tutorial
 refused '--kv LENS is required'
 run plan --preset tutorial --kv

@@ -72,6 +72,8 @@ done
 for model in granite-3.1-8b glm-4-9b-0414 phi-3-mini-4k phi-4 mixtral-8x7b qwen3-30b-a3b; do
     checked --config "tests/configs/$model.json" --layers 2
 done
+checked --q-heads 6 --kv-heads 2 --head-dim 96 --ffn-width 40 --activation gelu --window 60 \
+    --rope-theta 500000 --dtype f32
 # The fourth layer of each is another than the three before.
 for model in smollm3-3b command-r7b; do
     checked --config "tests/configs/$model.json" --layers 4

@@ -66,10 +66,9 @@ typedef struct fig_file_kernel {
 } fig_file_kernel;
 static_assert(sizeof(fig_file_kernel) == 64, "file format");
 
-/* A file holds the spec as far as it says something: without the reserved words at its end. */
-enum { FIG_FILE_SPEC_BYTES = 260 };
-static_assert(offsetof(fig_spec, reserved) == FIG_FILE_SPEC_BYTES, "file format");
-static_assert(sizeof(fig_spec) == FIG_FILE_SPEC_BYTES + 4, "nothing stands behind it");
+/* A file holds the spec whole. */
+enum { FIG_FILE_SPEC_BYTES = 264 };
+static_assert(sizeof(fig_spec) == FIG_FILE_SPEC_BYTES, "file format");
 
 /* In file order; each is there once, where its rule does not let it be absent. */
 typedef enum fig_section {

@@ -8,7 +8,7 @@
 enum { LAYERS = 4, KV_LIMIT = 32768 };
 
 int fig_fuzz_config(const uint8_t *bytes, size_t count) {
-    static const fig_bucket smallest = {1, 8};
+    static const fig_bucket smallest = {1, 1};
     fig_spec spec = {.size = sizeof spec, .batch_limit = 8, .page_size = 16};
     fig_program *program;
     fig_graphs *graphs;
@@ -20,8 +20,11 @@ int fig_fuzz_config(const uint8_t *bytes, size_t count) {
     if (status != FIG_OK) abort();
     if (spec.layers > LAYERS) {
         spec.layers = LAYERS;
-        for (int i = 0; i < 8; i++)
-            spec.window_layers[i] &= i == 0 ? (1u << LAYERS) - 1 : 0;
+        for (int i = 0; i < 8; i++) {
+            const uint64_t kept = i == 0 ? (1u << LAYERS) - 1 : 0;
+            spec.window_layers[i] &= kept;
+            spec.plain_layers[i] &= kept;
+        }
     }
     if (fig_program_create(&program, &spec) != FIG_OK) abort();
     fig_program_decode_step(program);

@@ -168,10 +168,11 @@ static int read_lines(const fig_arguments *arguments, bench *b) {
 
 /* A file says what the options say. */
 static int check_file(const fig_arguments *arguments) {
-    static const char *const said[] = {"--preset",        "--config",    "--batch-limit",
-                                       "--kv-limit",      "--page-size", "--kv-dtype",
-                                       "--kv-scales",     "--kv-layout", "--row-tokens",
-                                       "--deterministic", "--layers"};
+    static const char *const said[] = {
+        "--preset",      "--config",     "--q-heads",       "--kv-heads",   "--head-dim",
+        "--ffn-width",   "--activation", "--window",        "--rope-theta", "--dtype",
+        "--batch-limit", "--kv-limit",   "--page-size",     "--kv-dtype",   "--kv-scales",
+        "--kv-layout",   "--row-tokens", "--deterministic", "--layers"};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
         if (fig_arguments_text(arguments, said[i]) != NULL)
             return fig_report_refuse("bench replay: %s: %s was given, which says it already",
@@ -503,8 +504,9 @@ const fig_command fig_bench_replay = {
     .name = "bench replay",
     .summary = "a step, over and over: what its parts take on host and device",
     .operand = "[FILE]",
-    .notes = "FILE is a .fig file; without it --preset or --config names the model, and limits "
-             "that are\nnot given are as low as the rows allow. On the host rows grow by a token a "
+    .notes = "FILE is a .fig file; without it --preset, --config or --q-heads names the model, and "
+             "limits that are\nnot given are as low as the rows allow. On the host rows grow by a "
+             "token a "
              "step.\n\n"
              "On the host, step is a stage and a launch, by a loop that runs ahead of the device; "
              "bare\nlaunch is the driver's call alone, of the same graph; above bare is by how "

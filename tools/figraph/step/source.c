@@ -25,6 +25,9 @@ typedef struct choice {
 } choice;
 static const choice kv_dtypes[] = {{"f32", FIG_F32},   {"f16", FIG_F16},   {"bf16", FIG_BF16},
                                    {"e4m3", FIG_E4M3}, {"e5m2", FIG_E5M2}, {NULL, 0}};
+static const choice dtypes[] = {{"f32", FIG_F32}, {"f16", FIG_F16}, {"bf16", FIG_BF16}, {NULL, 0}};
+static const choice activations[] = {
+    {"silu", FIG_SILU}, {"gelu", FIG_GELU}, {"gelu_tanh", FIG_GELU_TANH}, {NULL, 0}};
 static const choice kv_scales[] = {{"tensor", 0}, {"head", 1}, {NULL, 0}};
 static const choice kv_layouts[] = {{"nhd", FIG_NHD}, {"hnd", FIG_HND}, {NULL, 0}};
 
@@ -65,24 +68,73 @@ static int read_cache(const fig_arguments *arguments, fig_spec *spec) {
     return code;
 }
 
-int fig_source_read(const fig_arguments *arguments, fig_source *source) {
-    const char *command = arguments->command->name;
+/* A model that no name has, of at least one number. */
+static int read_shape(const fig_arguments *arguments, fig_spec *spec) {
+    const fig_integer theta = {
+        .name = "--rope-theta", .least = 1, .most = INT32_MAX, .fallback = 10000};
+    int dtype = FIG_BF16, activation = FIG_SILU;
+    int64_t base = 0;
+    spec->kv_limit = CONFIG_KV_LIMIT;
+    spec->layers = 1;
+    spec->head_dim = 128;
+    int code = read_override(arguments, "--q-heads", &spec->q_heads);
+    spec->kv_heads = spec->q_heads;
+    if (code == FIG_EXIT_FINE) code = read_override(arguments, "--kv-heads", &spec->kv_heads);
+    if (code == FIG_EXIT_FINE) code = read_override(arguments, "--head-dim", &spec->head_dim);
+    if (code == FIG_EXIT_FINE) code = read_override(arguments, "--ffn-width", &spec->ffn_width);
+    if (code == FIG_EXIT_FINE) code = read_override(arguments, "--window", &spec->window);
+    if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &theta, &base);
+    if (code == FIG_EXIT_FINE) code = read_choice(arguments, "--dtype", dtypes, &dtype);
+    if (code == FIG_EXIT_FINE)
+        code = read_choice(arguments, "--activation", activations, &activation);
+    spec->rope.theta = (float)base;
+    spec->dtype = (fig_dtype)dtype;
+    spec->activation = (fig_activation)activation;
+    return code;
+}
+
+/* What says more of a model by hand has no place beside one that a name or a file has. */
+static int refuse_shape(const fig_arguments *arguments) {
+    static const char *const shape[] = {"--kv-heads", "--head-dim",   "--ffn-width", "--activation",
+                                        "--window",   "--rope-theta", "--dtype"};
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
+        if (fig_arguments_text(arguments, shape[i]) != NULL)
+            return fig_report_refuse("%s: %s: only --q-heads takes it, not --preset or --config",
+                                     arguments->command->name, shape[i]);
+    return FIG_EXIT_FINE;
+}
+
+static int read_model(const fig_arguments *arguments, fig_source *source) {
     const char *preset = fig_arguments_text(arguments, "--preset");
     const char *config = fig_arguments_text(arguments, "--config");
+    const int by_hand = fig_arguments_text(arguments, "--q-heads") != NULL;
+    const int given = (preset != NULL) + (config != NULL) + by_hand;
     fig_spec *spec = &source->spec;
-    *source = (fig_source){.spec = config_defaults, .name = preset != NULL ? preset : config};
-    if ((preset == NULL) == (config == NULL)) {
-        return fig_report_refuse("%s: --preset and --config: %s, one of them names the model",
-                                 command, preset == NULL ? "neither was given" : "both were given");
+    source->name = preset != NULL ? preset : config != NULL ? config : "by hand";
+    if (given != 1) {
+        return fig_report_refuse("%s: --preset, --config and --q-heads: %s, one of them names the "
+                                 "model",
+                                 arguments->command->name,
+                                 given == 0 ? "none was given" : "more than one was given");
     }
+    if (by_hand) return read_shape(arguments, spec);
+    int code = refuse_shape(arguments);
+    if (code != FIG_EXIT_FINE) return code;
     if (preset != NULL) {
         if (fig_spec_preset(spec, preset) != FIG_OK) return fig_report_status("--preset");
-    } else if (fig_spec_read_config(spec, config) != FIG_OK) {
-        return fig_report_status(config);
-    } else if (spec->kv_limit == 0 || spec->kv_limit > CONFIG_KV_LIMIT) {
-        spec->kv_limit = CONFIG_KV_LIMIT;
+        return FIG_EXIT_FINE;
     }
-    int code = read_override(arguments, "--batch-limit", &spec->batch_limit);
+    if (fig_spec_read_config(spec, config) != FIG_OK) return fig_report_status(config);
+    if (spec->kv_limit == 0 || spec->kv_limit > CONFIG_KV_LIMIT) spec->kv_limit = CONFIG_KV_LIMIT;
+    return FIG_EXIT_FINE;
+}
+
+int fig_source_read(const fig_arguments *arguments, fig_source *source) {
+    fig_spec *spec = &source->spec;
+    *source = (fig_source){.spec = config_defaults};
+    int code = read_model(arguments, source);
+    if (code != FIG_EXIT_FINE) return code;
+    code = read_override(arguments, "--batch-limit", &spec->batch_limit);
     if (code == FIG_EXIT_FINE) code = read_override(arguments, "--kv-limit", &spec->kv_limit);
     if (code == FIG_EXIT_FINE) code = read_override(arguments, "--page-size", &spec->page_size);
     if (code == FIG_EXIT_FINE) code = read_override(arguments, "--row-tokens", &spec->row_tokens);

@@ -1,7 +1,7 @@
 /* source.h: which step a command is about, and for which machine.
  *
- * Owns the options that several commands share. Invariant: exactly one of preset and config names
- * the model. */
+ * Owns the options that several commands share. Invariant: exactly one of preset, config and
+ * q-heads names the model. */
 #ifndef FIG_TOOLS_SOURCE_H
 #define FIG_TOOLS_SOURCE_H
 
@@ -12,11 +12,19 @@
 /* Rows of a command's option table: what names the model, which the command may need, and what
  * changes it. */
 #define FIG_SOURCE_NAMES(need)                                                                     \
-    {"--preset", "NAME", "a model that the library knows; figraph presets lists them", need}, {    \
-        "--config", "FILE", "a model's Hugging Face config.json", need                             \
+    {"--preset", "NAME", "a model that the library knows; figraph presets lists them", need},      \
+        {"--config", "FILE", "a model's Hugging Face config.json", need}, {                        \
+        "--q-heads", "N", "q heads of a model that neither names", need                            \
     }
 #define FIG_SOURCE_CHANGES                                                                         \
-    {"--batch-limit", "N", "most rows of a step"},                                                 \
+    {"--kv-heads", "N", "beside --q-heads, as those up to --dtype; without it as many"},           \
+        {"--head-dim", "N", "numbers of a head; without it 128"},                                  \
+        {"--ffn-width", "N", "columns of act; without it there is no activation"},                 \
+        {"--activation", "NAME", "silu, gelu or gelu_tanh; without it silu"},                      \
+        {"--window", "N", "tokens that a query sees; without it all"},                             \
+        {"--rope-theta", "N", "RoPE's base; without it 10000"},                                    \
+        {"--dtype", "NAME", "f32, f16 or bf16; without it bf16"},                                  \
+        {"--batch-limit", "N", "most rows of a step"},                                             \
         {"--kv-limit", "N", "most tokens of one sequence"},                                        \
         {"--page-size", "N", "tokens of a cache page; 0: dense"},                                  \
         {"--kv-dtype", "NAME", "the cache's type: e4m3 or e5m2; without it the activations'"},     \
@@ -29,8 +37,8 @@
 #define FIG_SOURCE_OPTIONS FIG_SOURCE_NAMES(FIG_OPTION_FREE), FIG_SOURCE_CHANGES
 
 #define FIG_SOURCE_NOTES                                                                           \
-    "Of a config.json, without options: steps of at most 256 rows, sequences of at most "          \
-    "max_position_embeddings tokens or 32 768 where those are more, pages of 16 tokens."
+    "Of a config.json or by --q-heads, without options: steps of at most 256 rows, sequences of "  \
+    "at most max_position_embeddings tokens or 32 768 where those are more, pages of 16 tokens."
 
 #define FIG_SOURCE_TRAITS                                                                          \
     {                                                                                              \
@@ -50,7 +58,7 @@ typedef struct fig_source {
     fig_spec model; /* the same, unless that is the share of one of several ranks */
     int32_t ranks;
     int32_t sum_width; /* lowered with sums over ranks, so wide; 0: without */
-    const char *name;  /* the preset or the path, as given */
+    const char *name;  /* the preset or the path, as given; "by hand" */
     int deterministic;
 } fig_source;
 

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-enum { FIG_ARGUMENTS_OPTION_LIMIT = 24 };
+enum { FIG_ARGUMENTS_OPTION_LIMIT = 32 };
 
 typedef struct fig_arguments fig_arguments;
 
