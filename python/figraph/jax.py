@@ -15,11 +15,10 @@ kernel are refused while JAX traces, in words.
 
 A cache is Cache(k, v), each [rows, tokens, kv_heads, head_dim], or, with a page_table [rows, pages
 of a row] int32, [pages, tokens of a page, kv_heads, head_dim]; under layout="hnd" tokens and heads
-change places. It grows in place where it is donated; XLA copies all of it where it is not. What a
-call works on in place, caches and the q and k of decode_attention, is no slice of a larger array:
-on GPUs some versions of XLA (jaxlib 0.11.2, of those that were tried) then hand over the larger one
-and a result elsewhere, which is refused, unless --xla_gpu_enable_dynamic_slice_fusion=false is in
-XLA_FLAGS.
+change places. It grows in place where it is donated; XLA copies all of it where it is not. It is no
+slice of a larger array: on GPUs some versions of XLA (jaxlib 0.11.2, of those that were tried) then
+hand over the larger one and a result elsewhere, which is refused, unless
+--xla_gpu_enable_dynamic_slice_fusion=false is in XLA_FLAGS.
 
 How rows are cut for the GPU is a plan. It is made once a step, by plan(), and read by all layers
 that have the same rows, heads and windows: each takes it and gives it on. Without one, each makes
@@ -434,6 +433,8 @@ def decode_attention(q: Array, k: Array, v: Array, cache: Cache, lengths: Array,
         lse = jax.ShapeDtypeStruct(q.shape[:2] if with_lse else (0, 0), jnp.float32)
         lent = scratch if plan is None else _like(plan.scratch)[0]
         aliases = {0: 1, 1: 2, 3: 3, 4: 4, **({} if plan is None else {8: 5})}
+        # Else XLA hands over the array that q or k is a slice of, and its result elsewhere.
+        q, k = jax.lax.optimization_barrier((q, k))
         got = _call(
             "decode_attention", [*_like(q, q, k, cache.k, cache.v), lent, lse],
             q, k, v, cache.k, cache.v, lengths, *_options(cache, plan, *rest), aliases=aliases,
