@@ -11,11 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graphs/inspect/inspect_json.h"
 #include "graphs/inspect/layer_fold.h"
+#include "graphs/inspect/scope.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
 
 enum { DEPTH_LIMIT = 16, PATH_BYTES = 256, NAME_BYTES = 2 * FIG_NAME_LIMIT, NO_LAYER = -1 };
+enum { COLUMNS = 80 }; /* of which JSON makes no use */
 
 /* What inspection prints, in memory. */
 typedef struct printed {
@@ -39,12 +42,27 @@ static void keep(void *user, const char *bytes, size_t count) {
     p->count += count;
 }
 
-/* bucket: from 1; 0: the summary. */
-static fig_status print_whole(const fig_graphs *graphs, uint32_t bucket, json_t **root) {
+static fig_status print_json(const fig_graphs *graphs, uint32_t number, fig_print *print) {
+    fig_status status;
+    if (number == 0) {
+        fig_inspect_summary summary;
+        status = fig_scope_open_summary(&summary, graphs);
+        if (status == FIG_OK) fig_inspect_json_summary(print, &summary);
+        fig_scope_close_summary(&summary);
+    } else {
+        fig_inspect_bucket bucket;
+        status = fig_scope_open_bucket(&bucket, graphs, number - 1);
+        if (status == FIG_OK) fig_inspect_json_bucket(print, &bucket);
+        fig_scope_close_bucket(&bucket);
+    }
+    return status;
+}
+
+/* number: of a bucket, from 1; 0: the summary. */
+static fig_status print_whole(const fig_graphs *graphs, uint32_t number, json_t **root) {
     printed p = {0};
-    const fig_print_options options = {
-        .size = sizeof options, .format = FIG_PRINT_JSON, .bucket = (int32_t)bucket};
-    const fig_status status = fig_graphs_print(graphs, &options, keep, &p);
+    fig_print print = {.write = keep, .user = &p, .columns = COLUMNS};
+    const fig_status status = print_json(graphs, number, &print);
     *root = NULL;
     if (status == FIG_OK && !p.failed) *root = json_loadb(p.text, p.count, 0, NULL);
     free(p.text);

@@ -3,62 +3,39 @@
  * Leaves words and layout to the file of each format. Invariant: nothing is written
  * before all that could fail has been done. */
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "graphs/inspect/inspect_dot.h"
 #include "graphs/inspect/inspect_json.h"
 #include "graphs/inspect/inspect_page.h"
 #include "graphs/inspect/inspect_svg.h"
 #include "graphs/inspect/inspect_text.h"
+#include "graphs/inspect/scope.h"
 #include "graphs/plan_report.h"
 #include "planner/status.h"
 
 enum { DEFAULT_COLUMNS = 80, COLUMNS_LEAST = 40, COLUMNS_MOST = 1000 };
 
-static fig_status prepare_summary(fig_inspect_summary *summary) {
-    const fig_graphs *graphs = summary->graphs;
-    FIG_TRY(fig_split_classes_find(summary->view, &summary->classes));
-    summary->infos = calloc(graphs->bucket_count, sizeof *summary->infos);
-    if (summary->infos == NULL)
-        return fig_fail(FIG_NOMEM, "print: %" PRIu32 " buckets", graphs->bucket_count);
-    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
-        summary->infos[i].size = sizeof summary->infos[i];
-        FIG_TRY(fig_graphs_bucket(graphs, (int32_t)i + 1, &summary->infos[i]));
-        summary->relowered_count += graphs->digests[i] != graphs->made_digests[i];
-    }
-    return fig_layer_fold_group(summary->view, &summary->groups, &summary->group_count);
-}
-
-static void finish_summary(fig_inspect_summary *summary) {
-    free(summary->infos);
-    free(summary->groups);
-}
-
 static fig_status print_summary(fig_print *print, const fig_graphs *graphs,
                                 const fig_print_options *options) {
-    fig_inspect_summary summary = {.graphs = graphs,
-                                   .view = fig_program_view_of(graphs->program),
-                                   .all_buckets = options->all_buckets != 0};
-    const fig_status status = prepare_summary(&summary);
+    fig_inspect_summary summary;
+    const fig_status status = fig_scope_open_summary(&summary, graphs);
+    summary.all_buckets = options->all_buckets != 0;
     if (status == FIG_OK && options->format == FIG_PRINT_JSON)
         fig_inspect_json_summary(print, &summary);
     if (status == FIG_OK && options->format == FIG_PRINT_TEXT)
         fig_inspect_text_summary(print, &summary);
-    finish_summary(&summary);
+    fig_scope_close_summary(&summary);
     return status;
 }
 
 static fig_status print_page(fig_print *print, const fig_inspect_bucket *bucket,
                              const fig_sketch *sketch, const fig_print_options *options) {
-    fig_inspect_page page = {.summary = {.graphs = bucket->graphs, .view = bucket->view},
-                             .bucket = bucket,
-                             .sketch = sketch,
-                             .step = options->step};
-    fig_status status = prepare_summary(&page.summary);
+    fig_inspect_page page = {.bucket = bucket, .sketch = sketch, .step = options->step};
+    fig_status status = fig_scope_open_summary(&page.summary, bucket->graphs);
     if (status == FIG_OK) status = fig_inspect_page_prepare(&page);
     if (status == FIG_OK) fig_inspect_page_print(print, &page);
     fig_inspect_page_finish(&page);
-    finish_summary(&page.summary);
+    fig_scope_close_summary(&page.summary);
     return status;
 }
 
@@ -78,21 +55,16 @@ static fig_status print_drawing(fig_print *print, const fig_inspect_bucket *buck
 
 static fig_status print_bucket(fig_print *print, const fig_graphs *graphs, uint32_t index,
                                const fig_print_options *options) {
-    fig_inspect_bucket bucket = {.graphs = graphs,
-                                 .view = fig_program_view_of(graphs->program),
-                                 .index = index,
-                                 .info.size = sizeof bucket.info};
-    fig_status status = FIG_OK;
-    FIG_TRY(fig_graphs_bucket(graphs, (int32_t)index + 1, &bucket.info));
-    FIG_TRY(fig_lower_bucket(&graphs->common, &graphs->buckets[index], &bucket.lowered));
-    if (options->format == FIG_PRINT_JSON) {
+    fig_inspect_bucket bucket;
+    fig_status status = fig_scope_open_bucket(&bucket, graphs, index);
+    if (status == FIG_OK && options->format == FIG_PRINT_JSON) {
         fig_inspect_json_bucket(print, &bucket);
-    } else if (options->format == FIG_PRINT_TEXT) {
+    } else if (status == FIG_OK && options->format == FIG_PRINT_TEXT) {
         fig_inspect_text_bucket(print, &bucket);
-    } else {
+    } else if (status == FIG_OK) {
         status = print_drawing(print, &bucket, options);
     }
-    fig_lower_finish(&bucket.lowered);
+    fig_scope_close_bucket(&bucket);
     return status;
 }
 
