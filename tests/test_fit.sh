@@ -5,12 +5,6 @@
 # shellcheck source=tests/support/cli.sh
 . "$(dirname "$0")/support/cli.sh"
 
-holds() { # PROGRAM: over the JSON
-    python3 -c "import json
-j = json.load(open('$scratch/out'))
-assert $1, j" > "$scratch/python" 2>&1
-    verdict $? "the JSON is to have $1: $(tail -n 1 "$scratch/python")"
-}
 fig=$scratch/llama.fig
 "$figraph" capture --preset llama-3.1-8b --traits h200 -o "$fig" > /dev/null
 fits_on() { # TRAITS CODE FIT
@@ -20,11 +14,11 @@ fits_on() { # TRAITS CODE FIT
     fits 80
     run fit "$fig" --traits "$1" --json
     ends "$2"
-    holds "j['fit'] == '$3' and j['traits']['name'] == '$1'"
-    holds "all(r['reason'] and r['fit'] != 'fine' for r in j['reasons'])"
+    json "j['fit'] == '$3' and j['traits']['name'] == '$1'"
+    json "all(r['reason'] and r['fit'] != 'fine' for r in j['reasons'])"
 }
 fits_on h200 0 fine
-holds 'j["reasons"] == []'
+json 'j["reasons"] == []'
 fits_on h100 0 warning
 fits_on a100 1 anew
 fits_on host 1 anew
@@ -42,7 +36,7 @@ cp "$fig" "$scratch/old.fig"
 printf '\001' | dd of="$scratch/old.fig" bs=1 seek=8 conv=notrunc 2> /dev/null # its format
 run fit "$scratch/old.fig" --traits h200 --json
 ends 1
-holds 'j["fit"] == "anew" and "format is 1" in j["reasons"][0]["reason"]'
+json 'j["fit"] == "anew" and "format is 1" in j["reasons"][0]["reason"]'
 
 # ---- What is refused
 run fit

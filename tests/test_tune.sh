@@ -6,12 +6,6 @@
 # shellcheck source=tests/support/cli.sh
 . "$(dirname "$0")/support/cli.sh"
 
-holds() { # PROGRAM: over the JSON
-    python3 -c "import json
-j = json.load(open('$scratch/out'))
-assert $1, j" > "$scratch/python" 2>&1
-    verdict $? "the JSON is to have $1: $(tail -n 1 "$scratch/python")"
-}
 fig=$scratch/t.fig
 times=$scratch/times.csv
 header=chip,heads,head_dim,value_bytes,window,cell,variant,chain_us,alone_us
@@ -52,16 +46,16 @@ for variant in head:1 page:8 pair:2 four:4; do
     make_times "${variant%:*}"
     run tune "$fig" -o "$scratch/tuned.fig" --times "$times" --json
     ends 0
-    holds 'j["chip"] == "h200" and j["cells"] == 18'
-    holds '[v["variant"] for v in j["variants"]] == ["head", "page", "pair", "four"]'
-    holds 'j["of_fastest"] < 1.001 <= j["of_fastest_before"]'
-    holds 'all(v["error"] < 0.2 and v["times"] == 18 for v in j["variants"])'
+    json 'j["chip"] == "h200" and j["cells"] == 18'
+    json '[v["variant"] for v in j["variants"]] == ["head", "page", "pair", "four"]'
+    json 'j["of_fastest"] < 1.001 <= j["of_fastest_before"]'
+    json 'all(v["error"] < 0.2 and v["times"] == 18 for v in j["variants"])'
     run inspect "$scratch/tuned.fig" --json
     ends 0
-    holds "{b['variant']['heads'] for b in j['buckets'] if b['kv'] >= 2048} == {${variant#*:}}"
+    json "{b['variant']['heads'] for b in j['buckets'] if b['kv'] >= 2048} == {${variant#*:}}"
     run verify "$scratch/tuned.fig" --json
     ends 0
-    holds 'j["tuning"] == {"used": 4, "foreign": 0, "stale": 0}'
+    json 'j["tuning"] == {"used": 4, "foreign": 0, "stale": 0}'
 done
 cmp -s "$fig" "$scratch/before.fig"
 verdict $? 'a file that is not asked to change is to stay as it is'
@@ -82,7 +76,7 @@ ends 0
 grep -qE '^    \{"h200", 2, "four", [0-9]+, [0-9]+, [0-9]+, [0-9]+\},$' "$scratch/out"
 verdict $? 'a row is to be as the table of the library has it'
 run verify "$fig" --json
-holds 'j["tuning"] == {"used": 0, "foreign": 0, "stale": 0}'
+json 'j["tuning"] == {"used": 0, "foreign": 0, "stale": 0}'
 
 # ---- Records of others
 python3 - "$scratch/tuned.fig" > "$scratch/err" 2>&1 << 'END'
@@ -97,7 +91,7 @@ verdict $? 'a tuned file is to have a section of records'
 "$figraph" capture --preset tutorial --traits host -o "$scratch/host.fig" > /dev/null
 run tune "$scratch/host.fig" --device host --csv "$scratch/host.csv" --json
 ends 0
-holds 'j["chip"] == "host" and len(j["variants"]) == 2 and j["cells"] == 4'
+json 'j["chip"] == "host" and len(j["variants"]) == 2 and j["cells"] == 4'
 [ "$(head -n 1 "$scratch/host.csv")" = "$header" ] && [ "$(wc -l < "$scratch/host.csv")" -eq 9 ]
 verdict $? 'the CSV is to have a line for each cell and variant'
 cp "$scratch/host.fig" "$scratch/first.fig"
