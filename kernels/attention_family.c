@@ -106,12 +106,57 @@ const char *fig_attention_family_bulk_refuses(const void *params, const fig_trai
     return refuses_places(p);
 }
 
+/* Workers of a kv head of a row, where each has as many; else 0. */
+static int32_t short_blocks(const fig_attention_params *p) {
+    const int64_t segments = (int64_t)p->split.row_limit * p->kv_heads;
+    if (segments == 0 || p->split.workers % segments != 0) return 0;
+    return (int32_t)(p->split.workers / segments);
+}
+
+static int32_t short_warps(const fig_attention_params *p) {
+    return fig_form_short_warps(p->head_dim, p->split.tile_tokens);
+}
+
+/* Of what is known before anything is bound. As many workers as the machine has places are no short
+ * rows', whatever they are a multiple of. */
+static const char *refuses_rows(const fig_attention_params *p, const fig_traits *traits) {
+    const fig_form_rows rows = {.dtype = p->dtype,
+                                .kv_dtype = p->kv_dtype,
+                                .head_dim = p->head_dim,
+                                .row_tokens = p->split.row_tokens,
+                                .ratio = p->q_heads / p->kv_heads,
+                                .page_size =
+                                    (p->flags & FIG_ATTENTION_DENSE) == 0 ? p->page_size : 0};
+    const int32_t blocks = short_blocks(p);
+    if (traits->compute_capability != FIG_FORM_CAPABILITY_OF_BULK) return "compute capability 9.0";
+    if (p->heads_per_worker != 1 || p->split.workers >= traits->sm_count ||
+        (blocks != 8 && (short_warps(p) != FIG_FORM_SHORT_WARPS || (blocks != 2 && blocks != 4))))
+        return "2, 4 or 8 workers for each kv head of a row, fewer than the GPU has SMs";
+    if (p->split.fixed) return "a split of its own";
+    return fig_form_short_refuses(&rows);
+}
+
+/* 1: each vector begins at 16 bytes. */
+static int has_chunks(const void *rows, const fig_row_strides *strides) {
+    return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 16 == 0;
+}
+
+const char *fig_attention_family_short_refuses(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    const char *refusal = refuses_rows(p, traits);
+    if (refusal != NULL) return refusal;
+    if (!has_chunks(p->q, &p->q_strides)) return "q in whole 16 bytes";
+    return refuses_places(p);
+}
+
 /* What turns is whole in a warp's registers and shared memory, and each newest token is in a strip
- * of one reader. */
+ * of one reader. Short rows are served sooner by two launches, wherever their tensors lie: whoever
+ * loads kernels before anything is bound has to know that. */
 const char *fig_attention_family_turn_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     const fig_attention_turn *turn = &p->turn;
     if (turn->rope.rotary_dim == 0) return "a node that turns and appends, too";
+    if (refuses_rows(p, traits) == NULL) return "rows that are not short";
     const char *refusal = fig_attention_family_bulk_refuses(params, traits);
     if (refusal != NULL) return refusal;
     if (turn->rope.rotary_dim != p->head_dim || turn->rope.interleaved)
@@ -124,42 +169,6 @@ const char *fig_attention_family_turn_refuses(const void *params, const fig_trai
         (uintptr_t)turn->q_norm % 4 != 0 || (uintptr_t)turn->k_norm % 4 != 0)
         return "k, v and norms in whole pairs";
     return NULL;
-}
-
-/* Workers of a kv head of a row, where each has as many; else 0. */
-static int32_t short_blocks(const fig_attention_params *p) {
-    const int64_t segments = (int64_t)p->split.row_limit * p->kv_heads;
-    if (segments == 0 || p->split.workers % segments != 0) return 0;
-    return (int32_t)(p->split.workers / segments);
-}
-
-static int32_t short_warps(const fig_attention_params *p) {
-    return fig_form_short_warps(p->head_dim, p->split.tile_tokens);
-}
-
-/* 1: each vector begins at 16 bytes. */
-static int has_chunks(const void *rows, const fig_row_strides *strides) {
-    return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 16 == 0;
-}
-
-/* As many workers as the machine has places are no short rows', whatever they are a multiple of. */
-const char *fig_attention_family_short_refuses(const void *params, const fig_traits *traits) {
-    const fig_attention_params *p = params;
-    const int32_t blocks = short_blocks(p);
-    if (traits->compute_capability != FIG_FORM_CAPABILITY_OF_BULK) return "compute capability 9.0";
-    if (p->heads_per_worker != 1 || p->split.workers >= traits->sm_count ||
-        (blocks != 8 && (short_warps(p) != FIG_FORM_SHORT_WARPS || (blocks != 2 && blocks != 4))))
-        return "2, 4 or 8 workers for each kv head of a row, fewer than the GPU has SMs";
-    if (value_bytes_of(p) != 2 || p->dtype != p->kv_dtype) return "f16 or bf16";
-    if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
-        return "head_dim 64, 128 or 256";
-    if (p->split.row_tokens != 1 || p->split.fixed)
-        return "one token a row, and a split of its own";
-    if (vectors_of(p) > FIG_FORM_VECTORS) return "at most 8 vectors of a kv head";
-    if (p->page_size % FIG_FORM_TOKENS != 0 || (p->flags & FIG_ATTENTION_DENSE) != 0)
-        return "pages of whole 16 tokens";
-    if (!has_chunks(p->q, &p->q_strides)) return "q in whole 16 bytes";
-    return refuses_places(p);
 }
 
 /* ---- Blocks */

@@ -20,6 +20,8 @@
 
 enum { CASES = 160, ARRAYS = 6, VECTORS = 8 };
 
+static const fig_traits hopper = {
+    .size = sizeof hopper, .compute_capability = 90, .sm_count = 132, .shared_bytes = 232448};
 static uint64_t seed;
 
 /* An attention_case and what comes before it. */
@@ -240,8 +242,6 @@ static void close_case(turn_case *c) {
 
 static void one_launch_leaves_what_two_leave(void **state) {
     (void)state;
-    const fig_traits hopper = {
-        .size = sizeof hopper, .compute_capability = 90, .shared_bytes = 232448};
     int taken = 0;
     for (int n = 0; n < fig_place_cases(CASES); n++) {
         fig_random random = fig_random_seed(seed + (uint64_t)n);
@@ -274,8 +274,6 @@ static fig_attention_params sound_params(void) {
 }
 
 static const char *refusal_of(const fig_attention_params *p) {
-    const fig_traits hopper = {
-        .size = sizeof hopper, .compute_capability = 90, .shared_bytes = 232448};
     return fig_attention_family_turn_refuses(p, &hopper);
 }
 
@@ -307,6 +305,21 @@ static void what_it_does_not_take_it_refuses(void **state) {
     assert_string_equal(refusal_of(&p), "pages of whole 16 tokens");
 }
 
+/* 2 workers for each kv head, whatever is bound: who loads kernels before that must not expect what
+ * is bound later to be turned. */
+static void short_rows_are_turned_and_appended_by_a_launch_of_their_own(void **state) {
+    (void)state;
+    fig_attention_params p = sound_params();
+    p.split.row_limit = 1;
+    assert_string_equal(refusal_of(&p), "rows that are not short");
+    p.q_strides.head = 130;
+    p.k_cache_strides.token = 132;
+    assert_string_equal(refusal_of(&p), "rows that are not short");
+    p.k_cache_strides.token = 0;
+    p.split.row_tokens = 2;
+    assert_null(refusal_of(&p));
+}
+
 /* Each by as much as a product of doubles may err. */
 static void angles_are_products_of_what_they_are_powers_of(void **state) {
     (void)state;
@@ -326,6 +339,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_launch_leaves_what_two_leave),
         cmocka_unit_test(what_it_does_not_take_it_refuses),
+        cmocka_unit_test(short_rows_are_turned_and_appended_by_a_launch_of_their_own),
         cmocka_unit_test(angles_are_products_of_what_they_are_powers_of),
     };
     seed = fig_twin_seed(argc, argv);
