@@ -21,7 +21,8 @@ static int is_short(const fig_node *node, const uint32_t *ids, const fig_tensor_
                     const fig_tensor_record *cache) {
     const int32_t dims = (int32_t)q->dims[2], ratio = (int32_t)(q->dims[1] / cache->dims[2]);
     return node->op == FIG_OP_ATTENTION && ids[FIG_ATTENTION_TABLE] != 0 && q->dims[0] == 1 &&
-           q->dtype == cache->dtype && (q->dtype == FIG_F16 || q->dtype == FIG_BF16) &&
+           (q->dtype == FIG_F16 || q->dtype == FIG_BF16) &&
+           (q->dtype == cache->dtype || fig_program_view_dtype_bytes(cache->dtype) == 1) &&
            (dims == 64 || dims == 128 || dims == 256) && ratio <= FIG_FORM_VECTORS &&
            cache->dims[1] % FIG_FORM_TOKENS == 0;
 }

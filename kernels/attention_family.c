@@ -150,7 +150,9 @@ const char *fig_attention_family_short_refuses(const void *params, const fig_tra
     if (p->heads_per_worker != 1 || p->split.workers >= traits->sm_count ||
         (blocks != 8 && (short_warps(p) != FIG_FORM_SHORT_WARPS || (blocks != 2 && blocks != 4))))
         return "2, 4 or 8 workers for each kv head of a row, fewer than the GPU has SMs";
-    if (value_bytes_of(p) != 2 || p->dtype != p->kv_dtype) return "f16 or bf16";
+    if ((p->dtype != FIG_F16 && p->dtype != FIG_BF16) ||
+        (p->kv_dtype != p->dtype && value_bytes_of(p) != 1))
+        return "f16 or bf16, over a cache of the same or of 8 bits";
     if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
         return "head_dim 64, 128 or 256";
     if (p->split.row_tokens != 1 || p->split.fixed)
@@ -181,10 +183,12 @@ void fig_attention_family_short_shape(const void *params, fig_launch_shape *shap
 /* As fig_short_shared has it. */
 uint32_t fig_attention_family_short_shared(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    const int32_t tokens = FIG_FORM_SHORT_STAGES * short_warps(p) * FIG_FORM_TOKENS;
+    const int32_t stages = fig_form_short_stages(value_bytes_of(p));
+    const int32_t tokens = stages * short_warps(p) * FIG_FORM_TOKENS;
     const int32_t weights = short_warps(p) * (512 + 64), inbox = short_blocks(p) * 64 + 16;
     (void)traits;
-    return (uint32_t)(tokens * 2 * 2 * p->head_dim + weights + p->head_dim * 32 + inbox);
+    return (uint32_t)(tokens * 2 * value_bytes_of(p) * p->head_dim + weights + p->head_dim * 32 +
+                      inbox);
 }
 
 void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape) {

@@ -39,7 +39,6 @@ enum {
     FIG_FORM_SHORT_WARPS = 4,   /* of a block of attention_short.cuh */
     FIG_FORM_SHORT_LIMIT = 8,   /* of a block of longer rows */
     FIG_FORM_SHORT_BLOCKS = 8,  /* of its cluster, at most */
-    FIG_FORM_SHORT_STAGES = 2,  /* turns of it that shared memory holds */
     FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
     FIG_FORM_RING_BYTES = 196608,
     FIG_FORM_SLOT_LIMIT = 32,
@@ -124,6 +123,11 @@ FIG_FORM int32_t fig_form_short_warps(int32_t head_dim, int32_t tile_tokens) {
     return head_dim == 128 && tile_tokens == FIG_FORM_SHORT_LIMIT * FIG_FORM_TOKENS
                ? FIG_FORM_SHORT_LIMIT
                : FIG_FORM_SHORT_WARPS;
+}
+
+/* Turns of a cluster that shared memory holds. */
+FIG_FORM int32_t fig_form_short_stages(int32_t value_bytes) {
+    return value_bytes == 1 ? 4 : 2;
 }
 
 /* Blocks of a cluster for each segment, of so many tokens at most, where blocks have so many warps

@@ -107,7 +107,7 @@ static fig_program *record_paged(const fig_spec *spec, const fig_sample_heads *h
     info = (fig_tensor_info){.size = sizeof info,
                              .name = "k",
                              .role = FIG_ROLE_STATE,
-                             .dtype = FIG_F16,
+                             .dtype = spec->kv_dtype,
                              .rank = 4,
                              .dims = {FIG_DIM_PAGES, 16, heads->kv, heads->head_dim}};
     cache.k = fig_program_tensor(program, &info);
@@ -120,31 +120,44 @@ static fig_program *record_paged(const fig_spec *spec, const fig_sample_heads *h
     return program;
 }
 
-/* f16: those for which there are kernels, and others. */
+/* Those for which there are kernels, and others: q is f16. Tiles are a turn of a block. */
 static void short_rows_have_a_cluster_for_each_kv_head(void **state) {
     (void)state;
     static const struct {
         const char *traits;
         fig_bucket caps;
         fig_sample_heads heads;
-        int32_t deterministic, workers;
-    } cases[] = {{"h200", {1, 128}, {32, 8, 128}, 0, 16},  {"h200", {1, 256}, {32, 8, 128}, 0, 32},
-                 {"h100", {1, 512}, {32, 8, 128}, 0, 64},  {"h200", {1, 1024}, {64, 8, 128}, 0, 64},
-                 {"h200", {4, 256}, {32, 8, 128}, 0, 128}, {"h200", {8, 128}, {32, 8, 128}, 0, 128},
-                 {"h200", {8, 256}, {32, 8, 128}, 0, 64},  {"h200", {1, 2048}, {32, 8, 128}, 0, 64},
-                 {"h200", {1, 512}, {72, 8, 128}, 0, 32},  {"h200", {1, 512}, {32, 8, 96}, 0, 24},
-                 {"a100", {1, 512}, {32, 8, 128}, 0, 32},  {"h200", {1, 512}, {32, 8, 128}, 1, 8}};
+        fig_dtype kv_dtype;
+        int32_t deterministic, workers, tile_tokens;
+    } cases[] = {{"h200", {1, 128}, {32, 8, 128}, FIG_F16, 0, 16, 64},
+                 {"h200", {1, 256}, {32, 8, 128}, FIG_F16, 0, 32, 64},
+                 {"h100", {1, 512}, {32, 8, 128}, FIG_F16, 0, 64, 64},
+                 {"h200", {1, 1024}, {64, 8, 128}, FIG_F16, 0, 64, 128},
+                 {"h200", {4, 256}, {32, 8, 128}, FIG_F16, 0, 128, 64},
+                 {"h200", {8, 128}, {32, 8, 128}, FIG_F16, 0, 128, 64},
+                 {"h200", {8, 256}, {32, 8, 128}, FIG_F16, 0, 64, 64},
+                 {"h200", {1, 2048}, {32, 8, 128}, FIG_F16, 0, 64, 128},
+                 {"h200", {1, 512}, {32, 8, 128}, FIG_E4M3, 0, 64, 64},
+                 {"h200", {1, 2048}, {32, 8, 128}, FIG_E5M2, 0, 64, 128},
+                 {"h200", {1, 512}, {32, 8, 64}, FIG_E4M3, 0, 64, 64},
+                 {"h200", {1, 512}, {72, 8, 128}, FIG_F16, 0, 32, 64},
+                 {"h200", {1, 512}, {32, 8, 96}, FIG_F16, 0, 24, 128},
+                 {"a100", {1, 512}, {32, 8, 128}, FIG_F16, 0, 32, 64},
+                 {"h200", {1, 512}, {32, 8, 128}, FIG_F16, 1, 8, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fig_spec spec = fig_sample_spec();
         fig_bucket_shape shape;
         spec.batch_limit = 8;
         spec.kv_limit = 2048;
+        spec.kv_dtype = cases[i].kv_dtype;
         fig_program *program = record_paged(&spec, &cases[i].heads);
         fig_lower_target target = fig_sample_target(cases[i].traits);
         target.deterministic = cases[i].deterministic;
         assert_int_equal(shape_for(program, &target, &cases[i].caps, 0, &shape), FIG_OK);
-        if (shape.plan.splits[0].workers != cases[i].workers)
-            fail_msg("case %zu: %d workers", i, shape.plan.splits[0].workers);
+        const fig_split_shape *split = &shape.plan.splits[0];
+        if (split->workers != cases[i].workers ||
+            (cases[i].tile_tokens > 0 && split->tile_tokens != cases[i].tile_tokens))
+            fail_msg("case %zu: %d workers, tiles of %d", i, split->workers, split->tile_tokens);
         fig_program_destroy(program);
     }
 }
