@@ -22,7 +22,7 @@
 #define FIG_KERNELS_ATTENTION_SHORT_CUH
 
 #include "kernels/attention_q.cuh"
-#include "kernels/short_feed.cuh"
+#include "kernels/short_turn.cuh"
 
 /* Inbox: a lane's sums of a tile's rows g and g + 8, of vector 2t and then of 2t + 1. */
 template <class form> struct fig_short_shared {
@@ -469,14 +469,25 @@ static __device__ __forceinline__ void fig_short_attend(const fig_attention_para
         fig_short_ask_turn<form>(p, row, lane, way, turn, shared->stages);
     fig_short_newest<form> newest;
     const int32_t is_late = fig_short_late<form>(p, way) >= 0;
-    if (is_late) fig_short_find_newest<form>(p, row, &newest);
+    const float *angles = NULL;
+    if constexpr (form::TURNS) {
+        if (is_late) fig_short_find_own<form>(p, row, &newest);
+        angles = fig_short_make_angles<form>(p, row.position);
+    } else {
+        if (is_late) fig_short_find_newest<form>(p, row, &newest);
+    }
     fig_block_wait();
     if (row.row >= rows) return;
     if (is_late) fig_short_load_newest<form>(&newest);
     fig_short_take_q<form>(p, role, q, &row, &with);
+    if constexpr (form::TURNS) {
+        if (is_late) fig_short_turn_newest<form>(p, angles, &newest);
+        fig_short_turn_q<form>(p, role.column, angles, with.q);
+    }
     fig_short_see<form>(p, row, lane, way, role, newest, with, shared, &seen);
     fig_short_meet();
     fig_short_send_all<form>(row, role, fig_block_warp(), seen, shared);
+    if (form::TURNS && is_late) fig_short_append_newest<form>(newest);
     fig_short_await(&shared->came);
     fig_short_write<form>(p, row, *shared);
 }

@@ -14,17 +14,17 @@
 
 #include "kernels/attention_strip.cuh"
 
-template <int32_t KV, int32_t DIMS, int32_t BLOCK_COUNT, int32_t WARP_COUNT>
-struct fig_short_form : fig_warps_form<KV, DIMS, 1, 0, 0> {
+template <int32_t KV, int32_t DIMS, int32_t BLOCK_COUNT, int32_t WARP_COUNT, int32_t TURNING>
+struct fig_short_form : fig_warps_form<KV, DIMS, 1, 0, TURNING> {
+    typedef fig_warps_form<KV, DIMS, 1, 0, TURNING> of_warps;
     static constexpr int32_t WARPS = WARP_COUNT, THREADS = WARP_COUNT * FIG_BLOCK_WARP;
     static constexpr int32_t BLOCKS = BLOCK_COUNT;                  /* of a cluster */
     static constexpr int32_t TOKENS = WARP_COUNT * FIG_RING_TOKENS; /* of a block's turn */
-    static constexpr int32_t OF_ROW = fig_warps_form<KV, DIMS, 1, 0, 0>::CHUNKS; /* of a token */
-    static constexpr int32_t OF_LANE = OF_ROW / 4;               /* of them, in a fragment */
-    static constexpr int32_t ABREAST = FIG_BLOCK_WARP / OF_ROW;  /* tokens of a warp's copy */
-    static constexpr int32_t OWN_TILES = DIMS / 16 / WARP_COUNT; /* of a warp's sums */
-    static constexpr int32_t STAGES =
-        fig_form_short_stages(fig_warps_form<KV, DIMS, 1, 0, 0>::VALUE_BYTES);
+    static constexpr int32_t OF_ROW = of_warps::CHUNKS;             /* of a token */
+    static constexpr int32_t OF_LANE = OF_ROW / 4;                  /* of them, in a fragment */
+    static constexpr int32_t ABREAST = FIG_BLOCK_WARP / OF_ROW;     /* tokens of a warp's copy */
+    static constexpr int32_t OWN_TILES = DIMS / 16 / WARP_COUNT;    /* of a warp's sums */
+    static constexpr int32_t STAGES = fig_form_short_stages(of_warps::VALUE_BYTES);
     static constexpr int32_t ROWS = DIMS / 2 / BLOCK_COUNT; /* of lanes' sums, written by a block */
 };
 
@@ -53,6 +53,7 @@ typedef struct fig_short_row {
     int32_t row, kv_head, rank; /* rank: the block's, in the cluster */
     int32_t vectors;
     int32_t length, sequence;
+    int32_t position; /* where the launch turns */
     fig_strip_range seen;
     float v_scale; /* known behind the wait */
 } fig_short_row;
@@ -68,6 +69,10 @@ static __device__ __forceinline__ fig_short_row fig_short_row_of(const fig_atten
     row.length = fig_vector_fetch_number((const int32_t *)(p.plan + p.lengths_offset) + row.row);
     row.sequence =
         fig_vector_fetch_number((const int32_t *)(p.plan + p.sequences_offset) + row.row);
+    row.position = 0;
+    if (form::TURNS)
+        row.position =
+            fig_vector_fetch_number((const int32_t *)(p.plan + p.turn.positions_offset) + row.row);
     row.vectors = fig_form_divide(p.q_heads, p.kv_heads);
     return row;
 }
@@ -90,10 +95,12 @@ static __device__ __forceinline__ fig_short_way fig_short_way_of(const fig_short
     return way;
 }
 
-/* The turn for which the newest token is taken again, behind the wait; -1: none. */
+/* The turn for which the newest token is taken again, behind the wait; -1: none. Where the launch
+ * appends it itself it is nowhere else. */
 template <class form>
 static __device__ __forceinline__ int32_t fig_short_late(const fig_attention_params &p,
                                                          const fig_short_way &way) {
+    if (form::TURNS) return way.newest;
     if ((p.flags & FIG_ATTENTION_EARLY) == 0 || way.newest >= form::STAGES) return -1;
     return way.newest;
 }
@@ -192,6 +199,7 @@ fig_short_ask(const fig_attention_params &p, const fig_short_row &row, const fig
 template <class form> struct fig_short_newest {
     static constexpr int32_t COUNT = (2 * form::OF_ROW + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
     const uint8_t *from[COUNT];
+    uint8_t *to[COUNT]; /* in the cache, where the launch appends; NULL: in no page of it */
     uint4 chunks[COUNT];
 };
 

@@ -190,8 +190,7 @@ static fig_attention_params sound_params(void) {
 
 static void what_it_does_not_take_it_refuses(void **state) {
     (void)state;
-    const char *const workers =
-        "2, 4 or 8 workers for each kv head of a row, fewer than the GPU has SMs";
+    const char *const workers = "2, 4 or 8 workers to a row's kv head, fewer than SMs";
     fig_attention_params p = sound_params();
     expect(&p, NULL);
     for (int32_t blocks = 1; blocks <= 16; blocks++) {
@@ -231,10 +230,10 @@ static void what_it_does_not_take_it_refuses(void **state) {
     expect(&p, "head_dim 64, 128 or 256");
     p = sound_params();
     p.split.row_tokens = 2;
-    expect(&p, "one token a row, and a split of its own");
+    expect(&p, "one token a row");
     p = sound_params();
     p.split.fixed = 1;
-    expect(&p, "one token a row, and a split of its own");
+    expect(&p, "a split of its own");
     p = sound_params();
     p.q_heads = 72;
     expect(&p, "at most 8 vectors of a kv head");
