@@ -4,12 +4,12 @@
  *     build/release/tests/gpu/bare_ways WAY       one way, alone: prints execs, nodes and ms
  *
  * The file is llama-3.1-8b's, of 32 layers, with 198 buckets of which many share their launches.
- * "prepare" is fig_engine_prepare: lowering, params, graphs, execs and uploads. The others are given
- * everything as it was handed to the driver, nodes, params and edges, and only make graphs of it,
- * execs and uploads: "adds" adds node by node, "clone" copies the graph before and sets the params of
- * its nodes, "capture" launches on a stream that captures, one behind the other. Each time is that
- * of a process of its own which has run a step and made nothing else, since a driver is faster where
- * it has memory of an exec that is gone. Judges: at most 1.25 of the fastest. */
+ * "prepare" is fig_engine_prepare: lowering, params, graphs, execs and uploads. The others are
+ * given everything as it was handed to the driver, nodes, params and edges, and only make graphs of
+ * it, execs and uploads: "adds" adds node by node, "clone" copies the graph before and sets the
+ * params of its nodes, "capture" launches on a stream that captures, one behind the other. Each
+ * time is that of a process of its own which has run a step and made nothing else, since a driver
+ * is faster where it has memory of an exec that is gone. Judges: at most 1.25 of the fastest. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
