@@ -31,6 +31,9 @@ void fig_fault_arm(int64_t n);
  * failed. Call it before an assertion, since what reports one may allocate. */
 int64_t fig_fault_disarm(void);
 
+/* Bytes that this thread asked memory for between arm and disarm, whatever was given back. */
+uint64_t fig_fault_bytes(void);
+
 /* From here on read, write, pread and pwrite of this thread move at most `bytes` at a time, as they
  * may at any time; 0: as many as asked. */
 void fig_fault_shorten(size_t bytes);
