@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@
 
 static _Thread_local int64_t fault_due; /* calls until the one that fails; 0: none will */
 static _Thread_local int64_t fault_seen;
-static _Thread_local int fault_armed;
+static _Thread_local int fault_armed, fault_kills;
 static _Thread_local uint64_t fault_bytes; /* asked for while armed */
 static _Thread_local size_t fault_most_bytes;
 
@@ -49,7 +50,9 @@ static void count_bytes(size_t bytes) {
 static int fault_is_due(void) {
     if (!fault_armed) return 0;
     fault_seen++;
-    return fault_due > 0 && --fault_due == 0;
+    const int is_due = fault_due > 0 && --fault_due == 0;
+    if (is_due && fault_kills) raise(SIGKILL);
+    return is_due;
 }
 
 static size_t shortened(size_t bytes) {
@@ -63,8 +66,13 @@ void fig_fault_arm(int64_t n) {
     fault_armed = 1;
 }
 
+void fig_fault_arm_kill(int64_t n) {
+    fault_kills = 1;
+    fig_fault_arm(n);
+}
+
 int64_t fig_fault_disarm(void) {
-    fault_armed = 0;
+    fault_armed = fault_kills = 0;
     fault_due = 0;
     return fault_seen;
 }

@@ -27,6 +27,9 @@ enum { FIG_FAULT_STRIDE = 1 };
 /* From here on the n-th gated call of this thread fails, once; 0: none does, calls are counted. */
 void fig_fault_arm(int64_t n);
 
+/* The same, but where the n-th call would begin the process ends as by kill -9. */
+void fig_fault_arm_kill(int64_t n);
+
 /* Nothing fails any more. Returns the gated calls seen since arm: fewer than its n means that none
  * failed. Call it before an assertion, since what reports one may allocate. */
 int64_t fig_fault_disarm(void);
