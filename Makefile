@@ -109,7 +109,9 @@ $(BUILD)/%.o: %.c Makefile
 $(FATBINS): build/kernels/%.fatbin: kernels/$$(basename $$*).cu Makefile
 	@mkdir -p $(@D) && echo "nvcc $@"
 	@$(NVCC) $(NVCCFLAGS) $(CHIPS$(suffix $*)) -MMD -MP -MF $(@:fatbin=d) $< -o $@
-$(IMAGES): kernels/images.S $(FATBINS) Makefile
+$(FATBINS:fatbin=sha256): %.sha256: %.fatbin
+	@sha256sum < $< | cut -c 1-64 | sed -e 's/../0x&,/g' -e 's/,$$//' -e 's/^/.byte /' > $@
+$(IMAGES): kernels/images.S $(FATBINS) $(FATBINS:fatbin=sha256) Makefile
 	@mkdir -p $(@D) && rm -f $(@D)/images.*.o && echo "cc   $@"
 	@$(CC) $(if $(NVCC),-DFIG_IMAGES) -c $< -o $@
 $(OUT)/libfigraph.a: $(LIBRARY)
