@@ -30,6 +30,7 @@ PEERS = {
     "flex": ["peer_torch.py", "flex"],
     "jax": ["peer_jax.py"],
 }
+DENSE = ("sdpa", "flex", "jax")  # which have no pages to look up
 CELLS = (
     "1x512,1x4096,1x32768,8x512,8x2048,8x8192,32x1024,32x4096,64x2048,128x128,128x4096,256x512,"
     "256x8192,1x32768+39x512,2x32768+62x1024"
@@ -104,11 +105,14 @@ class Table:
             writer.writerows({**row, **self.machine} for row in self.rows)
         subprocess.run([os.path.join(HERE, "stamp.sh"), self.path], check=True)
 
+    def rows_of(self, shape):
+        """Those of a cell that have a time."""
+        key = tuple(shape.values())
+        return [r for r in self.rows if r["us"] and key == tuple(r[n] for n in shape)]
+
     def times(self, shape):
         """[(us, peer, path)] of a cell, the quickest first; figraph has two."""
-        key = tuple(shape.values())
-        same = [r for r in self.rows if r["us"] and key == tuple(r[n] for n in shape)]
-        return sorted((float(r["us"]), r["peer"], r["path"]) for r in same)
+        return sorted((float(r["us"]), r["peer"], r["path"]) for r in self.rows_of(shape))
 
 
 def mean(values):
@@ -156,7 +160,7 @@ def lose(peer, reason, table, shape={}):
 
 def measure_cell(cell, figraph, peers, patience, table):
     """Who is still there."""
-    left = []
+    left, begin = [], time.monotonic()
     measure_ours(figraph, cell, table)
     for peer in peers:
         peer.tell(cell.shape)
@@ -168,34 +172,45 @@ def measure_cell(cell, figraph, peers, patience, table):
         except Absent as reason:
             lose(peer, reason, table, cell.shape)
     measure_ours(figraph, cell, table)
+    print(f"{cell}: {time.monotonic() - begin:.1f} s", file=sys.stderr)
     return left
 
 
 # ---- What it says --------------------------------------------------------------------------------
+def beside(cell, table):
+    """(ours before, ours after, the quickest over pages, the quickest of all); None: one lacks."""
+    times = table.times(cell.shape)
+    ours = [float(r["us"]) for r in table.rows_of(cell.shape) if r["peer"] == "figraph"]
+    others = [t for t in times if t[1] != "figraph"]
+    paged = [t for t in others if t[1] not in DENSE] or others
+    return (*ours, paged[0], others[0]) if len(ours) == 2 and others else None
+
+
 def show(cells, table):
     """A line for each cell: ours, the best of the others, and by how much."""
-    ratios, drifts = [], []
+    drifts, ratios, dense = [], [], []
     head = ("cell", "heads", "kv", "limit", "figraph", "again", "peer", "ratio")
-    print("%-18s %-6s %-5s %8s %8s %8s %8s %6s  path" % head)
+    print("%-18s %-6s %-5s %8s %8s %8s %8s %6s  path; if quicker, over dense caches" % head)
     for cell in cells:
-        times = table.times(cell.shape)
-        ours = [us for us, peer, _ in times if peer == "figraph"]
-        others = [t for t in times if t[1] != "figraph"]
-        if len(ours) < 2 or not others:
-            print(f"{cell}: {len(ours)} times of figraph, {len(others)} of others")
+        lies = beside(cell, table)
+        if lies is None:
+            print(f"{cell}: without times of figraph, or of others")
             continue
-        best, peer, path = others[0]
-        ratios.append(best / mean(ours))
-        drifts.append(max(ours) / min(ours) - 1)
-        figures = (cell.limit_us, *ours, best, ratios[-1])
+        before, after, (best, peer, path), least = lies
+        ours = mean((before, after))
+        drifts.append(max(before, after) / min(before, after) - 1)
+        ratios.append(best / ours)
+        dense.append(least[0] / ours)
+        figures = (cell.limit_us, before, after, best, ratios[-1])
         shape = (cell.shape["cell"], cell.shape["heads"], cell.shape["kv_dtype"])
         print("%-18s %-6s %-5s %8.2f %8.2f %8.2f %8.2f %6.2f  " % (*shape, *figures), end="")
-        print(f"{peer} {path}")
+        print(f"{peer} {path}", "" if least[1] == peer else "; %.2f us, %s %s" % least)
     if ratios:
         print(
-            f"the best path of all peers takes {mean(ratios):.3f} of ours, geometric mean of "
-            f"{len(ratios)} cells; least {min(ratios):.3f}; ours before and after its peers lie "
-            f"{100 * max(drifts):.1f} % apart at most"
+            f"the best path takes {mean(ratios):.3f} of ours, geometric mean of {len(ratios)} "
+            f"cells; least {min(ratios):.3f}; with dense caches among them {mean(dense):.3f} and "
+            f"{min(dense):.3f}; ours before and after its peers lie {100 * max(drifts):.1f} % "
+            "apart at most"
         )
     wrong = [r for r in table.rows if r["note"].startswith("wrong")]
     for row in wrong:
