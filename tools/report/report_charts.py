@@ -130,7 +130,7 @@ def peer_dots(sheets, chip):
         return None
     figure = Figure(
         f"{chip}_peers",
-        "Share of the memory's limit, ours and each peer's best path",
+        "Share of the limit, ours and each peer's best path",
         "One line for each cell: all of one run, each checked before it was timed.",
     )
     left, top, high = 122, 18, 17
@@ -156,7 +156,7 @@ def limit_ranges(sheets, chip):
     """Of each set of cells the least share, the mean and the most."""
     figure = Figure(
         f"{chip}_limit",
-        "Share of the memory's limit: least, geometric mean and most of each set",
+        "Share of the limit: least, mean and most of each set",
         "In a chain of layers, and standing alone among kernels that read weights.",
     )
     groups = []
@@ -197,8 +197,8 @@ def ragged_bars(sheets, chip):
         return None
     figure = Figure(
         f"{chip}_ragged",
-        "Ragged batches: share of the memory's limit in a chain",
-        "Random batches stand above a uniform one of as many rows and bytes.",
+        "Ragged batches: share of the memory's limit",
+        "In a chain; random batches stand above a uniform one of as many rows and bytes.",
     )
     left, top, high = 122, 18, 20
     peers = {c.shape["cell"]: c for c in beside_peers(sheets.get(f"{chip}_peers"))}
@@ -294,14 +294,14 @@ def host_bars(sheets, chip):
         return None
     figure = Figure(
         f"{chip}_host",
-        "A step on the host: what is done before and by the launch, in ns",
+        "A step on the host, before and by the launch, in ns",
         "Medians of the parts; the launch is one call to the driver.",
     )
     entries = []
     for row in sheet.rows:
         parts = [(style, words, number(row, field)) for field, style, words in HOST_PARTS]
         name = row["preset"].rsplit("/", 1)[-1].replace("llama-3.1-", "")
-        label = f"{name} x {row['layers']}, {row['rows']} rows"
+        label = f"{name} x {row['layers']}, {row['rows']} row{'s' * (row['rows'] != '1')}"
         entries.append((label, parts, f"{number(row, 'step_ns'):.0f} ns"))
     bottom = stacks(figure, entries, 128, "ns")
     legend = [(style, words) for _, style, words in HOST_PARTS]
