@@ -95,8 +95,8 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     print int(v / 10000) "." int(v / 100) % 100 "." v % 100 }' include/figraph.h)
 
 # ---- Rules ---------------------------------------------------------------------------------------
-.PHONY: all binaries built clean demo format fuzz help install setup suite test test-damage \
-    test-gpu test-grid tidy uninstall wheel
+.PHONY: all binaries built clean demo format fuzz help install report setup suite test \
+    test-damage test-gpu test-grid tidy uninstall wheel
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
 all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph \
@@ -189,6 +189,8 @@ fuzz: ## every fuzzer for SECONDS=600, with clang; what leads further stays in b
 demo: setup ## capture, save, restore and replay four models' steps, and compare every number
 	@$(SUBMAKE) all
 	@tools/demo.sh $(OUT)/figraph
+report: ## what was measured: build/report.html, and README's drawings and figures
+	@tools/report/report.py
 tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
 format: ## lay out every source as .clang-format says
