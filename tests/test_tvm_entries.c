@@ -389,6 +389,34 @@ static void decode_attention_is_its_parts(void **state) {
     memcpy(cache, was, sizeof was);
 }
 
+/* q, k and v side by side in rows, as one product writes them. */
+static void rows_of_heads_may_lie_apart(void **state) {
+    (void)state;
+    enum { WIDE = (Q_HEADS + 2 * KV_HEADS) * DIM };
+    static float was[2][ROWS * WIDTH * PAGE * KV_HEADS * DIM], rows[ROWS][WIDE];
+    static int64_t strides[3] = {WIDE, DIM, 1};
+    memcpy(was, cache, sizeof was);
+    for (int row = 0; row < ROWS; row++) {
+        memcpy(rows[row], q + row * Q_HEADS * DIM, Q_HEADS * DIM * sizeof *q);
+        memcpy(rows[row] + Q_HEADS * DIM, k + row * KV_HEADS * DIM, KV_HEADS * DIM * sizeof *k);
+        memcpy(rows[row] + (Q_HEADS + KV_HEADS) * DIM, v + row * KV_HEADS * DIM,
+               KV_HEADS * DIM * sizeof *v);
+    }
+    for (int apart = 0; apart < 2; apart++) {
+        packed p = {.count = 0};
+        F32(&p, q, ROWS, Q_HEADS, DIM, -1), put_token(&p, k), put_none(&p), put_nones(&p, 4);
+        F32(&p, a[apart], ROWS, Q_HEADS, DIM, -1), put_bytes(&p, tmp, sizeof tmp);
+        put_none(&p), put_all_angles(&p), put_layout(&p), put_scales(&p);
+        for (int i = 0; i < 3 && apart; i++) {
+            p.tensors[i].data = rows[0] + (i == 0 ? 0 : Q_HEADS + (i - 1) * KV_HEADS) * DIM;
+            p.tensors[i].strides = strides;
+        }
+        run("decode_attention", &p);
+        memcpy(cache, was, sizeof was);
+    }
+    assert_memory_equal(a[0], a[1], sizeof a[0]);
+}
+
 static void a_call_by_name_runs_on_its_stream(void **state) {
     (void)state;
     packed p = {.count = 0};
@@ -440,6 +468,7 @@ int main(void) {
         cmocka_unit_test(rope_is_that_of_its_positions),
         cmocka_unit_test(attention_under_a_plan_is_a_batchs),
         cmocka_unit_test(decode_attention_is_its_parts),
+        cmocka_unit_test(rows_of_heads_may_lie_apart),
         cmocka_unit_test(a_call_by_name_runs_on_its_stream),
         cmocka_unit_test(what_is_wrong_is_refused_by_name),
     };
