@@ -23,7 +23,7 @@ class Runner:
 
     def __init__(self, graphs: Graphs, device: str, ordinal: int = 0) -> None:
         self.graphs = graphs
-        self.device = device
+        self.device, self.ordinal = device, ordinal
         options = abi.options(abi.fig_runner_options, device=DEVICES[device], ordinal=ordinal)
         self.handle = ctypes.POINTER(abi.fig_runner)()
         must(library.fig_runner_open(self.handle, graphs.handle, options))
@@ -64,7 +64,7 @@ class Run:
             raise errors.of(abi.FIG_INVALID, f"the program has no tensor {name} to be bound")
         tensor = self.runner.graphs.tensors[name]
         forms.check(tensor, self._run.rows, place)
-        if not place.is_on(self.runner.device):
+        if not place.is_on(self.runner.device) or place.ordinal != self.runner.ordinal:
             raise errors.of(abi.FIG_INVALID, f"tensor {name} is not on the device of the others")
         binding = self._bindings[self.runner.numbers[name]]
         binding.address, binding.bytes = place.address, place.reach_bytes()

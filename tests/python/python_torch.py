@@ -6,8 +6,10 @@ Run where torch and figraph can be imported; what only a GPU has is tests/gpu/to
 """
 
 import doctest
+import importlib.util
 import os
 import sys
+import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../support"), os.path.join(HERE, "../jax")]
@@ -257,6 +259,9 @@ def what_is_wrong_is_refused_before_anything_runs():
     refused("plan has", lambda: ft.attention(q, cache, LENGTHS, plan=ft.Plan(lent.plan[:64],
                                                                             lent.scratch)))
     refused("q_heads", lambda: ft.attention(q[:, :6], cache, LENGTHS))
+    given = arguments(cache)[torch.ops.figraph.attention]
+    refused("plan and scratch: one is given, the other is not",
+            lambda: torch.ops.figraph.attention(*given[:9], None, *given[10:]), (ValueError,))
     compiled = torch.compile(ft.attention, fullgraph=True, backend="eager")
     refused("lengths is [2], it must be [3]", lambda: compiled(q, cache, LENGTHS[:2]))
 
@@ -375,13 +380,117 @@ def a_step_refuses_what_it_cannot_hold():
     refused("lengths is [4], the step has 3 rows", lambda: loop.step([1, 1, 1, 1]))
     refused("tensor q.0: the array has dtype f16",
             lambda: loop.step.attend(0, *(x.half() for x in loop.qkv[0].split((Q, KV, KV), 1))))
+    refused("tensor act.0 is not on the device of the others",
+            lambda: loop.step.act(0, loop.gate_up, loop.acts[0].to("meta")))
     refused("the program has no tensor gate_up.2", lambda: loop.step.act(2, loop.gate_up))
     refused("shape [2, 64]", lambda: loop.step.act(0, loop.gate_up[:2]))
     refused("the program has no tensor q_norm.0",
             lambda: Loop(caches, weights={"q_norm.0": normal(DIM)}))
 
 
+def what_readme_shows_is_what_happens():
+    with open(os.path.join(HERE, "../../README.md"), encoding="utf-8") as readme:
+        shown = readme.read().split("```python\nimport figraph.torch as ft\n")[1].split("```")[0]
+    names = dict(ft=ft)
+    exec(shown, names)
+
+    class Layer:
+        """Products by weights of one, of heads that all are what a row holds."""
+
+        def qkv(self, x):
+            return [x.view(ROWS, 1, DIM).repeat(1, heads, 1) for heads in (Q, KV, KV)]
+
+        def output(self, out):
+            return out.mean(1)
+
+        def gate_up(self, x):
+            return x.repeat(1, 64 // DIM)
+
+        def down(self, act):
+            return act.sum(1, keepdim=True).expand(ROWS, DIM)
+
+    hidden, caches = normal(ROWS, DIM), [dense() for _ in range(LAYERS)]
+    was, twins = hidden.clone(), [copy_of(cache) for cache in caches]
+    step = names["captured"](SPEC, caches, [Layer()] * LAYERS, hidden)
+    hidden.copy_(was)
+    step([5, 1, 24])
+    for n, cache in enumerate(twins):
+        window = 9 if n in SPEC.window_layers else 0
+        out = ft.decode_attention(*Layer().qkv(was), cache, step.lengths,
+                                  rope=ft.Rope(theta=5e5), logits=ft.Logits(window=window))
+        was = was + out.mean(1)
+        was = was + Layer().down(ft.silu_and_mul(was))
+    close(hidden, numpy(was), 1e-4)
+    refused("row 0 has length 25", lambda: step([25]))
+
+
+def stand_in_for_vllm():
+    """As much of vLLM's modules as the sketch names; what FlashAttention would do, it says."""
+
+    class Backend:
+        pass
+
+    class Builder:
+        def build(self, common_prefix_len, common, fast_build=False):
+            return types.SimpleNamespace(seq_lens=common.seq_lens, use_cascade=False,
+                                         block_table=common.block_table_tensor)
+
+    class Impl:
+        def __init__(self, num_heads, *rest, sinks=None):
+            self.num_heads, self.alibi_slopes, self.sinks = num_heads, None, sinks
+
+        def forward(self, *rest):
+            return "FlashAttention's"
+
+    registered = {}
+    modules = {
+        "backend": dict(AttentionCGSupport=types.SimpleNamespace(UNIFORM_SINGLE_TOKEN_DECODE=1)),
+        "backends.flash_attn": dict(FlashAttentionBackend=Backend, FlashAttentionImpl=Impl,
+                                    FlashAttentionMetadataBuilder=Builder),
+        "backends.registry": dict(
+            AttentionBackendEnum=types.SimpleNamespace(CUSTOM="CUSTOM"),
+            register_backend=lambda name, path: registered.update({name: path})),
+        "backends": {},
+    }
+    for name, contents in modules.items():
+        module = sys.modules["vllm.v1.attention." + name] = types.ModuleType(name)
+        vars(module).update(contents)
+    flash = sys.modules["vllm.v1.attention.backends.flash_attn"]
+    sys.modules["vllm.v1.attention.backends"].flash_attn = flash
+    for name in ("vllm", "vllm.v1", "vllm.v1.attention"):
+        sys.modules[name] = types.ModuleType(name)
+    return registered
+
+
+def the_sketch_for_vllm_attends_where_it_is_to():
+    registered = stand_in_for_vllm()
+    path = os.path.join(HERE, "../../examples/vllm_backend.py")
+    found = importlib.util.spec_from_file_location("vllm_backend", path)
+    sketch = importlib.util.module_from_spec(found)
+    sys.modules["vllm_backend"] = sketch
+    found.loader.exec_module(sketch)
+    sketch.register()
+    assert registered == {"CUSTOM": "vllm_backend.FigraphBackend"}
+    assert not sketch.FigraphBackend.supports_kv_cache_dtype("fp8")
+    cache, q = paged(), normal(ROWS + 2, Q, DIM)  # vLLM pads rows
+    common = types.SimpleNamespace(seq_lens=LENGTHS, block_table_tensor=cache.page_table,
+                                   max_query_len=1)
+    impl = sketch.FigraphBackend.get_impl_cls()(Q, DIM, 0.125, KV, sliding_window=9)
+    builder = sketch.FigraphBackend.get_builder_cls()()
+    made, out = builder.build(0, common), torch.zeros_like(q)
+    both = torch.stack(cache[:2])
+    assert impl.forward(None, q, None, None, both, made, out) is out
+    for row in range(ROWS):
+        close(out[row], expected(q, cache, row, sm_scale=0.125, window=9)[0], 1e-5)
+    assert not out[ROWS:].any() and list(made.figraph_plans.by_window) == [9]
+    common.max_query_len = 5
+    prompts = builder.build(0, common)
+    assert impl.forward(None, q, None, None, both, prompts, out) == "FlashAttention's"
+
+
 CASES = [
+    the_sketch_for_vllm_attends_where_it_is_to,
+    what_readme_shows_is_what_happens,
     activations_and_rope_are_right,
     attention_is_right_over_dense_caches_and_pages,
     logits_and_what_is_per_head_are_as_asked,

@@ -19,7 +19,7 @@ from .. import abi, ffi
 Argument = Union[Tensor, int, float, None]
 
 NONE, INTEGER, REAL, TENSOR = 0, 1, 3, 7  # of TVMFFIAny
-CPU, CUDA = 1, 2  # of DLPack
+DEVICES = {"cpu": 1, "cuda": 2}  # of DLPack
 CODES = {  # code and bits
     torch.float32: (2, 32),
     torch.float16: (2, 16),
@@ -39,8 +39,7 @@ def _bits(value: float) -> int:
 
 def _describe(tensor: Tensor, dims: int) -> list[int]:
     """A DLTensor, whose dims and then strides are at that address."""
-    device = tensor.device
-    place = CPU if device.type == "cpu" else CUDA | (device.index << 32)
+    place = DEVICES.get(tensor.device.type, 0) | (tensor.device.index or 0) << 32
     code, bits = CODES[tensor.dtype]
     rank = tensor.ndim
     kind = rank | code << 32 | bits << 40 | 1 << 48

@@ -17,8 +17,7 @@ from ..arrays import CUDA, HOST, Place
 from ..graphs import Traits, capture_for
 from ..runs import Run, Runner
 from ..specs import Model, spec
-from .calls import CPU
-from .calls import CUDA as CUDA_CODE
+from .calls import DEVICES
 from .operands import CACHES, Cache
 
 KINDS = {**CACHES, torch.int32: "i32", torch.int64: "i64"}
@@ -32,7 +31,7 @@ def _place(tensor: Tensor) -> Place:
         strides=tensor.stride(),
         dtype=KINDS.get(tensor.dtype, str(tensor.dtype)),
         item_bytes=tensor.element_size(),
-        device=CPU if tensor.device.type == "cpu" else CUDA_CODE,
+        device=DEVICES.get(tensor.device.type, 0),
         ordinal=tensor.device.index or 0,
         is_constant=False,
         holds=tensor,
@@ -79,11 +78,12 @@ class DecodeStep:
         self.device = first.device
         kind = HOST if self.device.type == "cpu" else CUDA
         ordinal = self.device.index or 0
-        self.spec = spec(model, layers=len(caches), batch_limit=rows, sequence_limit=rows,
-                         kv_layout=layout, kv_dtype=CACHES[first.dtype], **form, **changes)
+        wanted = spec(model, layers=len(caches), batch_limit=rows, sequence_limit=rows,
+                      kv_layout=layout, kv_dtype=CACHES[first.dtype], **form, **changes)
         reads = ("lengths", "positions") if positions else ("lengths",)
         named = Traits.named("host" if kind == HOST else "h200")
-        graphs = capture_for(self.spec, named, buckets=[(rows, self.cap)], reads=reads)
+        graphs = capture_for(wanted, named, buckets=[(rows, self.cap)], reads=reads)
+        self.spec = graphs.spec  # every default filled in
         self._runner = Runner(graphs, kind, ordinal)
         self.lengths = torch.zeros(rows, dtype=torch.int32, device=self.device)
         self.positions = torch.zeros_like(self.lengths) if positions else None
