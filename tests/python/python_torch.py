@@ -327,8 +327,10 @@ def a_step_is_its_layers_for_every_length():
         loop.step.capture(loop)
         for n in range(LAYERS):  # idle rows append nothing
             assert torch.equal(caches[n].k, twins[n].k)
-        for lengths in ([24, 1, 25], [7, 0], torch.tensor([1, 2, 3]), None):
+        for lengths in ([24, 1, 25], [24, 1, 5], [7, 0], torch.tensor([1, 2, 3]), None):
             loop.step(lengths)
+            if isinstance(lengths, list) and len(lengths) == 2:
+                assert loop.step.lengths.tolist() == [7, 0, 0]
             for n, out in enumerate(loop.expected(twins, loop.step.lengths)):
                 close(loop.outs[n], numpy(out), 1e-5)
                 close(caches[n].k, numpy(twins[n].k), 1e-5)
