@@ -69,6 +69,9 @@ def expected(q, cache, row, **options):
 
 
 def activations_and_rope_are_right():
+    for dims in ([2], [0, 4], 9 * [2]):
+        x = normal(*dims)
+        close(ft.silu_and_mul(x), cases.silu_and_mul(numpy(x)), 1e-5)
     x = normal(2, 5, 32)
     close(ft.silu_and_mul(x), cases.silu_and_mul(numpy(x)), 1e-5)
     close(ft.silu_and_mul(x.transpose(0, 1)), cases.silu_and_mul(numpy(x.transpose(0, 1))), 1e-5)

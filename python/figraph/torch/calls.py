@@ -7,9 +7,10 @@ returns; it drops the GIL, and puts work on torch's current stream of the tensor
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import struct
-from array import array
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ Argument = Union[Tensor, int, float, None]
 
 NONE, INTEGER, REAL, TENSOR = 0, 1, 3, 7  # of TVMFFIAny
 DEVICES = {"cpu": 1, "cuda": 2}  # of DLPack
-CODES = {  # code and bits
+CODES = {  # of DLPack: code and bits
     torch.float32: (2, 32),
     torch.float16: (2, 16),
     torch.bfloat16: (4, 16),
@@ -30,44 +31,46 @@ CODES = {  # code and bits
     torch.int64: (0, 64),
     torch.uint8: (1, 8),
 }
-TENSOR_WORDS = 6  # of a DLTensor, 8 bytes each
+KINDS = {dtype: code << 32 | bits << 40 | 1 << 48 for dtype, (code, bits) in CODES.items()}
+VALUE_BYTES, TENSOR_BYTES, DIM_BYTES = 16, 48, 8
 
 
 def _bits(value: float) -> int:
     return struct.unpack("q", struct.pack("d", value))[0]
 
 
-def _describe(tensor: Tensor, dims: int) -> list[int]:
-    """A DLTensor, whose dims and then strides are at that address."""
-    place = DEVICES.get(tensor.device.type, 0) | (tensor.device.index or 0) << 32
-    code, bits = CODES[tensor.dtype]
-    rank = tensor.ndim
-    kind = rank | code << 32 | bits << 40 | 1 << 48
-    return [tensor.data_ptr(), place, kind, dims, dims + 8 * rank, 0]
+@functools.lru_cache(maxsize=None)
+def _place(device: torch.device) -> int:
+    return DEVICES.get(device.type, 0) | (device.index or 0) << 32
 
 
-def _pack(arguments: tuple[Argument, ...]) -> tuple[array, ...]:
-    """The values, and what they point to."""
-    tensors = [x for x in arguments if isinstance(x, Tensor)]
-    dims = array("q", [n for x in tensors for part in (x.shape, x.stride()) for n in part])
-    at = dims.buffer_info()[0]
-    words = array("q")
-    for tensor in tensors:
-        words.extend(_describe(tensor, at))
-        at += 16 * tensor.ndim
-    at = words.buffer_info()[0]
-    values = array("q")
+def _pack(arguments: tuple[Argument, ...]) -> Any:
+    """The values, and behind them the DLTensors that they point to, and their dims and strides."""
+    ranks = [x.ndim for x in arguments if isinstance(x, Tensor)]
+    before, between = VALUE_BYTES * len(arguments), TENSOR_BYTES * len(ranks)
+    memory = ctypes.create_string_buffer(before + between + 2 * DIM_BYTES * sum(ranks))
+    tensors_at = ctypes.addressof(memory) + before
+    dims_at = tensors_at + between
+    values: list[int] = []
+    tensors: list[int] = []
+    dims: list[int] = []
     for x in arguments:
         if isinstance(x, Tensor):
-            values.extend((TENSOR, at))
-            at += 8 * TENSOR_WORDS
+            rank, at = x.ndim, dims_at + DIM_BYTES * len(dims)
+            values += TENSOR, tensors_at + 8 * len(tensors)
+            tensors += x.data_ptr(), _place(x.device), rank | KINDS[x.dtype]
+            tensors += at, at + DIM_BYTES * rank, 0
+            dims += x.shape
+            dims += x.stride()
         elif x is None:
-            values.extend((NONE, 0))
+            values += NONE, 0
         elif isinstance(x, float):
-            values.extend((REAL, _bits(x)))
+            values += REAL, _bits(x)
         else:
-            values.extend((INTEGER, int(x)))
-    return values, words, dims
+            values += INTEGER, int(x)
+    words = (*values, *tensors, *dims)
+    struct.pack_into(f"{len(words)}q", memory, 0, *words)
+    return memory
 
 
 def call(function: str, first: Tensor, *arguments: Argument) -> None:
@@ -75,11 +78,11 @@ def call(function: str, first: Tensor, *arguments: Argument) -> None:
     stream: Optional[int] = None
     if first.device.type == "cuda":
         stream = torch.cuda.current_stream(first.device).cuda_stream
-    packed = _pack((first, *arguments))
+    memory = _pack((first, *arguments))
     ffi.must(ffi.library.fig_ffi_run(abi.options(
         abi.fig_ffi_call,
         function=function.encode(),
-        arguments=packed[0].buffer_info()[0],
+        arguments=ctypes.addressof(memory),
         argument_count=1 + len(arguments),
         stream=stream,
     )))

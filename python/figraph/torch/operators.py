@@ -43,13 +43,17 @@ def _bytes(count: int, beside: Tensor) -> Tensor:
 # ---- Activations and RoPE ------------------------------------------------------------------------
 
 
+def _rows(x: Tensor) -> Tensor:
+    return x.flatten(0, -2) if x.ndim > 2 else x
+
+
 def _gated(name: str) -> None:
     def fake(x: Tensor) -> Tensor:
         return x.new_empty(operands.gated(x))
 
     def run(x: Tensor) -> Tensor:
         out = fake(x)
-        call(name, out, x.contiguous(), False)
+        call(name, _rows(out), _rows(x.contiguous()), False)
         return out
 
     _define(f"{name}(Tensor input) -> Tensor", run, fake)
