@@ -64,11 +64,13 @@ def licenses():
 def package(built):
     """What the package consists of; {path: (bytes, is a program)}."""
     files = {"figraph/abi.py": (write_binding(), False)}
-    folder = os.path.join(HERE, "figraph")
-    for name in sorted(os.listdir(folder)):
-        if name.endswith((".py", ".typed")):
-            with open(os.path.join(folder, name), "rb") as file:
-                files[f"figraph/{name}"] = (file.read(), False)
+    for folder, folders, names in os.walk(os.path.join(HERE, "figraph")):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if name.endswith((".py", ".typed")):
+                with open(path, "rb") as file:
+                    files[os.path.relpath(path, HERE)] = (file.read(), False)
     for name in BUILT:
         with open(os.path.join(built, name), "rb") as file:
             files[f"figraph/lib/{name}"] = (file.read(), True)
