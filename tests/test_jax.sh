@@ -3,9 +3,9 @@
 #
 # The library is the package's, laid out as its wheel installs it. XLA's targets on the oldest JAX
 # that is served and on the newest that this Python can have, TVM FFI's functions and the whole
-# tutorial on the one that jax-tvm-ffi needs; all on the CPU. Headers of each hold our declarations of
-# its ABI. Environments are made from versions and hashes that are
-# written down; where there is no Python for them, or no network, that is counted as skipped.
+# tutorial on the one that jax-tvm-ffi needs; all on the CPU. Headers of each hold our declarations
+# of its ABI. Environments are made from versions and hashes that are written down; where there is
+# no Python for them, or no network, that is counted as skipped.
 set -u
 # shellcheck source=tests/support/tally.sh
 . "$(dirname "$0")/support/tally.sh"
