@@ -80,5 +80,8 @@ else
 fi
 beside newest python_arrays.py
 beside newest python_jax.py
+beside newest python_jax_step.py
+beside newest python_jax_flash.py
 beside jax-0.5.0 python_jax.py
+beside jax-0.5.0 python_jax_step.py
 finish
