@@ -110,6 +110,12 @@ def positions_may_be_given_and_rope_left_out():
         close(state.caches[0].k[:, 1], k if "rope" in options else cases.rope(k, places), 1e-4)
 
 
+def layers_read_one_plan():
+    text = str(jax.make_jaxpr(fj.DecodeStep(Model()))(PARAMS, begun(), INPUTS[0]))
+    assert text.count("figraph.plan") == 1, text.count("figraph.plan")
+    assert text.count("figraph.decode_attention") == LAYERS
+
+
 def a_step_may_be_part_of_a_larger_jit():
     step, state = fj.DecodeStep(Model()), begun()
 
@@ -204,6 +210,7 @@ run([
     lengths_past_the_cap_raise_where_that_is_checked,
     idle_rows_stay_idle_and_others_do_not_see_them,
     positions_may_be_given_and_rope_left_out,
+    layers_read_one_plan,
     a_step_may_be_part_of_a_larger_jit,
     a_step_is_exported_with_its_state,
     heads_are_shared_by_the_ranks_of_a_mesh,
