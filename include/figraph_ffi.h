@@ -7,7 +7,8 @@
  *     XLA FFI    jax.ffi.register_ffi_target(target->name, capsule of target->cuda, "CUDA")
  *
  * README.md has both. What is here is what such a caller needs beside: which targets there are, how
- * large scratch must be, files to run, and counters. */
+ * large scratch must be, files to run, and counters; and the functions of the first kind for who
+ * has arrays and a stream, but no TVM FFI. */
 #ifndef FIGRAPH_FFI_H
 #define FIGRAPH_FFI_H
 
@@ -30,6 +31,17 @@ typedef struct fig_ffi_target {
 } fig_ffi_target;
 /* FIG_INVALID: there is no target of that index. */
 FIG_API fig_status fig_ffi_read_target(int32_t index, fig_ffi_target *target);
+
+/* One call of a function that TVM FFI would find here, as tools/jax/TARGETS.md lists them. */
+typedef struct fig_ffi_call {
+    uint32_t size;
+    int32_t argument_count;
+    const char *function;  /* "decode_attention" */
+    const void *arguments; /* [argument_count] of type TVMFFIAny: None, int, float or a DLTensor's
+                              address; borrowed until the call returns */
+    void *stream;          /* cuda: a CUstream by value; CPU: the calling thread does the work */
+} fig_ffi_call;
+FIG_API fig_status fig_ffi_run(const fig_ffi_call *call);
 
 /* Attention as run, batch_decode and figraph.attention do it, and what it takes of a device. */
 typedef struct fig_ffi_attention {

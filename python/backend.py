@@ -28,7 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(HERE, "source")
 if not os.path.isdir(SOURCE):
     SOURCE = os.path.dirname(HERE)
-HEADERS = ("", "_runner", "_parallel", "_ranks", "_tune", "_unstable", "_ffi")
+HEADERS = ("", "_archive", "_runner", "_parallel", "_ranks", "_tune", "_unstable", "_ffi")
 # Libraries and programs, and how make calls them: what `make built` has made for a wheel, else what
 # `make` has. tvm_ffi loads nothing whose name does not end in .so.
 BUILT = {
@@ -71,11 +71,13 @@ def licenses():
 def package(built):
     """What the package consists of; {path: (bytes, is a program)}."""
     files = {"figraph/abi.py": (write_binding(), False)}
-    folder = os.path.join(HERE, "figraph")
-    for name in sorted(os.listdir(folder)):
-        if name.endswith((".py", ".typed")):
-            with open(os.path.join(folder, name), "rb") as file:
-                files[f"figraph/{name}"] = (file.read(), False)
+    for folder, folders, names in os.walk(os.path.join(HERE, "figraph")):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if name.endswith((".py", ".typed")):
+                with open(path, "rb") as file:
+                    files[os.path.relpath(path, HERE)] = (file.read(), False)
     for name in BUILT:
         with open(path_of(built, name), "rb") as file:
             files[f"figraph/lib/{name}"] = (file.read(), True)
