@@ -153,7 +153,7 @@ $(FUZZERS:%=$(BUILD)/fuzz_%): $(BUILD)/fuzz_%: $(BUILD)/libfuzzer_%.o $(FUZZ) $(
     $(filter $(BUILD)/tools/figraph/terminal/%,$(SUPPORT)) $(DEPS)
 	@$(LINK) -fsanitize=fuzzer $(LIBS)
 $(BUILD)/libfuzzer_%.o: tests/fuzz/libfuzzer.c Makefile
-	@echo "cc   $@" && $(CC) $(CFLAGS_ALL) -DFUZZ=fig_fuzz_$* -c $< -o $@
+	@mkdir -p $(@D) && echo "cc   $@" && $(CC) $(CFLAGS_ALL) -DFUZZ=fig_fuzz_$* -c $< -o $@
 # The library looks in the process for functions that these play.
 $(foreach test,test_tvm_call test_tvm_entries,$(BUILD)/tests/$(test)): LDFLAGS += -rdynamic
 # A test of families puts some of its own before those of the table.
