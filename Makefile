@@ -149,7 +149,7 @@ $(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them,
 $(BUILD)/tests/test_fuzz: $(FUZZ)
 # libFuzzer calls one entry of each program; the library in it counts where it has been.
 $(FUZZERS:%=$(BUILD)/fuzz_%): $(BUILD)/fuzz_%: $(BUILD)/libfuzzer_%.o $(FUZZ) $(filter \
-    %/image.o %/stranger.o %/synthetic.o %/serve_trace.o,$(SUPPORT)) $(OUT)/libfigraph.a \
+    %/forgery.o %/stranger.o %/synthetic.o %/serve_trace.o,$(SUPPORT)) $(OUT)/libfigraph.a \
     $(filter $(BUILD)/tools/figraph/terminal/%,$(SUPPORT)) $(DEPS)
 	@$(LINK) -fsanitize=fuzzer $(LIBS)
 $(BUILD)/libfuzzer_%.o: tests/fuzz/libfuzzer.c Makefile
