@@ -40,6 +40,7 @@ fig_images_\file\()_\path:
     image gated
     image rope
     image append_kv
+    image_hopper attention_short_turn
     image_hopper attention_turn
     image_hopper attention_short
     image_hopper attention_bulk

@@ -29,6 +29,7 @@ DECLARE(fetch);
 DECLARE(gated);
 DECLARE(rope);
 DECLARE(append_kv);
+DECLARE_HOPPER(attention_short_turn);
 DECLARE_HOPPER(attention_turn);
 DECLARE_HOPPER(attention_short);
 DECLARE_HOPPER(attention_bulk);
@@ -54,8 +55,9 @@ static const images_of_paths table[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT] = {
     [FIG_OP_GATED] = {ROW(gated)},
     [FIG_OP_ROPE] = {ROW(rope)},
     [FIG_OP_APPEND_KV] = {ROW(append_kv)},
-    [FIG_OP_ATTENTION] = {ROW_HOPPER(attention_turn), ROW_HOPPER(attention_short),
-                          ROW_HOPPER(attention_bulk), ROW(attention_copy), ROW(attention)},
+    [FIG_OP_ATTENTION] = {ROW_HOPPER(attention_short_turn), ROW_HOPPER(attention_turn),
+                          ROW_HOPPER(attention_short), ROW_HOPPER(attention_bulk),
+                          ROW(attention_copy), ROW(attention)},
     [FIG_OP_PLAN] = {ROW(planning)},
     [FIG_OP_RMS_NORM] = {ROW(rms_norm)},
     [FIG_OP_MERGE_STATES] = {ROW(merge_states)},
