@@ -21,7 +21,8 @@ import report_data  # noqa: E402
 import report_page  # noqa: E402
 import report_readme  # noqa: E402
 
-SHOWN = ("chain_32_8", "peers", "ragged", "step", "host", "allreduce")  # in README, of one chip
+# In README, of one chip.
+SHOWN = ("chain_32_8", "peers", "ragged", "step", "host", "capture", "allreduce", "layers")
 CHIP = "h200"  # the one that README draws
 FIGURES = "tools/report/figures"
 

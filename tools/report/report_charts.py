@@ -245,7 +245,7 @@ def stacks(figure, entries, left, unit):
     """entries: (label, [(style, words, value)], total words); bars of one scale."""
     top, high = 6, 26
     most = max(sum(value for _, _, value in parts) for _, parts, _ in entries)
-    scale = (WIDTH - left - 62) / most
+    scale = (WIDTH - left - 6.2 * max(len(total) for _, _, total in entries) - 5) / most
     for j, (label, parts, total) in enumerate(entries):
         y, x = top + high * j, left
         figure.text(0, y + 14, label, "small")
@@ -379,11 +379,36 @@ def capture_bars(sheets, chip):
     return figure
 
 
+def scaling_bars(sheets, chip):
+    """Whole layers on one GPU, and on several."""
+    rows = [r for s in sheets.values() if s.chip == chip and s.set.startswith("layers")
+            for r in s.rows]
+    if not rows:
+        return None
+    figure = Figure(
+        f"{chip}_layers",
+        "Whole layers with their GEMMs, on one GPU and on several",
+        f"{rows[0]['layers']} layers of {rows[0]['model']}, ms a step.",
+    )
+    entries = []
+    for row in rows:
+        one, step, apart = (number(row, n) for n in ("one_rank_ms", "step_ms", "apart_ms"))
+        entries.append((f"{row['cell']}, 1 GPU", [("rest", "a step", one)], f"{one:.2f} ms"))
+        parts = [("own", "a rank by itself", apart)]
+        parts.append(("other", "what ranks add", max(step - apart, 0)))
+        words = f"{step:.2f} ms, {number(row, 'times_as_fast'):.2f} x"
+        entries.append((f"{row['cell']}, {row['ranks']} GPUs", parts, words))
+    bottom = stacks(figure, entries, 96, "ms")
+    legend = [("rest", "one GPU"), ("own", "a rank by itself"), ("other", "what ranks add")]
+    figure.y = bottom + 8 + figure.legend(legend, bottom + 8)
+    return figure
+
+
 def draw_all(sheets, chip):
     """Every figure that the chip's sheets have, in the order of the page."""
     drawn = [share_heat(sheets, chip, heads, f) for heads in ("32/8", "64/8")
              for f in ("chain", "alone")]
     drawn += [peer_heat(sheets, chip), peer_dots(sheets, chip), limit_ranges(sheets, chip)]
     drawn += [ragged_bars(sheets, chip), step_bars(sheets, chip), host_bars(sheets, chip)]
-    drawn += [capture_bars(sheets, chip), sum_lines(sheets, chip)]
+    drawn += [capture_bars(sheets, chip), sum_lines(sheets, chip), scaling_bars(sheets, chip)]
     return [figure for figure in drawn if figure is not None]
