@@ -136,7 +136,9 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
         split->tile_tokens = turn;
         return segments * blocks;
     }
-    return segments * fig_form_short_blocks(segments, tokens, FIG_FORM_SHORT_WARPS, places);
+    blocks = fig_form_short_blocks(segments, tokens, FIG_FORM_SHORT_WARPS, places);
+    if (blocks > 0) split->tile_tokens = FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
+    return segments * blocks;
 }
 
 /* One worker for each place of the machine, but no more than the fullest step has work for. */

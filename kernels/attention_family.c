@@ -211,10 +211,12 @@ void fig_attention_family_short_shape(const void *params, fig_launch_shape *shap
 /* As fig_short_shared has it. */
 uint32_t fig_attention_family_short_shared(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    const int32_t tokens = FIG_FORM_SHORT_STAGES * short_warps(p) * FIG_FORM_TOKENS;
+    const int32_t stages = fig_form_short_stages(value_bytes_of(p));
+    const int32_t tokens = stages * short_warps(p) * FIG_FORM_TOKENS;
     const int32_t weights = short_warps(p) * (512 + 64), inbox = short_blocks(p) * 64 + 16;
     (void)traits;
-    return (uint32_t)(tokens * 2 * 2 * p->head_dim + weights + p->head_dim * 32 + inbox);
+    return (uint32_t)(tokens * 2 * value_bytes_of(p) * p->head_dim + weights + p->head_dim * 32 +
+                      inbox);
 }
 
 void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape) {

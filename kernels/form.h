@@ -39,7 +39,6 @@ enum {
     FIG_FORM_SHORT_WARPS = 4,   /* of a block of attention_short.cuh */
     FIG_FORM_SHORT_LIMIT = 8,   /* of a block of longer rows */
     FIG_FORM_SHORT_BLOCKS = 8,  /* of its cluster, at most */
-    FIG_FORM_SHORT_STAGES = 2,  /* turns of it that shared memory holds */
     FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
     FIG_FORM_RING_BYTES = 196608,
     FIG_FORM_SLOT_LIMIT = 32,
@@ -127,8 +126,9 @@ typedef struct fig_form_rows {
 
 /* NULL: attention_short.cuh takes such rows, where they are short; else what it asks for. */
 FIG_FORM const char *fig_form_short_refuses(const fig_form_rows *rows) {
-    if (rows->dtype != rows->kv_dtype || (rows->dtype != FIG_F16 && rows->dtype != FIG_BF16))
-        return "f16 or bf16";
+    if ((rows->dtype != FIG_F16 && rows->dtype != FIG_BF16) ||
+        (rows->kv_dtype != rows->dtype && fig_numeric_bytes(rows->kv_dtype) != 1))
+        return "f16 or bf16, over a cache of the same or of 8 bits";
     if (rows->head_dim != 64 && rows->head_dim != 128 && rows->head_dim != 256)
         return "head_dim 64, 128 or 256";
     if (rows->row_tokens != 1) return "one token a row";
@@ -144,6 +144,11 @@ FIG_FORM int32_t fig_form_short_warps(int32_t head_dim, int32_t tile_tokens) {
     return head_dim == 128 && tile_tokens == FIG_FORM_SHORT_LIMIT * FIG_FORM_TOKENS
                ? FIG_FORM_SHORT_LIMIT
                : FIG_FORM_SHORT_WARPS;
+}
+
+/* Turns of a cluster that shared memory holds. */
+FIG_FORM int32_t fig_form_short_stages(int32_t value_bytes) {
+    return value_bytes == 1 ? 4 : 2;
 }
 
 /* Blocks of a cluster for each segment, of so many tokens at most, where blocks have so many warps

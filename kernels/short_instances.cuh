@@ -1,8 +1,9 @@
 /* short_instances.cuh: the kernels of short rows, as a family lists them.
  *
- * Owns the instances over caches of 16 bits: what the cache holds, head_dim, blocks of a cluster
- * and warps of a block, as attention_family.c names them. The rest is attention_short.cuh's.
- * Invariant: one for each form that such a family takes, whether it turns q and k or not. */
+ * Owns the instances, over caches of 16 bits and of codes: what the cache holds, head_dim, blocks
+ * of a cluster and warps of a block, as attention_family.c names them. The rest is
+ * attention_short.cuh's. Invariant: one for each form that such a family takes, whether it turns q
+ * and k or not. */
 #ifndef FIG_KERNELS_SHORT_INSTANCES_CUH
 #define FIG_KERNELS_SHORT_INSTANCES_CUH
 
@@ -29,5 +30,14 @@
     FIG_SHORT_BLOCKS(family, turns, bf16, FIG_BF16, 256)                                           \
     FIG_SHORT_INSTANCE(family, turns, f16, FIG_F16, 128, 8, 8)                                     \
     FIG_SHORT_INSTANCE(family, turns, bf16, FIG_BF16, 128, 8, 8)
+#define FIG_SHORT_INSTANCES_OF_CODES(family, turns)                                                \
+    FIG_SHORT_BLOCKS(family, turns, e4m3, FIG_E4M3, 64)                                            \
+    FIG_SHORT_BLOCKS(family, turns, e4m3, FIG_E4M3, 128)                                           \
+    FIG_SHORT_BLOCKS(family, turns, e4m3, FIG_E4M3, 256)                                           \
+    FIG_SHORT_BLOCKS(family, turns, e5m2, FIG_E5M2, 64)                                            \
+    FIG_SHORT_BLOCKS(family, turns, e5m2, FIG_E5M2, 128)                                           \
+    FIG_SHORT_BLOCKS(family, turns, e5m2, FIG_E5M2, 256)                                           \
+    FIG_SHORT_INSTANCE(family, turns, e4m3, FIG_E4M3, 128, 8, 8)                                   \
+    FIG_SHORT_INSTANCE(family, turns, e5m2, FIG_E5M2, 128, 8, 8)
 
 #endif
