@@ -164,12 +164,13 @@ class DecodeStep:
         self._loop = loop
         if self.device.type == "cpu":
             return
-        self.lengths.zero_()
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for _ in range(WARM_RUNS):
+                self.lengths.zero_()  # which the loop may have counted up
                 loop()
+            self.lengths.zero_()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, stream=stream):
