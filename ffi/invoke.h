@@ -23,6 +23,13 @@ typedef struct fig_invoke {
     int loads_only; /* 1: kernels are made ready, and nothing runs */
 } fig_invoke;
 
+/* input, residual and out are [rows][width]; out may be input. Where there is a residual, input is
+ * added to it, and that sum is normalised. */
+typedef struct fig_invoke_norm {
+    fig_array input, residual, weight, out; /* weight: [width] */
+    double epsilon, weight_offset;
+} fig_invoke_norm;
+
 typedef struct fig_invoke_rope {
     fig_array q, k, q_out, k_out;                  /* [rows][heads][head_dim], any strides but the
                                                      last; an out may be its in */
@@ -30,8 +37,8 @@ typedef struct fig_invoke_rope {
     fig_rope_spec rope;
 } fig_invoke_rope;
 
-/* q and out are [rows][q_heads][head_dim]; or without the first dim, and then without it in lse and
- * in k and v too, where there is one row. */
+/* q and out are [rows][q_heads][head_dim], q of any strides but the last; or without the first dim,
+ * and then without it in lse and in k and v too, where there is one row. */
 typedef struct fig_invoke_attention {
     fig_array q, out, lse;
     fig_array k, v;                /* [pages][page_size][kv_heads][head_dim] with page_table; else
@@ -44,7 +51,7 @@ typedef struct fig_invoke_attention {
 } fig_invoke_attention;
 
 typedef struct fig_invoke_append {
-    fig_array k, v; /* [rows][kv_heads][head_dim] */
+    fig_array k, v; /* [rows][kv_heads][head_dim], any strides but the last */
     fig_array k_cache, v_cache, page_table, lengths, k_scale, v_scale;
     int64_t layout;
 } fig_invoke_append;
@@ -53,7 +60,7 @@ typedef struct fig_invoke_append {
  * and v go into the cache, and q attends to all there is. Whether q and k stay turned is open. */
 typedef struct fig_invoke_decode {
     fig_invoke_attention attention; /* its k and v are the cache; lengths are there */
-    fig_array k, v;                 /* of the token */
+    fig_array k, v;                 /* of the token, any strides but the last */
     fig_rope_spec rope;
 } fig_invoke_decode;
 
@@ -68,6 +75,7 @@ typedef struct fig_invoke_plan {
 /* Each fills *invoke, whose stream and loads_only are the caller's; arrays stay where they are. */
 fig_status fig_invoke_gated_describe(fig_invoke *invoke, fig_activation activation,
                                      const fig_array *input, const fig_array *out);
+fig_status fig_invoke_norm_describe(fig_invoke *invoke, const fig_invoke_norm *norm);
 fig_status fig_invoke_rope_describe(fig_invoke *invoke, const fig_invoke_rope *rope);
 fig_status fig_invoke_attention_describe(fig_invoke *invoke, const fig_invoke_attention *attention);
 fig_status fig_invoke_append_describe(fig_invoke *invoke, const fig_invoke_append *append);

@@ -122,7 +122,7 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
                              const fig_split_class *own, fig_split_shape *split) {
     const int64_t segments = (int64_t)caps->batch * split->groups;
     const int32_t window = own->window > 0 ? own->window + FIG_FORM_TOKENS : caps->kv;
-    if (target->traits.compute_capability != FIG_FORM_CAPABILITY_OF_BULK || !own->is_short ||
+    if (target->traits.compute_capability != FIG_FORM_CAPABILITY_OF_BULK || !own->may_be_short ||
         split->fixed || split->groups != own->kv_heads)
         return 0;
     const int32_t tokens = fig_size_min(caps->kv, window), places = target->traits.sm_count;
@@ -136,7 +136,9 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
         split->tile_tokens = turn;
         return segments * blocks;
     }
-    return segments * fig_form_short_blocks(segments, tokens, FIG_FORM_SHORT_WARPS, places);
+    blocks = fig_form_short_blocks(segments, tokens, FIG_FORM_SHORT_WARPS, places);
+    if (blocks > 0) split->tile_tokens = FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
+    return segments * blocks;
 }
 
 /* One worker for each place of the machine, but no more than the fullest step has work for. */

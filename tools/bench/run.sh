@@ -1,13 +1,13 @@
 #!/bin/sh
 # run.sh: every CSV that a GPU's results consist of, by figraph bench, in one call.
 #
-# Files are named <chip>_<what>.csv. Shapes beside 32/8 heads of 128 have the bytes of 8x4096 or
-# near them, so that their shares can be compared. Invariant: a part that fails leaves the others to
-# run, and the exit code is 1.
+# Files are named <chip>_<what>.csv and say driver, date and commit: stamp.sh. Shapes beside 32/8
+# heads of 128 have the bytes of 8x4096 or near them, so that their shares can be compared.
+# Invariant: a part that fails leaves the others to run, and the exit code is 1.
 #
 # Usage: tools/bench/run.sh [--only SET] [DIRECTORY [OPTION...]]   FIGRAPH is the program
 #   SET         uniform, ragged, fp8, shapes, step, replay, ops or tune; without it all of these;
-#               allreduce, which needs two GPUs or four: RANKS says how many
+#               allreduce or layers, which need two GPUs or four: RANKS says how many
 #   DIRECTORY   tools/bench/results; OPTION   of every call: --quick, --device host
 cd "$(dirname "$0")/../.." || exit 1
 figraph=${FIGRAPH:-build/figraph}
@@ -15,9 +15,9 @@ only=
 if [ "$1" = --only ]; then
     only=$2
     case $only in
-    uniform | ragged | fp8 | shapes | step | replay | ops | tune | allreduce) shift 2 ;;
+    uniform | ragged | fp8 | shapes | step | replay | ops | tune | allreduce | layers) shift 2 ;;
     *)
-        sets="uniform, ragged, fp8, shapes, step, replay, ops, tune, allreduce"
+        sets="uniform, ragged, fp8, shapes, step, replay, ops, tune, allreduce, layers"
         echo "run.sh: --only: \"$only\" is none of $sets" >&2
         exit 2
         ;;
@@ -40,6 +40,7 @@ is_asked() { # SET, or the set and what follows "_"
 keep() { # WHAT
     chip=$(awk -F , 'NR == 2 { print $2 }' "$scratch/t.csv")
     mv "$scratch/t.csv" "$results/${chip:-unknown}_$1.csv"
+    tools/bench/stamp.sh "$results/${chip:-unknown}_$1.csv"
     echo "$results/${chip:-unknown}_$1.csv"
 }
 bench() { # WHAT PART OPTION...
@@ -90,6 +91,7 @@ tune() { # OPTION...
     done
     chip=$(awk -F , 'NR == 2 { print $1 }' "$scratch/all.csv")
     mv "$scratch/all.csv" "$results/${chip:-unknown}_tune.csv"
+    tools/bench/stamp.sh "$results/${chip:-unknown}_tune.csv"
     echo "$results/${chip:-unknown}_tune.csv"
 }
 
@@ -132,4 +134,7 @@ tune "$@"
 --ranks ${RANKS:-2}
 --ranks ${RANKS:-2} --width 8192
 END
+if [ "$only" = layers ]; then
+    if tools/bench/layers.sh "$scratch/t.csv" "$@"; then keep "layers_${RANKS:-2}"; else code=1; fi
+fi
 exit $code
