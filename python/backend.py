@@ -28,7 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(HERE, "source")
 if not os.path.isdir(SOURCE):
     SOURCE = os.path.dirname(HERE)
-HEADERS = ("", "_runner", "_parallel", "_ranks", "_tune", "_unstable", "_ffi")
+HEADERS = ("", "_runner", "_parallel", "_ranks", "_rope", "_tune", "_unstable", "_ffi")
 BUILT = ("libfigraph.so.0", "libfigraph_ffi.so.0", "figraph", "figraph-launch")
 SOURCES = ("LICENSE", "Makefile", "README.md", "include", "planner", "kernels", "graphs", "engine",
            "ffi", "tools")

@@ -11,7 +11,8 @@ trap 'rm -rf "$scratch"' EXIT
 
 generate() { # HEADER MODULE
     python3 tools/binding.py "$1" include/figraph_parallel.h include/figraph_ranks.h \
-        include/figraph_tune.h include/figraph_unstable.h > "$scratch/$2.py" 2> "$scratch/error"
+        include/figraph_rope.h include/figraph_tune.h include/figraph_unstable.h \
+        > "$scratch/$2.py" 2> "$scratch/error"
 }
 
 cat > "$scratch/layout.py" << 'END'
@@ -32,6 +33,7 @@ KINDS = {
 HEAD = """#include <figraph.h>
 #include <figraph_parallel.h>
 #include <figraph_ranks.h>
+#include <figraph_rope.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <stdio.h>

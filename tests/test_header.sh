@@ -14,6 +14,7 @@ cat > "$scratch/public.c" << 'END'
 #include <figraph_ffi.h>
 #include <figraph_parallel.h>
 #include <figraph_ranks.h>
+#include <figraph_rope.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
@@ -21,6 +22,7 @@ cat > "$scratch/public.c" << 'END'
 #include <figraph_ffi.h>
 #include <figraph_parallel.h>
 #include <figraph_ranks.h>
+#include <figraph_rope.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>

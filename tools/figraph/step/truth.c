@@ -144,6 +144,8 @@ void truth_rope(const truth_rope_args *args, double *out) {
     const truth_rows *x = &args->x;
     int64_t offset = args->row * x->row_stride + args->head * x->head_stride;
     int32_t half = args->rope.rotary_dim / 2;
+    int has_table = args->table != NULL && args->table->frequencies[0] > 0;
+    double factor = has_table ? args->table->factor : 1;
     for (int32_t i = 0; i < args->head_dim; i++)
         out[i] = truth_load(x->base, x->dtype, offset + i);
     if (args->norm != NULL)
@@ -151,9 +153,10 @@ void truth_rope(const truth_rope_args *args, double *out) {
     for (int32_t i = 0; i < half; i++) {
         int32_t first = args->rope.interleaved ? 2 * i : i;
         int32_t second = args->rope.interleaved ? 2 * i + 1 : i + half;
-        double angle = (double)args->position * frequency_of(&args->rope, i);
-        double cosine = args->cos_sin != NULL ? args->cos_sin[i] : cos(angle);
-        double sine = args->cos_sin != NULL ? args->cos_sin[half + i] : sin(angle);
+        double angle = (double)args->position *
+                       (has_table ? args->table->frequencies[i] : frequency_of(&args->rope, i));
+        double cosine = args->cos_sin != NULL ? args->cos_sin[i] : factor * cos(angle);
+        double sine = args->cos_sin != NULL ? args->cos_sin[half + i] : factor * sin(angle);
         double a = out[first], b = out[second];
         out[first] = a * cosine - b * sine;
         out[second] = b * cosine + a * sine;
