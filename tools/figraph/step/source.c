@@ -104,6 +104,20 @@ static int refuse_shape(const fig_arguments *arguments) {
     return FIG_EXIT_FINE;
 }
 
+/* The longest sequence comes first, since some kinds of RoPE turn by it: where no option says it,
+ * the file's positions, and if those are too many the file is read once more for as many as are
+ * served. */
+static int read_config(const fig_arguments *arguments, const char *config, fig_spec *spec) {
+    int code = read_override(arguments, "--kv-limit", &spec->kv_limit);
+    const int is_given = spec->kv_limit != 0;
+    if (code != FIG_EXIT_FINE) return code;
+    if (fig_spec_read_config(spec, config) != FIG_OK) return fig_report_status(config);
+    if (is_given || (spec->kv_limit > 0 && spec->kv_limit <= CONFIG_KV_LIMIT)) return FIG_EXIT_FINE;
+    spec->kv_limit = CONFIG_KV_LIMIT;
+    if (fig_spec_read_config(spec, config) != FIG_OK) return fig_report_status(config);
+    return FIG_EXIT_FINE;
+}
+
 static int read_model(const fig_arguments *arguments, fig_source *source) {
     const char *preset = fig_arguments_text(arguments, "--preset");
     const char *config = fig_arguments_text(arguments, "--config");
@@ -124,9 +138,7 @@ static int read_model(const fig_arguments *arguments, fig_source *source) {
         if (fig_spec_preset(spec, preset) != FIG_OK) return fig_report_status("--preset");
         return FIG_EXIT_FINE;
     }
-    if (fig_spec_read_config(spec, config) != FIG_OK) return fig_report_status(config);
-    if (spec->kv_limit == 0 || spec->kv_limit > CONFIG_KV_LIMIT) spec->kv_limit = CONFIG_KV_LIMIT;
-    return FIG_EXIT_FINE;
+    return read_config(arguments, config, spec);
 }
 
 int fig_source_read(const fig_arguments *arguments, fig_source *source) {
