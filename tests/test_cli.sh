@@ -183,7 +183,8 @@ def ask(*words):
     return json.loads(subprocess.run([figraph, *words, "--json"], check=True,
                                      stdout=subprocess.PIPE).stdout)
 presets = {p["name"]: p for p in ask("presets")}
-for name in ("tutorial", "gemma-2-9b", "qwen3-8b", "mistral-7b"):
+for name in ("tutorial", "gemma-2-9b", "qwen3-8b", "mistral-7b", "gpt-oss-20b", "command-r7b",
+             "mixtral-8x7b"):
     path = scratch + "/words.fig"
     captured = ask("capture", "--preset", name, "-o", path)
     whole, sound = ask("inspect", path), ask("verify", path)

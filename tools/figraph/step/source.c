@@ -179,6 +179,14 @@ int fig_source_has_window(const fig_spec *spec, int32_t layer) {
     return count == spec->layers || (count > 0 && has_bit(spec->window_layers, layer));
 }
 
+int32_t fig_source_plain_layers(const fig_spec *spec) {
+    return count_bits(spec->plain_layers, spec->layers);
+}
+
+int fig_source_is_plain(const fig_spec *spec, int32_t layer) {
+    return has_bit(spec->plain_layers, layer);
+}
+
 int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, int32_t layers) {
     fig_spec *spec = &source->spec;
     const int32_t windows = count_bits(spec->window_layers, spec->layers);

@@ -69,6 +69,9 @@ int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, i
 /* Layers that have the window, where it hides anything. */
 int32_t fig_source_window_layers(const fig_spec *spec);
 int fig_source_has_window(const fig_spec *spec, int32_t layer);
+/* Layers without RoPE. */
+int32_t fig_source_plain_layers(const fig_spec *spec);
+int fig_source_is_plain(const fig_spec *spec, int32_t layer);
 /* Makes the spec one rank's share, as --ranks says. Returns FIG_EXIT_*. */
 int fig_source_take_share(const fig_arguments *arguments, fig_source *source);
 /* What one of several ranks has of the whole; nothing where ranks is 1. */
