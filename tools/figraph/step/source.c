@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/figraph/step/chip.h"
 #include "tools/figraph/terminal/report.h"
 
 /* What a config.json leaves open, and most of the positions that it names. */
@@ -338,10 +339,7 @@ int fig_source_read_machine(const fig_arguments *arguments, fig_source_machine *
         (fig_source_machine){.traits = {.size = sizeof machine->traits}, .why = "as --traits says"};
     int code = fig_source_read_device(arguments, &device);
     if (code != FIG_EXIT_FINE) return code;
-    if (name != NULL) {
-        if (fig_traits_named(&machine->traits, name) == FIG_OK) return FIG_EXIT_FINE;
-        return fig_report_status("--traits");
-    }
+    if (name != NULL) return fig_chip_read(arguments, name, &machine->traits);
     code = fig_source_device_traits(arguments, device, &machine->traits);
     const int on_host = machine->traits.compute_capability == 0;
     machine->why = !on_host                    ? "this machine's GPU; --traits names another"

@@ -42,8 +42,9 @@
 
 #define FIG_SOURCE_TRAITS                                                                          \
     {                                                                                              \
-        "--traits", "NAME",                                                                        \
-            "the machine to cut steps for: h200, h100, a100 or host; without it the device's, "    \
+        "--traits", "MACHINE",                                                                     \
+            "the machine to cut steps for: h200, h100, a100 or host, or any by its numbers, as "   \
+            "compute_capability=89,sm_count=142,shared_bytes=101376; without it the device's, "    \
             "which is host's where there is no GPU"                                                \
     }
 
