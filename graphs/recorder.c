@@ -62,6 +62,10 @@ void fig_gelu_tanh_and_mul(fig_program *program, const fig_gated_op *op) {
     record_gated(program, op, FIG_GELU_TANH);
 }
 
+void fig_swiglu_limited(fig_program *program, const fig_gated_op *op) {
+    record_gated(program, op, FIG_SWIGLU_LIMITED);
+}
+
 static fig_rms_norm_attributes norm_of(const fig_rms_norm_op *op) {
     return (fig_rms_norm_attributes){op->epsilon != 0.0f ? op->epsilon : NORM_EPSILON,
                                      op->weight_offset};

@@ -99,7 +99,7 @@ typedef struct fig_rope_table { /* closed */
 } fig_rope_table;
 
 typedef uint32_t fig_activation;
-enum { FIG_SILU = 0, FIG_GELU, FIG_GELU_TANH };
+enum { FIG_SILU = 0, FIG_GELU, FIG_GELU_TANH, FIG_SWIGLU_LIMITED };
 typedef uint32_t fig_kv_layout;
 enum { FIG_NHD = 0, FIG_HND };
 
@@ -194,8 +194,9 @@ FIG_API void fig_program_decode_step(fig_program *program);
 FIG_API void fig_program_read_lengths(fig_program *program, fig_tensor lengths,
                                       fig_tensor positions);
 
-/* out[r][c] = activation(in[r][c]) * in[r][width + c]; in is [rows][2 * width]. gelu is the exact
- * one, by erf; gelu_tanh its usual approximation. */
+/* out[r][c] = activation(in[r][c]) * in[r][width + c]; in is [rows][2 * width]. gelu is by erf, and
+ * gelu_tanh near it. swiglu_limited is gpt-oss's: g / (1 + exp(-1.702 g)) * (u + 1), g being the
+ * first of both, at most 7, and u the second, within -7 and 7. */
 typedef struct fig_gated_op {
     uint32_t size;
     fig_tensor in, out;
@@ -203,6 +204,7 @@ typedef struct fig_gated_op {
 FIG_API void fig_silu_and_mul(fig_program *program, const fig_gated_op *op);
 FIG_API void fig_gelu_and_mul(fig_program *program, const fig_gated_op *op);
 FIG_API void fig_gelu_tanh_and_mul(fig_program *program, const fig_gated_op *op);
+FIG_API void fig_swiglu_limited(fig_program *program, const fig_gated_op *op);
 
 /* out = in / sqrt(mean(in^2) + epsilon) * (weight + weight_offset); in and out are [rows][width].
  * fig_add_rms_norm first adds in to residual, and normalises that sum, rounded to the dtype. */
@@ -581,11 +583,9 @@ typedef struct fig_engine_stats {
     int64_t staged, launched, taken_back; /* steps; launches; steps of those staged */
     int64_t busy, missed;               /* refused for want of a slot; launches that ran no rows */
     int64_t reused_splits;              /* steps whose split the device had */
-    int64_t uploaded_bytes;             /* in plans, pages that they carried included */
-    int64_t page_bytes;                 /* of pages, ahead of plans */
+    int64_t uploaded_bytes, page_bytes; /* in plans, with pages that they carry; pages ahead */
     int64_t prepares, patched_launches; /* bindings taken up; launches that were patched */
-    int32_t exec_count;  /* made so far; buckets that need the same launches share one */
-    int32_t last_bucket; /* of the step staged last; 0 before the first */
+    int32_t exec_count, last_bucket;    /* made so far; of the step staged last, 0 before it */
     uint64_t workspace_bytes, owned_bytes, pinned_bytes, exec_bytes; /* the last: estimated */
     fig_histogram host;   /* of each step: the time in stage and launch */
     fig_histogram period; /* from a launch to the next */

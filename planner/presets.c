@@ -139,19 +139,22 @@ static const fig_spec gemma_3_27b = {
     .window_rope = {.theta = 10000.0f},
 };
 
-/* Every second of its 24 layers sees all. Its activation is the caller's. */
+/* Every second of its 24 layers sees all. */
 static const fig_spec gpt_oss_20b = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
     .q_heads = 64,
     .kv_heads = 8,
     .head_dim = 64,
+    .ffn_width = 2880,
+    .activation = FIG_SWIGLU_LIMITED,
     .page_size = 16,
     .batch_limit = 256,
     .kv_limit = 131072,
     .window = 128,
     .window_layers = {UINT64_C(0x555555)},
     .rope = {.theta = 150000.0f},
+    .ffn_rows = 4,
     .sinks = 1,
 };
 

@@ -176,7 +176,7 @@ static fig_status check_fields(const fig_spec *spec) {
                         spec->ffn_width);
     FIG_TRY(check_range("ffn_rows", spec->ffn_rows, 0, FIG_FFN_ROWS_LIMIT));
     FIG_TRY(check_range("sinks", spec->sinks, 0, 1));
-    FIG_TRY(check_range("activation", (int32_t)spec->activation, FIG_SILU, FIG_GELU_TANH));
+    FIG_TRY(check_range("activation", (int32_t)spec->activation, FIG_SILU, FIG_SWIGLU_LIMITED));
     FIG_TRY(check_limits(spec));
     FIG_TRY(check_window(spec));
     FIG_TRY(check_plain(spec));

@@ -17,7 +17,7 @@ SECTIONS = {
 OPTIONAL, DERIVED = {"SEGM", "VARI"}, {"KERN", "DIGS"}
 DTYPES = {0: "none", 1: "f32", 2: "f16", 3: "bf16", 4: "e4m3", 5: "e5m2", 8: "i32", 9: "i64"}
 ROLES, LAYOUTS = ["temp", "bound", "state"], ["nhd", "hnd"]
-ACTIVATIONS = ["silu", "gelu", "gelu_tanh"]
+ACTIVATIONS = ["silu", "gelu", "gelu_tanh", "swiglu_limited"]
 ROPE = ("interleaved:i rotary_dim:i theta:f scale:f llama3_factor:f llama3_low:f llama3_high:f "
         "llama3_context:i")
 TURN = " ".join("rope." + field for field in ROPE.split()) + " norm_epsilon:f"

@@ -111,7 +111,7 @@ refused '--head-dim' 'only --q-heads'
 run plan --q-heads 17 --kv-heads 2 --kv 5
 refused 'q_heads is 17' 'multiple of kv_heads'
 run plan --q-heads 8 --activation relu --kv 5
-refused '--activation' '"relu"' 'silu, gelu, gelu_tanh'
+refused '--activation' '"relu"' 'silu, gelu, gelu_tanh, swiglu_limited'
 run plan --preset tutorial
 refused '--kv LENS is required'
 run plan --preset tutorial --kv

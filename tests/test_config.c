@@ -133,6 +133,7 @@ static const model models[] = {
       .ffn_width = 11008, .kv_limit = 131072, ROPE(10000.0f, 1.0f)}, YARN_LLAMA},
     {"tests/configs/gpt-oss-20b.json", "gpt-oss-20b",
      {.dtype = FIG_BF16, .layers = 24, .q_heads = 64, .kv_heads = 8, .head_dim = 64,
+      .ffn_width = 2880, .ffn_rows = 4, .activation = FIG_SWIGLU_LIMITED,
       .kv_limit = 131072, .window = 128, .window_layers = {0x555555}, .sinks = 1,
       ROPE(150000.0f, 1.0f)}, GPT_OSS},
     {"tests/configs/gemma-3-1b-it.json", NULL,

@@ -45,7 +45,7 @@ typedef struct family {
     fig_config_rope rope;
     int sinks;                   /* 1: each layer has them */
     fig_dtype dtype;             /* where the file says none; 0: it must */
-    int bare;                    /* 1: the step has no activation, which is the caller's */
+    int limited;                 /* 1: the activation is swiglu_limited, and swiglu_limit 7 */
     const char *width, *experts; /* the fields of ffn_width, of the experts of a token; NULL:
                                     intermediate_size, and no experts */
     const char *logit_scale;     /* the field that is sm_scale; NULL: there is none */
@@ -114,14 +114,15 @@ static const family families[] = {
      .rope = {.window = 1, .window_theta = "rope_local_base_freq"},
      .own = {"query_pre_attn_scalar", "attn_logit_softcapping", "sliding_window_pattern",
              "rope_local_base_freq"}},
-    /* The activation of its experts, which swiglu_limit bounds, is the caller's. */
+    /* hidden_act says silu of what swiglu_limit bounds. */
     {.model_type = "gpt_oss",
      .sliding = EVEN_LAYERS,
      .head_dim = 1,
      .kv_heads = 1,
      .sinks = 1,
      .dtype = FIG_BF16,
-     .bare = 1,
+     .experts = "num_experts_per_tok",
+     .limited = 1,
      .own = {"num_local_experts", "num_experts_per_tok", "experts_per_token", "swiglu_limit",
              "initial_context_length", "router_aux_loss_coef", "output_router_logits"}},
     /* Their norms of q and k go over all heads at once and come with the projections. */
@@ -421,14 +422,26 @@ static fig_status read_activation(const fig_document *config, const family *mode
                                "this library has silu, gelu and gelu_pytorch_tanh");
 }
 
+/* What is called silu, with a limit beside it. */
+static fig_status read_limited(const fig_document *config, fig_activation *activation) {
+    float limit = 0;
+    if (*activation != FIG_SILU)
+        return fig_document_refuse(config, "hidden_act", FIG_UNSUPPORTED,
+                                   "this library has silu beside a swiglu_limit");
+    FIG_TRY(fig_document_need_real(config, "swiglu_limit", &limit));
+    *activation = FIG_SWIGLU_LIMITED;
+    if (limit == 7.0f) return FIG_OK;
+    return fig_document_refuse(config, "swiglu_limit", FIG_UNSUPPORTED, "this library has 7");
+}
+
 static fig_status read_ffn(const fig_document *config, const family *model, fig_spec *spec) {
     const char *width = model->width != NULL ? model->width : "intermediate_size";
     spec->ffn_width = spec->ffn_rows = 0;
     spec->activation = FIG_SILU;
-    if (model->bare) return FIG_OK;
     FIG_TRY(fig_document_need_integer(config, width, width_range, &spec->ffn_width));
     FIG_TRY(read_experts(config, model, spec));
-    return read_activation(config, model, &spec->activation);
+    FIG_TRY(read_activation(config, model, &spec->activation));
+    return model->limited ? read_limited(config, &spec->activation) : FIG_OK;
 }
 
 /* dtype is the newer spelling of torch_dtype. */

@@ -85,6 +85,7 @@ const char *fig_inspect_activation(uint32_t activation) {
     case FIG_SILU: return "silu";
     case FIG_GELU: return "gelu";
     case FIG_GELU_TANH: return "gelu_tanh";
+    case FIG_SWIGLU_LIMITED: return "swiglu_limited";
     }
     return "unknown";
 }

@@ -22,7 +22,12 @@ DTYPES = {
     "i32": abi.FIG_I32,
     "i64": abi.FIG_I64,
 }
-ACTIVATIONS = {"silu": abi.FIG_SILU, "gelu": abi.FIG_GELU, "gelu_tanh": abi.FIG_GELU_TANH}
+ACTIVATIONS = {
+    "silu": abi.FIG_SILU,
+    "gelu": abi.FIG_GELU,
+    "gelu_tanh": abi.FIG_GELU_TANH,
+    "swiglu_limited": abi.FIG_SWIGLU_LIMITED,
+}
 LAYOUTS = {"nhd": abi.FIG_NHD, "hnd": abi.FIG_HND}
 LAYER_BITS = ("window_layers", "plain_layers")  # numbers of layers here, bits in C
 NAMED = {"dtype": DTYPES, "kv_dtype": DTYPES, "activation": ACTIVATIONS, "kv_layout": LAYOUTS}

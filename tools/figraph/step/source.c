@@ -27,8 +27,11 @@ typedef struct choice {
 static const choice kv_dtypes[] = {{"f32", FIG_F32},   {"f16", FIG_F16},   {"bf16", FIG_BF16},
                                    {"e4m3", FIG_E4M3}, {"e5m2", FIG_E5M2}, {NULL, 0}};
 static const choice dtypes[] = {{"f32", FIG_F32}, {"f16", FIG_F16}, {"bf16", FIG_BF16}, {NULL, 0}};
-static const choice activations[] = {
-    {"silu", FIG_SILU}, {"gelu", FIG_GELU}, {"gelu_tanh", FIG_GELU_TANH}, {NULL, 0}};
+static const choice activations[] = {{"silu", FIG_SILU},
+                                     {"gelu", FIG_GELU},
+                                     {"gelu_tanh", FIG_GELU_TANH},
+                                     {"swiglu_limited", FIG_SWIGLU_LIMITED},
+                                     {NULL, 0}};
 static const choice kv_scales[] = {{"tensor", 0}, {"head", 1}, {NULL, 0}};
 static const choice kv_layouts[] = {{"nhd", FIG_NHD}, {"hnd", FIG_HND}, {NULL, 0}};
 

@@ -20,7 +20,7 @@
     {"--kv-heads", "N", "beside --q-heads, as those up to --dtype; without it as many"},           \
         {"--head-dim", "N", "numbers of a head; without it 128"},                                  \
         {"--ffn-width", "N", "columns of act; without it there is no activation"},                 \
-        {"--activation", "NAME", "silu, gelu or gelu_tanh; without it silu"},                      \
+        {"--activation", "NAME", "silu, gelu, gelu_tanh or swiglu_limited; without it silu"},      \
         {"--window", "N", "tokens that a query sees; without it all"},                             \
         {"--rope-theta", "N", "RoPE's base; without it 10000"},                                    \
         {"--dtype", "NAME", "f32, f16 or bf16; without it bf16"},                                  \

@@ -96,8 +96,17 @@ static double activate(fig_activation activation, double x) {
     case FIG_GELU_TANH:
         /* x * (1 + tanh(y)) / 2, by the exponential that loses no digits where y is far below 0 */
         return x / (1 + exp(-2 * sqrt(2 / PI) * (x + 0.044715 * x * x * x)));
+    case FIG_SWIGLU_LIMITED:
+        if (x > 7) x = 7;
+        return x / (1 + exp(-1.702 * x));
     }
     return NAN;
+}
+
+/* What the activation is multiplied by. */
+static double beside(fig_activation activation, double up) {
+    if (activation != FIG_SWIGLU_LIMITED) return up;
+    return 1 + (up > 7 ? 7 : up < -7 ? -7 : up);
 }
 
 void truth_gated(const truth_gated_args *args, double *out) {
@@ -105,7 +114,7 @@ void truth_gated(const truth_gated_args *args, double *out) {
     for (int32_t i = 0; i < args->width; i++) {
         double gate = truth_load(in->base, in->dtype, args->row * in->row_stride + i);
         double up = truth_load(in->base, in->dtype, args->row * in->row_stride + args->width + i);
-        out[i] = activate(args->activation, gate) * up;
+        out[i] = activate(args->activation, gate) * beside(args->activation, up);
     }
 }
 
