@@ -13,7 +13,7 @@
 
 #include "engine/graph_refs.h"
 #include "include/figraph.h"
-#include "kernels/table.h"
+#include "kernels/images.h"
 
 typedef struct fig_dev fig_dev;
 typedef struct fig_dev_stream fig_dev_stream;
@@ -92,6 +92,10 @@ typedef struct fig_device_api {
     void (*read_kernel_traits)(const fig_dev *dev, fig_traits *traits);
     /* As fig_engine_bind_thread. Any thread may call. */
     fig_status (*bind_thread)(const fig_dev *dev);
+
+    /* Before there is a graph: images that stand in the place of the library's own, and outlast the
+     * device. FIG_UNSUPPORTED: it runs none. */
+    fig_status (*take_images)(fig_dev *dev, const fig_image_set *images);
 
     /* Once, before a graph has a collective. Collective itself where there are ranks. A collective
      * that fails is a fault of the stream's work; after it the group is lost. */

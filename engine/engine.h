@@ -55,6 +55,7 @@ struct fig_engine {
     const fig_program_view *program; /* theirs */
     const fig_device_api *api;
     fig_dev *dev;
+    fig_archive_admitted admitted; /* images of the graphs' file, where the caller trusts them */
     fig_dev_stream *stream;
     fig_block workspace; /* graphs->workspace.bytes */
     fig_block plan;      /* graphs->plan_bytes: the step's that runs */

@@ -15,8 +15,9 @@
 static fig_status add_reading(const fig_execs *execs, const fig_exec_reading *reading,
                               uint32_t index, fig_dev_graph *graph, fig_dev_after after) {
     const fig_device_api *api = execs->bindings->api;
-    const size_t piece = reading->piece_bytes, pieces = piece > 0 ? reading->bytes / piece : 1;
-    const fig_ceiling_params params = {.in = reading->from + index % pieces * piece,
+    const size_t piece = reading->piece_bytes;
+    const size_t at = piece > 0 ? index % (reading->bytes / piece) * piece : 0;
+    const fig_ceiling_params params = {.in = at > 0 ? reading->from + at : reading->from,
                                        .out = reading->folded,
                                        .pieces = (uint32_t)(piece / 16),
                                        .blocks = reading->blocks};

@@ -92,8 +92,15 @@ uint32_t fig_exec_graph_number(const fig_exec *exec, fig_launch_range range, uin
     return count;
 }
 
-/* Behind the middle of the launches: late enough that a host which runs ahead has staged the next
- * step, and early enough to be done before the last. */
+/* What a look ahead behind the middle has behind it at least: it takes as long as a layer, most of
+ * it for the bus. */
+enum { LAUNCHES_BEHIND_LOOK = 8 };
+
+uint32_t fig_exec_graph_place_of_look(uint32_t launch_count) {
+    const uint32_t middle = launch_count / 2;
+    return launch_count - middle > LAUNCHES_BEHIND_LOOK ? middle : 0;
+}
+
 static fig_status add_look_ahead(const fig_execs *execs, uint32_t launch_count,
                                  fig_dev_graph *graph) {
     const fig_device_api *api = execs->bindings->api;
@@ -104,9 +111,9 @@ static fig_status add_look_ahead(const fig_execs *execs, uint32_t launch_count,
                                           .slot_count = places->slot_count,
                                           .slot_bytes = places->slot_bytes};
     fig_dev_launch launch = fig_exec_graph_own(execs, FIG_OP_LOOK_AHEAD, &params);
-    const uint32_t middle = launch_count / 2;
+    const uint32_t before = fig_exec_graph_place_of_look(launch_count);
     launch.is_leaf = 1;
-    return api->graph_kernel(execs->bindings->dev, graph, &launch, (fig_dev_after){&middle, 1});
+    return api->graph_kernel(execs->bindings->dev, graph, &launch, (fig_dev_after){&before, 1});
 }
 
 /* Edges are sorted by what they lead to, so those into one launch lie together; one that comes from

@@ -34,6 +34,10 @@ int fig_exec_graph_is_left_out(const fig_exec *exec, uint32_t index);
  * in all. */
 uint32_t fig_exec_graph_number(const fig_exec *exec, fig_launch_range range, uint32_t *numbers);
 
+/* The launch of a graph that its look ahead comes after. Behind the middle, since a host that runs
+ * ahead has staged the next step by then; where that is too late to be done before the last launch,
+ * right behind the fetch: nothing is to wait for it. */
+uint32_t fig_exec_graph_place_of_look(uint32_t launch_count);
 /* A kernel of the engine's own, which stands in no program; params are the caller's. */
 fig_dev_launch fig_exec_graph_own(const fig_execs *execs, fig_op op, const void *params);
 /* So many launches of one kernel, one after another. */

@@ -44,6 +44,22 @@ static fig_status choose_device(fig_engine *engine, const fig_engine_options *op
     return engine->api->open(&engine->dev, options);
 }
 
+/* Images take the params that this library's table has, so the maker's has to be the same. */
+static fig_status trust_images(fig_engine *engine, const struct fig_trust *trust) {
+    const fig_graphs *graphs = engine->graphs;
+    if (trust == NULL) return FIG_OK;
+    FIG_TRY(fig_archive_admit(&graphs->archive, trust, fig_images_of, &engine->admitted));
+    for (uint32_t i = 0; i < engine->admitted.set.count; i++) {
+        const fig_op op = engine->admitted.set.images[i].op;
+        if (!(graphs->changed_kernels >> op & 1)) continue;
+        return fig_fail(FIG_UNSUPPORTED,
+                        "trust: %s takes other params than the file's image of it, version %" PRIu32
+                        ": open the engine without trust for the library's own kernels",
+                        fig_kernel_table[op].name, graphs->maker.version);
+    }
+    return engine->api->take_images(engine->dev, &engine->admitted.set);
+}
+
 /*     pinned: [words, padded to 64][slot 0][slot 1]...[pages in bulk]
  *     state:  [how far the device is][the slot that it took ahead]  */
 static fig_status open_memory(fig_engine *engine, uint32_t slot_count) {
@@ -103,10 +119,12 @@ static fig_status open_stamps(fig_engine *engine) {
     return fig_fail(FIG_NOMEM, "engine: %zu sequences and %zu rows", count, rows);
 }
 
-/* In order: device, stream, memory, references, stamps, ranks, bindings, execs, page tables. */
+/* In order: device, its images, stream, memory, references, stamps, ranks, bindings, execs, page
+ * tables. */
 static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
     FIG_TRY(fig_fork_check_open(&engine->fork));
     FIG_TRY(choose_device(engine, options));
+    FIG_TRY(trust_images(engine, options->trust));
     FIG_TRY(engine->api->stream_open(engine->dev, &engine->stream));
     FIG_TRY(open_memory(engine, (uint32_t)options->slots));
     FIG_TRY(open_references(engine));
@@ -149,6 +167,7 @@ static void dismantle(fig_engine *engine) {
     fig_plan_held_finish(&engine->held);
     fig_page_tables_finish(&engine->tables);
     fig_fork_check_close(&engine->fork);
+    if (!outlived) fig_archive_admitted_finish(&engine->admitted);
     free(engine->stamps.known);
     free(engine->stamps.of);
     free(engine);

@@ -109,13 +109,14 @@ static const char *name_of(fig_dtype dtype) {
     }
 }
 
-fig_status fig_array_read_dtype(const char *what, const char *name, fig_dtype *dtype) {
+fig_status fig_array_read_dtype(const char *what, int64_t number, fig_dtype *dtype) {
     static const fig_dtype known[] = {FIG_F32, FIG_F16, FIG_BF16, FIG_E4M3, FIG_E5M2};
     *dtype = 0;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(name_of(known[i]), name) == 0) *dtype = known[i];
+        if ((int64_t)known[i] == number) *dtype = known[i];
     if (*dtype != 0) return FIG_OK;
-    return fig_fail(FIG_INVALID, "%s is \"%s\", which is no type of q or of a cache", what, name);
+    return fig_fail(FIG_INVALID, "%s is %" PRId64 ", which is no fig_dtype of q or of a cache",
+                    what, number);
 }
 
 fig_status fig_array_check_dtype(const fig_array *array, fig_dtype dtype) {

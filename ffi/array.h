@@ -31,9 +31,9 @@ typedef struct fig_array {
     int64_t strides[FIG_ARRAY_RANK_LIMIT]; /* in elements; 1 past dims of 1 as if packed */
 } fig_array;
 
-/* Of a type's name, "float16"; FIG_INVALID where it is none that this library computes with. `what`
- * begins the sentence. */
-fig_status fig_array_read_dtype(const char *what, const char *name, fig_dtype *dtype);
+/* FIG_INVALID where a number is no fig_dtype that this library computes with. `what` begins the
+ * sentence. */
+fig_status fig_array_read_dtype(const char *what, int64_t number, fig_dtype *dtype);
 /* 1: there is one. Of an absent array nothing else may be asked. */
 int fig_array_is_present(const fig_array *array);
 /* Strides of a row-major array without gaps. */

@@ -30,8 +30,8 @@ typedef struct fig_invoke_rope {
     fig_rope_spec rope;
 } fig_invoke_rope;
 
-/* q and out are [rows][q_heads][head_dim]; or without the first dim, and then without it in lse and
- * in k and v too, where there is one row. */
+/* q and out are [rows][q_heads][head_dim], q of any strides but the last; or without the first dim,
+ * and then without it in lse and in k and v too, where there is one row. */
 typedef struct fig_invoke_attention {
     fig_array q, out, lse;
     fig_array k, v;                /* [pages][page_size][kv_heads][head_dim] with page_table; else
@@ -44,7 +44,7 @@ typedef struct fig_invoke_attention {
 } fig_invoke_attention;
 
 typedef struct fig_invoke_append {
-    fig_array k, v; /* [rows][kv_heads][head_dim] */
+    fig_array k, v; /* [rows][kv_heads][head_dim], any strides but the last */
     fig_array k_cache, v_cache, page_table, lengths, k_scale, v_scale;
     int64_t layout;
 } fig_invoke_append;
@@ -53,7 +53,7 @@ typedef struct fig_invoke_append {
  * and v go into the cache, and q attends to all there is. Whether q and k stay turned is open. */
 typedef struct fig_invoke_decode {
     fig_invoke_attention attention; /* its k and v are the cache; lengths are there */
-    fig_array k, v;                 /* of the token */
+    fig_array k, v;                 /* of the token, any strides but the last */
     fig_rope_spec rope;
 } fig_invoke_decode;
 

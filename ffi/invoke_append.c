@@ -12,8 +12,8 @@ fig_status fig_invoke_append_describe(fig_invoke *invoke, const fig_invoke_appen
     FIG_TRY(fig_array_check_rank(&append->k, 3));
     FIG_TRY(fig_array_check_alike(&append->v, &append->k));
     FIG_TRY(fig_array_check_dtype(&append->v, append->k.dtype));
-    FIG_TRY(fig_array_check_dense(&append->k));
-    FIG_TRY(fig_array_check_dense(&append->v));
+    FIG_TRY(fig_array_check_rows(&append->k));
+    FIG_TRY(fig_array_check_rows(&append->v));
     if (append->k.dims[1] > INT32_MAX || append->k.dims[2] > INT32_MAX)
         return fig_fail(FIG_TOO_LARGE, "k has more heads than can be counted");
     if (!fig_array_is_present(&append->lengths))

@@ -16,7 +16,7 @@ static fig_status take_heads(fig_invoke *invoke, const fig_invoke_attention *a) 
     FIG_TRY(fig_array_check_activation(&a->q));
     FIG_TRY(fig_array_check_alike(&a->out, &a->q));
     FIG_TRY(fig_array_check_dtype(&a->out, a->q.dtype));
-    FIG_TRY(fig_array_check_dense(&a->q));
+    FIG_TRY(is_single ? fig_array_check_dense(&a->q) : fig_array_check_rows(&a->q));
     FIG_TRY(fig_array_check_dense(&a->out));
     if (a->k.rank < 3) FIG_TRY(fig_array_check_rank(&a->k, is_single ? 3 : 4));
     const int64_t q_heads = a->q.dims[a->q.rank - 2], kv_heads = a->k.dims[k_heads_dim];

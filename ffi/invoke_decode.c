@@ -10,7 +10,7 @@ static fig_status check_token(const fig_invoke *invoke, const fig_array *array) 
     FIG_TRY(fig_array_check_dim(array, 0, invoke->rows));
     FIG_TRY(fig_array_check_dim(array, 1, invoke->recipe.kv_heads));
     FIG_TRY(fig_array_check_dim(array, 2, invoke->recipe.head_dim));
-    return fig_array_check_dense(array);
+    return fig_array_check_rows(array);
 }
 
 fig_status fig_invoke_decode_describe(fig_invoke *invoke, const fig_invoke_decode *d) {

@@ -60,17 +60,20 @@ static fig_status list_tensors(fig_invoke_program *p, uint32_t first, uint32_t l
     return FIG_OK;
 }
 
-fig_status fig_invoke_program_begin(fig_invoke_program *p, const char *content_id) {
-    fig_segment segment;
+fig_status fig_invoke_program_begin(fig_invoke_program *p, int64_t content) {
     p->tensor_count = 0;
-    FIG_TRY(fig_registry_find_file(content_id, &p->graphs));
+    p->segment_name = NULL;
+    FIG_TRY(fig_registry_find_content(content, &p->graphs));
     const fig_program_view *view = view_of(p);
     uint32_t first = 0, last = view->node_count;
-    if (p->segment[0] != '\0') {
-        if (!fig_program_view_find_segment(view, p->segment, &segment))
-            return fig_fail(FIG_INVALID, "the program has no segment \"%s\"", p->segment);
-        first = segment.node;
-        last = segment.node + segment.node_count;
+    if (p->segment < 0 || p->segment > view->segment_count)
+        return fig_fail(FIG_INVALID, "segment is %" PRId64 ", the program has %u", p->segment,
+                        view->segment_count);
+    if (p->segment > 0) {
+        const fig_segment *segment = &view->segments[p->segment - 1];
+        p->segment_name = view->strings + segment->name;
+        first = segment->node;
+        last = segment->node + segment->node_count;
     }
     return p->loads_only ? FIG_OK : list_tensors(p, first, last);
 }
@@ -185,7 +188,7 @@ fig_status fig_invoke_program_bind(fig_invoke_program *p, int32_t tensor, const 
 fig_status fig_invoke_program_run(const fig_invoke_program *p) {
     fig_invoke invoke = {.rows = p->rows,
                          .kv_length = p->kv_length,
-                         .segment = p->segment[0] != '\0' ? p->segment : NULL,
+                         .segment = p->segment_name,
                          .stream = p->stream,
                          .loads_only = p->loads_only};
     if (p->rows < 0 && !p->loads_only)

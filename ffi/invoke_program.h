@@ -17,13 +17,14 @@ enum { FIG_INVOKE_TENSOR_LIMIT = 1024 };
 typedef struct fig_invoke_program {
     fig_device device;
     int32_t ordinal;
-    char segment[FIG_NAME_LIMIT + 1]; /* "": all */
-    int64_t rows, kv_length;          /* rows: below 0: as its arrays say */
-    fig_array plan, scratch;          /* absent: none */
+    int64_t segment;         /* counts from 1, in the order recorded; 0: all nodes */
+    int64_t rows, kv_length; /* rows: below 0: as its arrays say */
+    fig_array plan, scratch; /* absent: none */
     void *stream;
     int loads_only;
     /* begin's: */
     const fig_graphs *graphs;
+    const char *segment_name; /* NULL: all nodes */
     int32_t tensor_count;
     uint32_t ids[FIG_INVOKE_TENSOR_LIMIT];   /* [tensor_count] of the program */
     uint8_t access[FIG_INVOKE_TENSOR_LIMIT]; /* [tensor_count] FIG_ACCESS_*; 0: not named */
@@ -31,8 +32,8 @@ typedef struct fig_invoke_program {
     fig_binding bindings[FIG_INVOKE_TENSOR_LIMIT];
 } fig_invoke_program;
 
-/* FIG_ORDER: no file of that content id was loaded. With loads_only no tensor is looked at. */
-fig_status fig_invoke_program_begin(fig_invoke_program *program, const char *content_id);
+/* content: as fig_registry_find_content has it. With loads_only no tensor is looked at. */
+fig_status fig_invoke_program_begin(fig_invoke_program *program, int64_t content);
 const char *fig_invoke_program_name(const fig_invoke_program *program, int32_t tensor);
 /* 1: it is named, and no array was bound for it yet. */
 int fig_invoke_program_wants(const fig_invoke_program *program, int32_t tensor);

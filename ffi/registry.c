@@ -7,6 +7,7 @@
 #include "ffi/registry.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -137,6 +138,24 @@ fig_status fig_registry_find_file(const char *content_id, const fig_graphs **gra
     *graphs = find_file(content, &count);
     if (*graphs != NULL) return FIG_OK;
     return fig_fail(FIG_ORDER, "no file with content_id %s was loaded", content_id);
+}
+
+static int64_t content_of(const fig_graphs *file) {
+    uint64_t content = 0;
+    for (int i = 0; i < 8; i++)
+        content = content << 8 | file->content_id[i];
+    return (int64_t)content;
+}
+
+fig_status fig_registry_find_content(int64_t content, const fig_graphs **graphs) {
+    for (uint32_t i = 0; i < FIG_REGISTRY_FILE_LIMIT; i++) {
+        *graphs = atomic_load_explicit(&files[i], memory_order_acquire);
+        if (*graphs == NULL) break;
+        if (content_of(*graphs) == content) return FIG_OK;
+    }
+    *graphs = NULL;
+    return fig_fail(FIG_ORDER, "no file whose content_id begins with %016" PRIx64 " was loaded",
+                    (uint64_t)content);
 }
 
 fig_status fig_registry_add_file(fig_graphs *graphs) {

@@ -22,6 +22,8 @@ fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner
 fig_status fig_registry_add_file(fig_graphs *graphs);
 /* content_id: 64 digits. FIG_ORDER: no such file was loaded. */
 fig_status fig_registry_find_file(const char *content_id, const fig_graphs **graphs);
+/* The same by the first 16 digits, as one number, which is what a call has. */
+fig_status fig_registry_find_content(int64_t content, const fig_graphs **graphs);
 
 typedef enum fig_registry_event {
     FIG_REGISTRY_EAGER = 0, /* a run of which the device's work begins at once */

@@ -7,6 +7,8 @@
 
 #include "ffi/registry.h"
 #include "graphs/graphs.h"
+#include "graphs/program.h"
+#include "planner/spec.h"
 #include "planner/status.h"
 
 const char *fig_ffi_message(void) {
@@ -94,6 +96,22 @@ fig_status fig_ffi_read_program_scratch(const char *content_id, int32_t rows, in
     FIG_TRY(fig_registry_find_file(content_id, &graphs));
     FIG_TRY(add_all_scratch(graphs, rows, kv_length, &ours));
     return fig_status_give(scratch, &ours, sizeof ours, "fig_ffi_scratch");
+}
+
+fig_status fig_ffi_read_segment(const char *content_id, int32_t number, fig_ffi_segment *out) {
+    fig_ffi_segment ours = {.size = sizeof ours};
+    const fig_graphs *graphs;
+    FIG_TRY(fig_registry_find_file(content_id, &graphs));
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    if (number < 1 || (uint32_t)number > view->segment_count)
+        return fig_fail(FIG_INVALID, "segment %d of %u", number, view->segment_count);
+    ours.name = view->strings + view->segments[number - 1].name;
+    return fig_status_give(out, &ours, sizeof ours, "fig_ffi_segment");
+}
+
+fig_status fig_ffi_check_rope(const fig_rope_spec *rope, int32_t head_dim) {
+    fig_rope_spec resolved;
+    return fig_spec_resolve_rope(rope, head_dim, &resolved);
 }
 
 fig_status fig_ffi_read_counts(fig_ffi_counts *out) {

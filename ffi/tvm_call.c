@@ -28,13 +28,10 @@ static int32_t count_names(const char *names) {
     return count;
 }
 
-void fig_tvm_call_begin(fig_tvm_call *call, const fig_tvm_value *args, int32_t count,
-                        const char *parameters) {
-    const char *name = call->name;
-    *call = (fig_tvm_call){.name = name, .args = args, .count = count};
+void fig_tvm_call_begin(fig_tvm_call *call, const char *parameters) {
     const int32_t wanted = count_names(parameters);
-    if (count != wanted)
-        call->status = fig_fail(FIG_ARRAY_WRONG_TYPE, "%d arguments, it takes %d: %s", count,
+    if (call->count != wanted)
+        call->status = fig_fail(FIG_ARRAY_WRONG_TYPE, "%d arguments, it takes %d: %s", call->count,
                                 wanted, parameters);
 }
 
@@ -175,6 +172,7 @@ void fig_tvm_call_skip(fig_tvm_call *call) {
 void *fig_tvm_call_stream(const fig_tvm_call *call) {
     static _Thread_local void *(*stream_of)(int32_t, int32_t);
     if (call->first.device != FIG_DEVICE_CUDA) return NULL;
+    if (call->stream != NULL) return *call->stream;
     if (stream_of == NULL) find_in_process("TVMFFIEnvGetStream", &stream_of);
     return stream_of == NULL ? NULL : stream_of(FIG_DL_CUDA, call->first.ordinal);
 }

@@ -1,13 +1,16 @@
-/* tvm_entries.c: what tvm_ffi.load_module finds in this library, with FlashInfer's signatures.
+/* tvm_entries.c: what tvm_ffi.load_module finds in this library, and fig_ffi_run by name.
  *
  * A function that is named after one of FlashInfer's takes its arguments, in its order; its twin
  * with _jax takes them as XLA hands them over: results, then arguments, then attributes, so that
- * no wrapper need stand between. Owns the orders alone. Invariant: arguments are read in the order
+ * no wrapper need stand between. One that is named after a target of XLA's takes what that takes:
+ * arguments, results, attributes. Owns the orders alone. Invariant: arguments are read in the order
  * of their names in the entry's list. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "ffi/invoke.h"
 #include "ffi/tvm_call.h"
+#include "include/figraph_ffi.h"
 #include "planner/status.h"
 
 static fig_status run(const fig_tvm_call *call, fig_invoke *invoke) {
@@ -225,6 +228,131 @@ static fig_status batch_jax(fig_tvm_call *call) {
     return attend(call, &a);
 }
 
+/* ---- XLA's targets --------------------------------------------------------------------------- */
+static int32_t small(int64_t value) {
+    return value < 0 || value > INT32_MAX ? -1 : (int32_t)value; /* which the program refuses */
+}
+
+static void read_all_angles(fig_tvm_call *call, fig_rope_spec *rope) {
+    read_angles(call, rope);
+    rope->llama3_factor = (float)fig_tvm_call_real(call, "llama3_factor");
+    rope->llama3_low = (float)fig_tvm_call_real(call, "llama3_low");
+    rope->llama3_high = (float)fig_tvm_call_real(call, "llama3_high");
+    rope->llama3_context = small(fig_tvm_call_integer(call, "llama3_context"));
+}
+
+static fig_status turn(fig_tvm_call *call) {
+    fig_invoke_rope r = {0};
+    read_rope_heads(call, &r);
+    fig_tvm_call_array(call, "positions", &r.positions);
+    fig_tvm_call_array(call, "q_out", &r.q_out);
+    fig_tvm_call_array(call, "k_out", &r.k_out);
+    read_all_angles(call, &r.rope);
+    return rotate(call, &r);
+}
+
+/* What a step's layers share, or a call has for itself. */
+typedef struct lent {
+    fig_array plan, scratch;
+} lent;
+
+static fig_status run_with(fig_tvm_call *call, fig_invoke *invoke, const lent *by) {
+    FIG_TRY(fig_invoke_lend(invoke, &by->scratch));
+    fig_invoke_lend_plan(invoke, &by->plan);
+    return run(call, invoke);
+}
+
+static fig_status append(fig_tvm_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_append a = {0};
+    lent by;
+    fig_tvm_call_array(call, "k", &a.k);
+    fig_tvm_call_array(call, "v", &a.v);
+    fig_tvm_call_array(call, "k_cache", &a.k_cache);
+    fig_tvm_call_array(call, "v_cache", &a.v_cache);
+    fig_tvm_call_array(call, "lengths", &a.lengths);
+    fig_tvm_call_option(call, "page_table", &a.page_table);
+    fig_tvm_call_option(call, "plan", &by.plan);
+    fig_tvm_call_option(call, "k_scale", &a.k_scale);
+    fig_tvm_call_option(call, "v_scale", &a.v_scale);
+    fig_tvm_call_option(call, "scratch", &by.scratch);
+    a.layout = fig_tvm_call_integer(call, "kv_layout_code");
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_append_describe(&invoke, &a));
+    return run_with(call, &invoke, &by);
+}
+
+static fig_status plan(fig_tvm_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_plan p = {0};
+    fig_tvm_call_array(call, "lengths", &p.lengths);
+    fig_tvm_call_array(call, "plan", &p.out);
+    fig_tvm_call_option(call, "scratch", &p.scratch);
+    p.dtype = (fig_dtype)fig_tvm_call_integer(call, "dtype_code");
+    p.kv_dtype = (fig_dtype)fig_tvm_call_integer(call, "kv_dtype_code");
+    p.q_heads = fig_tvm_call_integer(call, "q_heads");
+    p.kv_heads = fig_tvm_call_integer(call, "kv_heads");
+    p.head_dim = fig_tvm_call_integer(call, "head_dim");
+    p.page_size = fig_tvm_call_integer(call, "page_size");
+    p.kv_length = fig_tvm_call_integer(call, "kv_length");
+    p.window_left = fig_tvm_call_integer(call, "window_left");
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_attention_describe_plan(&invoke, &p));
+    return run(call, &invoke);
+}
+
+static void read_options(fig_tvm_call *call, fig_invoke_attention *a, lent *by) {
+    fig_tvm_call_option(call, "page_table", &a->page_table);
+    fig_tvm_call_option(call, "plan", &by->plan);
+    fig_tvm_call_option(call, "alibi", &a->alibi);
+    fig_tvm_call_option(call, "sinks", &a->sinks);
+    fig_tvm_call_option(call, "k_scale", &a->k_scale);
+    fig_tvm_call_option(call, "v_scale", &a->v_scale);
+    fig_tvm_call_array(call, "out", &a->out);
+    fig_tvm_call_option(call, "scratch", &by->scratch);
+    fig_tvm_call_option(call, "maybe_lse", &a->lse);
+}
+
+static void read_logits(fig_tvm_call *call, fig_invoke_attention *a) {
+    a->layout = fig_tvm_call_integer(call, "kv_layout_code");
+    a->window_left = fig_tvm_call_integer(call, "window_left");
+    a->soft_cap = fig_tvm_call_real(call, "logits_soft_cap");
+    a->sm_scale = fig_tvm_call_real(call, "sm_scale");
+}
+
+static fig_status attention(fig_tvm_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_attention a = {0};
+    lent by;
+    fig_tvm_call_array(call, "q", &a.q);
+    fig_tvm_call_array(call, "k_cache", &a.k);
+    fig_tvm_call_array(call, "v_cache", &a.v);
+    fig_tvm_call_option(call, "lengths", &a.lengths);
+    read_options(call, &a, &by);
+    read_logits(call, &a);
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_attention_describe(&invoke, &a));
+    return run_with(call, &invoke, &by);
+}
+
+static fig_status decode(fig_tvm_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_decode d = {0};
+    lent by;
+    fig_tvm_call_array(call, "q", &d.attention.q);
+    fig_tvm_call_array(call, "k", &d.k);
+    fig_tvm_call_array(call, "v", &d.v);
+    fig_tvm_call_array(call, "k_cache", &d.attention.k);
+    fig_tvm_call_array(call, "v_cache", &d.attention.v);
+    fig_tvm_call_array(call, "lengths", &d.attention.lengths);
+    read_options(call, &d.attention, &by);
+    read_all_angles(call, &d.rope);
+    read_logits(call, &d.attention);
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_decode_describe(&invoke, &d));
+    return run_with(call, &invoke, &by);
+}
+
 /* ---- Entries: name, names of its arguments, what runs ---------------------------------------- */
 #define ROPE "q, k, q_rope, k_rope, "
 #define ANGLES ", rotary_dim, interleave, rope_scale, rope_theta"
@@ -233,6 +361,9 @@ static fig_status batch_jax(fig_tvm_call *call) {
 #define LAYOUT "alibi, kv_layout_code, window_left, "
 #define SCALES "logits_soft_cap, sm_scale"
 #define RECIPROCALS SCALES ", rope_rcp_scale, rope_rcp_theta"
+#define ALL_ANGLES ANGLES ", llama3_factor, llama3_low, llama3_high, llama3_context"
+#define OPTIONS "page_table, plan, alibi, sinks, k_scale, v_scale, out, scratch, maybe_lse"
+#define LOGITS ", kv_layout_code, window_left, " SCALES
 #define ENTRIES(X)                                                                                 \
     X(silu_and_mul, "out, input, enable_pdl", gated(&call, FIG_SILU))                              \
     X(gelu_and_mul, "out, input, enable_pdl", gated(&call, FIG_GELU))                              \
@@ -248,15 +379,55 @@ static fig_status batch_jax(fig_tvm_call *call) {
     X(run_jax, "out, tmp, lse, q, k, v, " LAYOUT RECIPROCALS, single_jax(&call))                   \
     X(batch_decode, "q, k, v, page_table, lengths, " OUTS SCALES, batch(&call))                    \
     X(batch_decode_jax, "out, tmp, lse, q, k, v, page_table, lengths, " LAYOUT SCALES,             \
-      batch_jax(&call))
+      batch_jax(&call))                                                                            \
+    X(rope, "q, k, positions, q_out, k_out" ALL_ANGLES, turn(&call))                               \
+    X(append_kv,                                                                                   \
+      "k, v, k_cache, v_cache, lengths, page_table, plan, k_scale, v_scale, scratch, "             \
+      "kv_layout_code",                                                                            \
+      append(&call))                                                                               \
+    X(plan,                                                                                        \
+      "lengths, plan, scratch, dtype_code, kv_dtype_code, q_heads, kv_heads, head_dim, "           \
+      "page_size, kv_length, window_left",                                                         \
+      plan(&call))                                                                                 \
+    X(attention, "q, k_cache, v_cache, lengths, " OPTIONS LOGITS, attention(&call))                \
+    X(decode_attention, "q, k, v, k_cache, v_cache, lengths, " OPTIONS ALL_ANGLES LOGITS,          \
+      decode(&call))
+
+/* By value: what reads the arguments of a call goes on from where it is. */
+#define CALL(entry, parameters, status)                                                            \
+    static fig_status call_##entry(fig_tvm_call call) {                                            \
+        fig_tvm_call_begin(&call, parameters);                                                     \
+        return status;                                                                             \
+    }
+ENTRIES(CALL)
 
 #define ENTRY(entry, parameters, status)                                                           \
     FIG_API fig_tvm_function __tvm_ffi_##entry;                                                    \
     int __tvm_ffi_##entry(void *self, const fig_tvm_value *args, int32_t count,                    \
                           fig_tvm_value *result) {                                                 \
-        fig_tvm_call call = {.name = #entry};                                                      \
+        const fig_tvm_call call = {.name = #entry, .args = args, .count = count};                  \
         (void)self, (void)result;                                                                  \
-        fig_tvm_call_begin(&call, args, count, parameters);                                        \
-        return fig_tvm_call_finish(&call, status);                                                 \
+        return fig_tvm_call_finish(&call, call_##entry(call));                                     \
     }
 ENTRIES(ENTRY)
+
+#define ROW(entry, parameters, status) {#entry, call_##entry},
+static const struct {
+    const char *name;
+    fig_status (*call)(fig_tvm_call call);
+} functions[] = {ENTRIES(ROW)};
+
+fig_status fig_ffi_run(const fig_ffi_call *call) {
+    fig_ffi_call given;
+    FIG_TRY(fig_status_take_options(&given, sizeof given, call, "fig_ffi_call"));
+    const char *name = given.function != NULL ? given.function : "";
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        if (strcmp(functions[i].name, name) != 0) continue;
+        const fig_status status = functions[i].call((fig_tvm_call){.name = name,
+                                                                   .args = given.arguments,
+                                                                   .count = given.argument_count,
+                                                                   .stream = &given.stream});
+        return status == FIG_ARRAY_WRONG_TYPE ? FIG_INVALID : status;
+    }
+    return fig_fail(FIG_INVALID, "there is no function \"%s\"", name);
+}

@@ -227,23 +227,6 @@ double fig_xla_call_real(fig_xla_call *call, const char *name, double otherwise)
     return read_number(call, name, 2, &integer, &real) != 0 ? real : otherwise;
 }
 
-void fig_xla_call_text(fig_xla_call *call, const char *name, char *text, size_t bytes) {
-    const int64_t index = find(call, name);
-    *text = '\0';
-    if (index < 0) return;
-    const fig_xla_attributes *attributes = &call->frame->attrs;
-    const fig_xla_span *span = attributes->values[index];
-    if (attributes->kinds[index] != FIG_XLA_STRING) {
-        call->status = fig_fail(FIG_ARRAY_WRONG_TYPE, "attribute %s must be a string", name);
-    } else if (span->length >= bytes) {
-        call->status = fig_fail(FIG_INVALID, "attribute %s has %zu bytes, fewer than %zu are taken",
-                                name, span->length, bytes);
-    } else {
-        memcpy(text, span->text, span->length);
-        text[span->length] = '\0';
-    }
-}
-
 void fig_xla_call_need(fig_xla_call *call, const char *name) {
     if (find(call, name) < 0 && call->status == FIG_OK)
         call->status = fig_fail(FIG_INVALID, "attribute %s is missing", name);

@@ -36,8 +36,6 @@ void fig_xla_call_alias(fig_xla_call *call, const char *name, const fig_array *a
 /* Of any type of integer or bool; real takes those and f16 to f64. Absent: `otherwise`. */
 int64_t fig_xla_call_integer(fig_xla_call *call, const char *name, int64_t otherwise);
 double fig_xla_call_real(fig_xla_call *call, const char *name, double otherwise);
-/* `text` of so many bytes with a NUL; "" where it is absent. */
-void fig_xla_call_text(fig_xla_call *call, const char *name, char *text, size_t bytes);
 /* FIG_INVALID where an attribute that has no default is absent. */
 void fig_xla_call_need(fig_xla_call *call, const char *name);
 

@@ -103,15 +103,14 @@ static fig_status append_kv(fig_xla_call *call) {
 static fig_status plan(fig_xla_call *call) {
     fig_invoke invoke = {0};
     fig_invoke_plan p = {0};
-    char dtype[FIG_ARRAY_TYPE_TEXT], kv_dtype[FIG_ARRAY_TYPE_TEXT];
     static const char *const needed[] = {"dtype", "q_heads", "kv_heads", "head_dim", "kv_length"};
     fig_xla_call_argument(call, "lengths", &p.lengths);
     fig_xla_call_result(call, "plan", &p.out);
     fig_xla_call_optional_result(call, "scratch", &p.scratch);
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
         fig_xla_call_need(call, needed[i]);
-    fig_xla_call_text(call, "dtype", dtype, sizeof dtype);
-    fig_xla_call_text(call, "kv_dtype", kv_dtype, sizeof kv_dtype);
+    const int64_t dtype = fig_xla_call_integer(call, "dtype", 0);
+    const int64_t kv_dtype = fig_xla_call_integer(call, "kv_dtype", dtype);
     p.q_heads = fig_xla_call_integer(call, "q_heads", 0);
     p.kv_heads = fig_xla_call_integer(call, "kv_heads", 0);
     p.head_dim = fig_xla_call_integer(call, "head_dim", 0);
@@ -120,7 +119,7 @@ static fig_status plan(fig_xla_call *call) {
     p.window_left = fig_xla_call_integer(call, "window_left", -1);
     FIG_TRY(fig_xla_call_end(call));
     FIG_TRY(fig_array_read_dtype("dtype", dtype, &p.dtype));
-    FIG_TRY(fig_array_read_dtype("kv_dtype", kv_dtype[0] != '\0' ? kv_dtype : dtype, &p.kv_dtype));
+    FIG_TRY(fig_array_read_dtype("kv_dtype", kv_dtype, &p.kv_dtype));
     FIG_TRY(fig_invoke_attention_describe_plan(&invoke, &p));
     return run(call, &invoke);
 }
@@ -220,15 +219,14 @@ static fig_status program(fig_xla_call *call) {
     fig_invoke_program p = {.loads_only = call->frame->stage != FIG_XLA_EXECUTE,
                             .device = call->device,
                             .ordinal = call->ordinal};
-    char content_id[65];
     borrowed b;
-    fig_xla_call_need(call, "content_id");
-    fig_xla_call_text(call, "content_id", content_id, sizeof content_id);
-    fig_xla_call_text(call, "segment", p.segment, sizeof p.segment);
+    fig_xla_call_need(call, "content");
+    const int64_t content = fig_xla_call_integer(call, "content", 0);
+    p.segment = fig_xla_call_integer(call, "segment", 0);
     p.rows = fig_xla_call_integer(call, "rows", -1);
     p.kv_length = fig_xla_call_integer(call, "kv_length", 0);
     FIG_TRY(call->status);
-    FIG_TRY(fig_invoke_program_begin(&p, content_id));
+    FIG_TRY(fig_invoke_program_begin(&p, content));
     if (p.loads_only) return fig_invoke_program_run(&p);
     for (int32_t i = 0; i < p.tensor_count; i++) {
         fig_array array = {0};

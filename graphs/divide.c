@@ -104,6 +104,13 @@ static fig_status lower_share(fig_graphs **share, const fig_graphs *model,
     return status;
 }
 
+/* The model's images, so that one who trusts them can run its shares with them. */
+static fig_status carry(fig_graphs *share, const fig_graphs *model) {
+    FIG_TRY(fig_notes_clone(&share->notes, &model->notes));
+    fig_archive_finish(&share->archive);
+    return fig_archive_clone(&share->archive, &model->archive);
+}
+
 fig_status fig_graphs_rank(fig_graphs **share, const fig_graphs *model, int32_t ranks) {
     fig_program *program;
     *share = NULL;
@@ -112,9 +119,14 @@ fig_status fig_graphs_rank(fig_graphs **share, const fig_graphs *model, int32_t 
         return fig_fail(FIG_INVALID, "ranks: the graphs are a share of %" PRId32 " ranks already",
                         model->ranks);
     FIG_TRY(divide_program(fig_program_view_of(model->program), ranks, &program));
-    const fig_status status = lower_share(share, model, program);
+    fig_status status = lower_share(share, model, program);
     fig_program_destroy(program);
-    FIG_TRY(status);
+    if (status == FIG_OK) status = carry(*share, model);
+    if (status != FIG_OK) {
+        fig_graphs_destroy(*share);
+        *share = NULL;
+        return status;
+    }
     (*share)->ranks = ranks;
     (*share)->model = fig_program_view_of(model->program)->spec;
     return FIG_OK;

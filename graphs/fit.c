@@ -121,6 +121,21 @@ static void tell_tuning(fitting *f) {
              unused, tuning.count);
 }
 
+/* Kernels of the same params may have been compiled from other sources, or by another compiler. A
+ * library that has none compares nothing. */
+static void tell_images(fitting *f) {
+    const fig_archive *archive = &f->graphs->archive;
+    uint32_t others = 0;
+    if (fig_images_of(FIG_OP_FETCH, 0, FIG_IMAGE_PLAIN).bytes == NULL) return;
+    for (uint32_t i = 0; i < archive->image_count; i++)
+        others += !fig_archive_is_own(&archive->images[i], fig_images_of);
+    if (others > 0)
+        find(f, FIG_FIT_WARNING,
+             "%" PRIu32 " of %" PRIu32
+             " images of kernels are others here than those that the file's maker had",
+             others, archive->image_count);
+}
+
 static fig_status judge(fitting *f) {
     const int32_t capability = f->traits.compute_capability;
     if (capability > 0 && capability < CAPABILITY_LEAST) {
@@ -132,6 +147,7 @@ static fig_status judge(fitting *f) {
     compare_buckets(f);
     FIG_TRY(compare_families(f));
     tell_age(f);
+    tell_images(f);
     tell_tuning(f);
     return FIG_OK;
 }

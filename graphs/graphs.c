@@ -123,6 +123,8 @@ static fig_codec_parts parts_of(const fig_graphs *graphs) {
                              .made_digests = graphs->made_digests,
                              .bucket_count = graphs->bucket_count,
                              .maker = graphs->maker,
+                             .notes = graphs->notes,
+                             .archive = graphs->archive,
                              .changed_kernels = graphs->changed_kernels};
 }
 
@@ -149,6 +151,8 @@ fig_status fig_graphs_assemble(fig_graphs **out, fig_codec_parts *parts) {
     graphs->made_digests = parts->made_digests;
     graphs->bucket_count = parts->bucket_count;
     graphs->maker = parts->maker;
+    graphs->notes = parts->notes;
+    graphs->archive = parts->archive;
     graphs->changed_kernels = parts->changed_kernels;
     graphs->ranks = 1;
     graphs->model = fig_program_view_of(graphs->program)->spec;
@@ -242,6 +246,7 @@ static fig_status make_parts(const fig_program *program, const fig_lower_options
     if (choice->tuning != NULL) FIG_TRY(fig_tuning_clone(&parts->target.tuning, choice->tuning));
     parts->target.deterministic = options->deterministic;
     parts->maker = fig_codec_maker_of(view);
+    FIG_TRY(fig_archive_record(&parts->archive, fig_codec_kernels_of(view), fig_images_of));
     fig_status status = take_buckets(&view->spec, options, &buckets, &count);
     if (status == FIG_OK)
         status = multiply_buckets(view, &parts->target, buckets, count, choice->variant,
@@ -279,6 +284,8 @@ void fig_graphs_destroy(fig_graphs *graphs) {
     free(graphs->digests);
     free(graphs->made_digests);
     fig_tuning_finish(&graphs->target.tuning);
+    fig_notes_finish(&graphs->notes);
+    fig_archive_finish(&graphs->archive);
     free(graphs);
 }
 
@@ -299,19 +306,7 @@ fig_status fig_graphs_write(const fig_graphs *graphs, uint8_t **bytes, size_t *c
 }
 
 fig_status fig_graphs_save(const fig_graphs *graphs, const char *path) {
-    uint8_t *bytes;
-    size_t count;
-    if (graphs == NULL || path == NULL)
-        return fig_fail(FIG_INVALID, "save: %s is NULL", graphs == NULL ? "graphs" : "path");
-    if (graphs->ranks > 1)
-        return fig_fail(FIG_UNSUPPORTED,
-                        "save: %s: these are the share of one of %" PRId32
-                        " ranks; a file holds the model, which serves them all",
-                        path, graphs->ranks);
-    FIG_TRY(fig_graphs_write(graphs, &bytes, &count));
-    const fig_status status = fig_file_write(path, bytes, count);
-    free(bytes);
-    return status;
+    return fig_graphs_archive(graphs, path, NULL);
 }
 
 fig_status fig_graphs_load(fig_graphs **graphs, const char *path) {

@@ -31,6 +31,8 @@ struct fig_graphs {
     uint32_t exec_count;     /* buckets that lower to different launches */
     uint64_t plan_bytes;     /* the largest bucket's bound */
     uint8_t content_id[32];
+    fig_notes notes;
+    fig_archive archive;      /* of the maker's images */
     uint32_t changed_kernels; /* bit op: its row in the maker's table was another */
     int32_t ranks;            /* 1; above, these are the share of one of so many, and never saved */
     fig_spec model;           /* whose share they are; their own spec where ranks is 1 */

@@ -98,20 +98,29 @@ static void put_attribute(filling *f, const fig_field *field) {
     put_bytes(f, field, attributes + field->item, field->bytes);
 }
 
+static const fig_rope_angles *angles_of_terms(fig_launch_memo *memo, const fig_rope_terms *terms) {
+    fig_rope_spec rope = {0};
+    if (memcmp(&memo->terms, terms, sizeof *terms) == 0) return &memo->angles;
+    memcpy(&rope, terms, sizeof *terms);
+    memo->terms = *terms;
+    memo->angles = (fig_rope_angles){.table = fig_frequencies_of(&rope)};
+    return &memo->angles;
+}
+
 /* A node that turns nothing, attention by itself, has no angles. */
 static void put_angles(filling *f, const fig_field *field) {
     const uint8_t *turn = f->source->view->attributes + f->node->attribute + field->item;
     const uint32_t table = fig_table_rope_table(field->item);
     fig_rope_angles angles = {.table = {.factor = 0}};
-    fig_rope_spec rope = {0};
+    fig_rope_terms terms;
     if (f->node->attribute_bytes <= field->item) return;
     if (f->node->attribute_bytes > table) {
         memcpy(&angles.table, turn - field->item + table, sizeof angles.table);
+        put_bytes(f, field, &angles, sizeof angles);
     } else {
-        memcpy(&rope, turn, sizeof(fig_rope_terms));
-        angles.table = fig_frequencies_of(&rope);
+        memcpy(&terms, turn, sizeof terms);
+        put_bytes(f, field, angles_of_terms(f->source->memo, &terms), sizeof angles);
     }
-    put_bytes(f, field, &angles, sizeof angles);
 }
 
 static void put_plan_section(filling *f, const fig_field *field) {

@@ -122,7 +122,7 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
                              const fig_split_class *own, fig_split_shape *split) {
     const int64_t segments = (int64_t)caps->batch * split->groups;
     const int32_t window = own->window > 0 ? own->window + FIG_FORM_TOKENS : caps->kv;
-    if (target->traits.compute_capability != FIG_FORM_CAPABILITY_OF_BULK || !own->is_short ||
+    if (target->traits.compute_capability != FIG_FORM_CAPABILITY_OF_BULK || !own->may_be_short ||
         split->fixed || split->groups != own->kv_heads)
         return 0;
     const int32_t tokens = fig_size_min(caps->kv, window), places = target->traits.sm_count;
@@ -136,7 +136,9 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
         split->tile_tokens = turn;
         return segments * blocks;
     }
-    return segments * fig_form_short_blocks(segments, tokens, FIG_FORM_SHORT_WARPS, places);
+    blocks = fig_form_short_blocks(segments, tokens, FIG_FORM_SHORT_WARPS, places);
+    if (blocks > 0) split->tile_tokens = FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
+    return segments * blocks;
 }
 
 /* One worker for each place of the machine, but no more than the fullest step has work for. */
@@ -316,9 +318,13 @@ static fig_status make_launches(fig_lower_common *common) {
 }
 
 static fig_status fill_launches(fig_lower_common *common, const fig_workspace *workspace) {
+    fig_launch_memo memo = {.terms = {0}};
     const fig_launch_source source = {
-        .view = common->view, .classes = &common->classes, .workspace = workspace};
+        .view = common->view, .classes = &common->classes, .workspace = workspace, .memo = &memo};
     const uint32_t reloc_limit = lay_out_params(common);
+    if (common->params_bytes > FIG_LOWER_PARAMS_LIMIT)
+        return fig_fail(FIG_TOO_LARGE, "graphs: %u bytes of params in all launches, limit %d",
+                        common->params_bytes, FIG_LOWER_PARAMS_LIMIT);
     common->params = calloc(1, common->params_bytes);
     common->relocs = calloc(reloc_limit, sizeof *common->relocs);
     if (common->params == NULL || common->relocs == NULL)

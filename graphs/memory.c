@@ -33,20 +33,23 @@ static void count_cache(const fig_program_view *view, uint32_t id, uint8_t *coun
               fig_program_view_dtype_bytes(record->dtype);
 }
 
+static void count_caches(const fig_program_view *view, const fig_node *node, int k, int v,
+                         uint8_t *counted, uint64_t *bytes) {
+    const uint32_t *ids = view->operands + node->operand;
+    count_cache(view, ids[k], counted, bytes);
+    count_cache(view, ids[v], counted, bytes);
+}
+
 static fig_status count_token_bytes(const fig_program_view *view, uint64_t *bytes) {
     uint8_t *counted = calloc((size_t)view->tensor_count + 1, 1);
     *bytes = 0;
     if (counted == NULL) return fig_fail(FIG_NOMEM, "memory: %u tensors", view->tensor_count);
     for (uint32_t n = 0; n < view->node_count; n++) {
-        const uint32_t *ids = view->operands + view->nodes[n].operand;
-        if (view->nodes[n].op < FIG_OP_KERNEL_COUNT && fig_kernel_table[view->nodes[n].op].split) {
-            count_cache(view, ids[FIG_ATTENTION_K_CACHE], counted, bytes);
-            count_cache(view, ids[FIG_ATTENTION_V_CACHE], counted, bytes);
-        }
-        if (view->nodes[n].op == FIG_OP_APPEND_KV) {
-            count_cache(view, ids[FIG_APPEND_K_CACHE], counted, bytes);
-            count_cache(view, ids[FIG_APPEND_V_CACHE], counted, bytes);
-        }
+        const fig_node *node = &view->nodes[n];
+        if (node->op < FIG_OP_KERNEL_COUNT && fig_kernel_table[node->op].split)
+            count_caches(view, node, FIG_ATTENTION_K_CACHE, FIG_ATTENTION_V_CACHE, counted, bytes);
+        if (node->op == FIG_OP_APPEND_KV)
+            count_caches(view, node, FIG_APPEND_K_CACHE, FIG_APPEND_V_CACHE, counted, bytes);
     }
     free(counted);
     return FIG_OK;

@@ -445,9 +445,9 @@ static fig_status check_nodes(const fig_program_view *view, fig_strings *names) 
             return fig_fail(
                 FIG_FORMAT, "node %u: %u bytes of attributes from %u, expected from %u, limit %u",
                 n, node->attribute_bytes, node->attribute, attribute, view->attribute_bytes);
-        const uint8_t *padding = view->attributes + attribute + node->attribute_bytes;
+        const uint64_t padding = attribute + node->attribute_bytes;
         if (padded > node->attribute_bytes &&
-            memcmp(padding, zeros, (size_t)padded - node->attribute_bytes) != 0)
+            memcmp(view->attributes + padding, zeros, (size_t)padded - node->attribute_bytes) != 0)
             return fig_fail(FIG_FORMAT, "node %u: attributes are not followed by zeros", n);
         FIG_TRY(fig_operation_check(view, n));
         if (node->op == FIG_OP_CALL) use_call_name(view, node, names);

@@ -16,14 +16,16 @@ static int32_t max_of(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-/* 1: attention_short.cuh may serve the node. */
-static int is_short(const fig_node *node, const uint32_t *ids, const fig_tensor_record *q,
-                    const fig_tensor_record *cache) {
-    const int32_t dims = (int32_t)q->dims[2], ratio = (int32_t)(q->dims[1] / cache->dims[2]);
-    return node->op == FIG_OP_ATTENTION && ids[FIG_ATTENTION_TABLE] != 0 && q->dims[0] == 1 &&
-           q->dtype == cache->dtype && (q->dtype == FIG_F16 || q->dtype == FIG_BF16) &&
-           (dims == 64 || dims == 128 || dims == 256) && ratio <= FIG_FORM_VECTORS &&
-           cache->dims[1] % FIG_FORM_TOKENS == 0;
+static int may_be_short(const uint32_t *ids, const fig_tensor_record *q,
+                        const fig_tensor_record *cache) {
+    const fig_form_rows rows = {.dtype = (int32_t)q->dtype,
+                                .kv_dtype = (int32_t)cache->dtype,
+                                .head_dim = (int32_t)q->dims[2],
+                                .row_tokens = (int32_t)q->dims[0],
+                                .ratio = (int32_t)(q->dims[1] / cache->dims[2]),
+                                .page_size =
+                                    ids[FIG_ATTENTION_TABLE] != 0 ? (int32_t)cache->dims[1] : 0};
+    return fig_form_short_refuses(&rows) == NULL;
 }
 
 /* What one split node needs by itself. */
@@ -39,7 +41,7 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
                              .q_heads = (int32_t)q->dims[1],
                              .head_dim = (int32_t)q->dims[2],
                              .value_bytes = (int32_t)fig_program_view_dtype_bytes(cache->dtype),
-                             .is_short = is_short(node, ids, q, cache)};
+                             .may_be_short = may_be_short(ids, q, cache)};
 }
 
 static int same_class(const fig_split_class *a, const fig_split_class *b) {
@@ -78,7 +80,7 @@ fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classe
         most->q_heads = max_of(most->q_heads, needs.q_heads);
         most->head_dim = max_of(most->head_dim, needs.head_dim);
         most->value_bytes = max_of(most->value_bytes, needs.value_bytes);
-        most->is_short &= needs.is_short;
+        most->may_be_short &= needs.may_be_short;
     }
     return FIG_OK;
 }

@@ -12,7 +12,7 @@
 typedef struct fig_split_class {
     int32_t kv_heads, window, row_tokens;   /* its key */
     int32_t q_heads, head_dim, value_bytes; /* the most of any of its nodes */
-    int32_t is_short; /* 1: for all of them there are kernels for short rows */
+    int32_t may_be_short; /* 1: for all of them there are kernels for short rows */
 } fig_split_class;
 
 typedef struct fig_split_classes {

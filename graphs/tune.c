@@ -209,7 +209,7 @@ static fig_status make_tuned(fig_graphs **tuned, const fig_graphs *graphs,
     const fig_status status = fig_graphs_make(
         tuned, graphs->program, &options, &(fig_graphs_choice){.variant = -1, .tuning = tuning});
     free(buckets);
-    return status;
+    return status == FIG_OK ? fig_notes_clone(&(*tuned)->notes, &graphs->notes) : status;
 }
 
 fig_status fig_graphs_tune(fig_graphs **tuned, const fig_graphs *graphs,
@@ -225,6 +225,9 @@ fig_status fig_graphs_tune(fig_graphs **tuned, const fig_graphs *graphs,
     fig_status status = collect(graphs, costs, count, &tuning);
     if (status == FIG_OK) status = make_tuned(tuned, graphs, &tuning);
     fig_tuning_finish(&tuning);
+    if (status == FIG_OK) return FIG_OK;
+    fig_graphs_destroy(*tuned);
+    *tuned = NULL;
     return status;
 }
 

@@ -247,9 +247,8 @@ typedef struct fig_cache {
     fig_tensor reserved[3]; /* absent */
 } fig_cache;
 
-/* Writes the k and v of row r, [rows][kv_heads][head_dim], into the cache as the last tokens of its
- * sequence: the row's last token becomes token kv_length[r] - 1. A row of length 0 writes nothing.
- * fp8 saturates. */
+/* Writes k and v of row r, [rows][kv_heads][head_dim], as the last tokens of its sequence, up to
+ * token kv_length[r] - 1. A row of length 0 writes nothing. fp8 saturates. */
 typedef struct fig_append_kv_op {
     uint32_t size;
     fig_tensor k, v;
@@ -439,10 +438,11 @@ typedef struct fig_engine_options {
     int32_t check_plans; /* 1: each plan carries a checksum, and a launch that finds another on the
                             device runs no rows, which is a fault (FIG_DRIVER) */
     int32_t numa_node;   /* where the ring lies: node numa_node - 1; 0: the GPU's; -1: any */
-    fig_memory_callback allocate, release; /* for all memory of the engine's, with the GPU's context
+    fig_memory_callback allocate, release; /* all memory of the engine's, with the GPU's context
                             current; other than 0 from allocate: FIG_NOMEM. NULL: the device's */
     void *memory_user;
     struct fig_ranks *ranks; /* of figraph_ranks.h, open longer than the engine; NULL: none */
+    const struct fig_trust *trust; /* in a file's kernels, figraph_archive.h; NULL: our own */
     const struct fig_test_options *test; /* for tests alone, of figraph_unstable.h; NULL: none */
 } fig_engine_options;
 

@@ -7,7 +7,8 @@
  *     XLA FFI    jax.ffi.register_ffi_target(target->name, capsule of target->cuda, "CUDA")
  *
  * README.md has both. What is here is what such a caller needs beside: which targets there are, how
- * large scratch must be, files to run, and counters. */
+ * large scratch must be, files to run, and counters; and the functions of the first kind for who
+ * has arrays and a stream, but no TVM FFI. */
 #ifndef FIGRAPH_FFI_H
 #define FIGRAPH_FFI_H
 
@@ -30,6 +31,17 @@ typedef struct fig_ffi_target {
 } fig_ffi_target;
 /* FIG_INVALID: there is no target of that index. */
 FIG_API fig_status fig_ffi_read_target(int32_t index, fig_ffi_target *target);
+
+/* One call of a function that TVM FFI would find here, as tools/jax/TARGETS.md lists them. */
+typedef struct fig_ffi_call {
+    uint32_t size;
+    int32_t argument_count;
+    const char *function;  /* "decode_attention" */
+    const void *arguments; /* [argument_count] of type TVMFFIAny: None, int, float or a DLTensor's
+                              address; borrowed until the call returns */
+    void *stream;          /* cuda: a CUstream by value; CPU: the calling thread does the work */
+} fig_ffi_call;
+FIG_API fig_status fig_ffi_run(const fig_ffi_call *call);
 
 /* Attention as run, batch_decode and figraph.attention do it, and what it takes of a device. */
 typedef struct fig_ffi_attention {
@@ -57,12 +69,26 @@ typedef struct fig_ffi_scratch {
 FIG_API fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention,
                                         fig_ffi_scratch *scratch);
 
-/* Loads a .fig file for figraph.program, which names it by its content id: 64 digits and a NUL. A
- * file is kept for as long as the process lives; loading it again costs only the reading. */
+/* Loads a .fig file, and gives its content id: 64 digits and a NUL. figraph.program names it by the
+ * first 16 of them as one number, of 64 bits in two's complement. A file is kept for as long as the
+ * process lives; loading it again costs only the reading. */
 FIG_API fig_status fig_ffi_load(const char *path, char *content_id);
 /* The same of a run of `rows` with kv_length: as fig_run has them. */
 FIG_API fig_status fig_ffi_read_program_scratch(const char *content_id, int32_t rows,
                                                 int64_t kv_length, fig_ffi_scratch *scratch);
+
+/* A segment of a loaded file, by its number in attributes of figraph.program: from 1 on, in the
+ * order recorded. FIG_INVALID: there is none of that number. */
+typedef struct fig_ffi_segment {
+    uint32_t size;
+    uint32_t reserved;
+    const char *name; /* lives as long as the process */
+} fig_ffi_segment;
+FIG_API fig_status fig_ffi_read_segment(const char *content_id, int32_t number,
+                                        fig_ffi_segment *segment);
+
+/* What the targets would say of RoPE for heads of so many numbers. */
+FIG_API fig_status fig_ffi_check_rope(const fig_rope_spec *rope, int32_t head_dim);
 
 /* Since the process began. XLA replays what it captured without a call. */
 typedef struct fig_ffi_counts {

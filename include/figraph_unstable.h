@@ -37,7 +37,7 @@ typedef struct fig_launch_info {
     int32_t node, node_count;       /* from 0, that it serves; the fetch serves none */
     const char *operation, *family; /* "attention", "scalar"; a call has no family: NULL */
     int32_t refusal_count;
-    const char *refused[4], *needs[4]; /* [refusal_count] "bulk", "compute capability 9.0" */
+    const char *refused[5], *needs[5]; /* [refusal_count] "bulk", "compute capability 9.0" */
 } fig_launch_info;
 /* launch: from 0, as fig_graphs_print numbers them. FIG_INVALID: no such launch or bucket.
  * FIG_ORDER: the bucket is not prepared with what is bound. The words outlast the engine. */

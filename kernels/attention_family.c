@@ -1,10 +1,10 @@
 /* attention_family.c: which families of attention serve a launch, and as what.
  *
- * turn: tensor cores, K and V by the bulk copy engine, RoPE and append with it; short: tensor
- * cores, a cluster of blocks for each kv head of a short row; bulk: as turn, but for what turn has
- * with it; copy: tensor cores, K and V by copies of 16 bytes; scalar: everything else. Owns what
- * each needs and how its blocks are cut; what an instance is compiled for is form.h's. Invariant:
- * what is not bound yet is 0, and no fault. */
+ * short_turn: tensor cores, a cluster of blocks for each kv head of a short row, RoPE and append
+ * with it; turn: tensor cores, K and V by the bulk copy engine, RoPE and append with it; short and
+ * bulk: as those two, but for what they have with it; copy: tensor cores, K and V by copies of 16
+ * bytes; scalar: everything else. Owns what each needs and how its blocks are cut; what an instance
+ * is compiled for is form.h's. Invariant: what is not bound yet is 0, and no fault. */
 #include "kernels/twins.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static int32_t sets_of(const fig_attention_params *p) {
     return fig_form_sets(p->heads_per_worker, vectors_of(p));
 }
 
-typedef enum kind { TURN, SHORT, BULK, COPY } kind;
+typedef enum kind { TURN, SHORT_TURN, SHORT, BULK, COPY } kind;
 
 /* Slots, the ring's state, and where shares meet, as far as a block of the machine has room; 0:
  * there is no slot. */
@@ -106,26 +106,6 @@ const char *fig_attention_family_bulk_refuses(const void *params, const fig_trai
     return refuses_places(p);
 }
 
-/* What turns is whole in a warp's registers and shared memory, and each newest token is in a strip
- * of one reader. */
-const char *fig_attention_family_turn_refuses(const void *params, const fig_traits *traits) {
-    const fig_attention_params *p = params;
-    const fig_attention_turn *turn = &p->turn;
-    if (turn->rope.rotary_dim == 0) return "a node that turns and appends, too";
-    const char *refusal = fig_attention_family_bulk_refuses(params, traits);
-    if (refusal != NULL) return refusal;
-    if (turn->rope.rotary_dim != p->head_dim || turn->rope.interleaved)
-        return "heads that turn whole, halves by halves";
-    if (turn->positions != NULL || turn->cos_sin != NULL)
-        return "positions of the plan's, computed";
-    if (vectors_of(p) > FIG_FORM_VECTORS) return "at most 8 vectors of a kv head";
-    if (shared_bytes_of(p, traits, TURN) == 0) return "a slot in shared memory";
-    if (!has_pairs(turn->k, &turn->k_strides) || !has_pairs(turn->v, &turn->v_strides) ||
-        (uintptr_t)turn->q_norm % 4 != 0 || (uintptr_t)turn->k_norm % 4 != 0)
-        return "k, v and norms in whole pairs";
-    return NULL;
-}
-
 /* Workers of a kv head of a row, where each has as many; else 0. */
 static int32_t short_blocks(const fig_attention_params *p) {
     const int64_t segments = (int64_t)p->split.row_limit * p->kv_heads;
@@ -137,29 +117,79 @@ static int32_t short_warps(const fig_attention_params *p) {
     return fig_form_short_warps(p->head_dim, p->split.tile_tokens);
 }
 
+/* Of what is known before anything is bound. As many workers as the machine has places are no short
+ * rows', whatever they are a multiple of. */
+static const char *refuses_rows(const fig_attention_params *p, const fig_traits *traits) {
+    const fig_form_rows rows = {.dtype = p->dtype,
+                                .kv_dtype = p->kv_dtype,
+                                .head_dim = p->head_dim,
+                                .row_tokens = p->split.row_tokens,
+                                .ratio = p->q_heads / p->kv_heads,
+                                .page_size =
+                                    (p->flags & FIG_ATTENTION_DENSE) == 0 ? p->page_size : 0};
+    const int32_t blocks = short_blocks(p);
+    if (traits->compute_capability != FIG_FORM_CAPABILITY_OF_BULK) return "compute capability 9.0";
+    if (p->heads_per_worker != 1 || p->split.workers >= traits->sm_count ||
+        (blocks != 8 && (short_warps(p) != FIG_FORM_SHORT_WARPS || (blocks != 2 && blocks != 4))))
+        return "2, 4 or 8 workers to a row's kv head, fewer than SMs";
+    if (p->split.fixed) return "a split of its own";
+    return fig_form_short_refuses(&rows);
+}
+
 /* 1: each vector begins at 16 bytes. */
 static int has_chunks(const void *rows, const fig_row_strides *strides) {
     return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 16 == 0;
 }
 
-/* As many workers as the machine has places are no short rows', whatever they are a multiple of. */
 const char *fig_attention_family_short_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    const int32_t blocks = short_blocks(p);
-    if (traits->compute_capability != FIG_FORM_CAPABILITY_OF_BULK) return "compute capability 9.0";
-    if (p->heads_per_worker != 1 || p->split.workers >= traits->sm_count ||
-        (blocks != 8 && (short_warps(p) != FIG_FORM_SHORT_WARPS || (blocks != 2 && blocks != 4))))
-        return "2, 4 or 8 workers for each kv head of a row, fewer than the GPU has SMs";
-    if (value_bytes_of(p) != 2 || p->dtype != p->kv_dtype) return "f16 or bf16";
-    if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
-        return "head_dim 64, 128 or 256";
-    if (p->split.row_tokens != 1 || p->split.fixed)
-        return "one token a row, and a split of its own";
-    if (vectors_of(p) > FIG_FORM_VECTORS) return "at most 8 vectors of a kv head";
-    if (p->page_size % FIG_FORM_TOKENS != 0 || (p->flags & FIG_ATTENTION_DENSE) != 0)
-        return "pages of whole 16 tokens";
+    const char *refusal = refuses_rows(p, traits);
+    if (refusal != NULL) return refusal;
     if (!has_chunks(p->q, &p->q_strides)) return "q in whole 16 bytes";
     return refuses_places(p);
+}
+
+/* What attention can turn and append by itself. */
+static const char *refuses_turn(const fig_attention_params *p) {
+    const fig_attention_turn *turn = &p->turn;
+    if (turn->rope.rotary_dim == 0) return "a node that turns and appends, too";
+    if (turn->rope.rotary_dim != p->head_dim || turn->rope.interleaved)
+        return "heads that turn whole, halves by halves";
+    if (turn->positions != NULL || turn->cos_sin != NULL)
+        return "positions of the plan's, computed";
+    return NULL;
+}
+
+const char *fig_attention_family_short_turn_refuses(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    const fig_attention_turn *turn = &p->turn;
+    const char *refusal = refuses_turn(p);
+    if (refusal == NULL) refusal = fig_attention_family_short_refuses(params, traits);
+    if (refusal != NULL) return refusal;
+    if (value_bytes_of(p) != 2) return "f16 or bf16";
+    if (!has_chunks(turn->k, &turn->k_strides) || !has_chunks(turn->v, &turn->v_strides) ||
+        (uintptr_t)turn->q_norm % 4 != 0 || (uintptr_t)turn->k_norm % 4 != 0)
+        return "k and v in whole 16 bytes, norms in whole pairs";
+    return NULL;
+}
+
+/* What turns is whole in a warp's registers and shared memory, and each newest token is in a strip
+ * of one reader. Short rows are others', wherever their tensors lie: whoever loads kernels before
+ * anything is bound has to know that. */
+const char *fig_attention_family_turn_refuses(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    const fig_attention_turn *turn = &p->turn;
+    const char *refusal = refuses_turn(p);
+    if (refusal != NULL) return refusal;
+    if (refuses_rows(p, traits) == NULL) return "rows that are not short";
+    refusal = fig_attention_family_bulk_refuses(params, traits);
+    if (refusal != NULL) return refusal;
+    if (vectors_of(p) > FIG_FORM_VECTORS) return "at most 8 vectors of a kv head";
+    if (shared_bytes_of(p, traits, TURN) == 0) return "a slot in shared memory";
+    if (!has_pairs(turn->k, &turn->k_strides) || !has_pairs(turn->v, &turn->v_strides) ||
+        (uintptr_t)turn->q_norm % 4 != 0 || (uintptr_t)turn->k_norm % 4 != 0)
+        return "k, v and norms in whole pairs";
+    return NULL;
 }
 
 /* ---- Blocks */
@@ -181,10 +211,12 @@ void fig_attention_family_short_shape(const void *params, fig_launch_shape *shap
 /* As fig_short_shared has it. */
 uint32_t fig_attention_family_short_shared(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
-    const int32_t tokens = FIG_FORM_SHORT_STAGES * short_warps(p) * FIG_FORM_TOKENS;
+    const int32_t stages = fig_form_short_stages(value_bytes_of(p));
+    const int32_t tokens = stages * short_warps(p) * FIG_FORM_TOKENS;
     const int32_t weights = short_warps(p) * (512 + 64), inbox = short_blocks(p) * 64 + 16;
     (void)traits;
-    return (uint32_t)(tokens * 2 * 2 * p->head_dim + weights + p->head_dim * 32 + inbox);
+    return (uint32_t)(tokens * 2 * value_bytes_of(p) * p->head_dim + weights + p->head_dim * 32 +
+                      inbox);
 }
 
 void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape) {
@@ -208,15 +240,19 @@ uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *
 }
 
 static void entry_of(const fig_attention_params *p, kind which, char name[FIG_ENTRY_BYTES]) {
-    static const char *const families[] = {
-        [TURN] = "turn", [SHORT] = "short", [BULK] = "bulk", [COPY] = "copy"};
+    static const char *const families[] = {[TURN] = "turn",
+                                           [SHORT_TURN] = "short_turn",
+                                           [SHORT] = "short",
+                                           [BULK] = "bulk",
+                                           [COPY] = "copy"};
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
     const int length = snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d",
                                 families[which], dtypes[p->kv_dtype], p->head_dim);
     char *rest = name + length;
     const size_t room = FIG_ENTRY_BYTES - (size_t)length;
-    if (which == SHORT) snprintf(rest, room, "_%d_%d", short_blocks(p), short_warps(p));
+    if (which == SHORT || which == SHORT_TURN)
+        snprintf(rest, room, "_%d_%d", short_blocks(p), short_warps(p));
     if (which == TURN || which == BULK) snprintf(rest, room, "_%d", fig_form_shares(sets_of(p)));
 }
 
@@ -226,6 +262,10 @@ void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYT
 
 void fig_attention_family_short_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     entry_of(params, SHORT, name);
+}
+
+void fig_attention_family_short_turn_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    entry_of(params, SHORT_TURN, name);
 }
 
 void fig_attention_family_turn_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

@@ -8,19 +8,17 @@
 
 #include "kernels/attention_strip.cuh"
 
-/* For each vector a power of two that brings its largest number below 2^15. Its lanes know it.
- * Numbers of 16 bits compare as integers do, but for their signs. */
+/* For each vector of bf16 a power of two that brings its largest number below 2^15. Its lanes know
+ * it. Numbers of 16 bits compare as integers do, but for their signs. */
 template <class form>
-static __device__ __forceinline__ float fig_warps_fit_q(int32_t dtype,
-                                                        const fig_warps_seen<form> &seen) {
+static __device__ __forceinline__ float fig_warps_fit_q(const fig_warps_seen<form> &seen) {
     uint32_t pair = 0;
 #pragma unroll
     for (int32_t k = 0; k < form::TILES; k++)
         pair = __vimax3_u16x2(pair, seen.q[k][0] & 0x7fff7fffu, seen.q[k][1] & 0x7fff7fffu);
     pair = __vmaxu2(pair, __shfl_xor_sync(0xffffffffu, pair, 1));
     pair = __vmaxu2(pair, __shfl_xor_sync(0xffffffffu, pair, 2));
-    const float2 largest = fig_warps_widen_q(dtype, pair);
-    const uint32_t exponent = __float_as_uint(fmaxf(largest.x, largest.y)) >> 23; /* 2^14 has 141 */
+    const uint32_t exponent = max(pair & 0xffffu, pair >> 16) >> 7; /* 2^14 has 141 */
     return __uint_as_float(min(268u - exponent, 253u) << 23);
 }
 
@@ -105,6 +103,26 @@ fig_warps_load_q(const fig_warps_role &role, const uint32_t *q, fig_warps_seen<f
     }
 }
 
+/* q as f16: of bf16 each vector times a power of two that its scale takes back. */
+template <class form>
+static __device__ __forceinline__ void fig_warps_halve_q(const fig_attention_params &p,
+                                                         const fig_warps_role &role,
+                                                         fig_warps_seen<form> *seen) {
+    if (p.dtype == FIG_F16) return;
+    const float fit = fig_warps_fit_q(*seen);
+    const float back = __uint_as_float((254u << 23) - __float_as_uint(fit)); /* 1 / fit */
+    seen->scale[0] *= __shfl_sync(0xffffffffu, back, role.column * 8);
+    seen->scale[1] *= __shfl_sync(0xffffffffu, back, role.column * 8 + 4);
+#pragma unroll
+    for (int32_t k = 0; k < form::TILES; k++) {
+#pragma unroll
+        for (int32_t half = 0; half < 2; half++) {
+            const float2 x = fig_warps_widen_q(FIG_BF16, seen->q[k][half]);
+            seen->q[k][half] = fig_fragment_pair<FIG_F16>(x.x * fit, x.y * fit);
+        }
+    }
+}
+
 /* Makes of them what logits are multiplied by: vectors that are none are zeros. */
 template <class form>
 static __device__ __forceinline__ void
@@ -116,19 +134,7 @@ fig_warps_take_q(const fig_attention_params &p, const fig_warps_role &role,
         if (is_none) seen->q[k][0] = seen->q[k][1] = 0;
     float scale = p.sm_scale * fig_cache_scale(p.k_scale, p.k_scales, place.kv_head);
     seen->scale[0] = seen->scale[1] = scale * FIG_NUMERIC_LOG2_E;
-    if (form::VALUE_BYTES == 2) return;
-    const float fit = fig_warps_fit_q(p.dtype, *seen);
-    const float back = __uint_as_float((254u << 23) - __float_as_uint(fit)); /* 1 / fit */
-    seen->scale[0] *= __shfl_sync(0xffffffffu, back, role.column * 8);
-    seen->scale[1] *= __shfl_sync(0xffffffffu, back, role.column * 8 + 4);
-#pragma unroll
-    for (int32_t k = 0; k < form::TILES; k++) {
-#pragma unroll
-        for (int32_t half = 0; half < 2; half++) {
-            const float2 x = fig_warps_widen_q(p.dtype, seen->q[k][half]);
-            seen->q[k][half] = fig_fragment_pair<FIG_F16>(x.x * fit, x.y * fit);
-        }
-    }
+    if constexpr (form::VALUE_BYTES == 1) fig_warps_halve_q<form>(p, role, seen);
 }
 
 #endif

@@ -3,29 +3,30 @@
  * Where a step reads so little that a launch takes as long as its longest way, and not as its
  * bytes, nobody waits for what another block leaves in global memory. Rows are dealt by turns: of
  * each turn of the cluster a warp has 16 tokens, which it copies to shared memory as soon as it
- * knows their page, two turns ahead. It makes their weights from K, and all warps of the block then
- * add up V of all its tokens, each for dimensions of its own:
+ * knows their page, turns ahead. It makes their weights from K, and all warps of the block then add
+ * up V of all its tokens, each for dimensions of its own:
  *
  *     logits [16 tokens][8 vectors] = K [16][head_dim] * q [head_dim][8]
  *     sums [16 dimensions][8 vectors] += V^T [16][tokens of the block's turn] * weights [tokens][8]
  *
  * Which number of a head is which of a fragment is free to choose where q's is the same: lane
- * (g, t) = (lane / 4, lane % 4) has of tokens g and g + 8, and of vector g of q, the chunks of 16
- * bytes t, t + 4, .. Sums go to the block of the cluster that writes them, and are counted there by
- * a barrier of its shared memory.
+ * (g, t) = (lane / 4, lane % 4) has of tokens g and g + 8 the chunks of 16 bytes t, t + 4, .., and
+ * of vector g of q what belongs to them. Sums go to the block of the cluster that writes them, and
+ * are counted there by a barrier of its shared memory.
  *
- * Premises, which the family asks for: one token a row, at most 8 vectors of a kv head, 16 bits a
- * value, pages of whole 16 tokens, workers = rows * kv heads * BLOCKS, whatever else the split
- * says. Invariant: as all attention has it; a block is there as long as others send to it, since it
- * waits for all that they send. */
+ * Premises, which the family asks for: one token a row, at most 8 vectors of a kv head, a cache of
+ * q's 16 bits or of codes of 8, pages of whole 16 tokens, workers = rows * kv heads * BLOCKS,
+ * whatever else the split says. Invariant: as all attention has it; a block is there as long as
+ * others send to it, since it waits for all that they send. */
 #ifndef FIG_KERNELS_ATTENTION_SHORT_CUH
 #define FIG_KERNELS_ATTENTION_SHORT_CUH
 
-#include "kernels/short_feed.cuh"
+#include "kernels/attention_q.cuh"
+#include "kernels/short_turn.cuh"
 
-/* Inbox: a lane's sums of dimensions d and d + 8 of a tile, of vector 2t and then of 2t + 1. */
+/* Inbox: a lane's sums of a tile's rows g and g + 8, of vector 2t and then of 2t + 1. */
 template <class form> struct fig_short_shared {
-    fig_short_stage<form> stages[FIG_SHORT_STAGES];
+    fig_short_stage<form> stages[form::STAGES];
     uint4 weights[form::WARPS][FIG_BLOCK_WARP]; /* fig_warps_weights */
     float4 inbox[form::BLOCKS][form::ROWS][4];  /* [from][row][t] */
     fig_partials_sum sums[form::WARPS][FIG_FORM_VECTORS];
@@ -103,17 +104,40 @@ static __device__ __forceinline__ void fig_short_await(uint64_t *barrier) {
 
 /* ---- A turn */
 
-/* Of vector g; those that are none are some other's. */
+/* Of vector g; those that are none are some other's. For a chunk of codes two of them lie side by
+ * side. */
 template <class form>
 static __device__ __forceinline__ void fig_short_load_q(const uint4 *from,
                                                         uint32_t (&q)[form::TILES][2]) {
 #pragma unroll
-    for (int32_t i = 0; i < form::OF_LANE; i++) {
-        const uint4 chunk = from[4 * i];
+    for (int32_t i = 0; i < form::TILES / 2; i++) {
+        const uint4 chunk =
+            from[i / form::TILES_OF_LOAD * 4 * form::TILES_OF_LOAD + i % form::TILES_OF_LOAD];
         q[2 * i][0] = chunk.x;
         q[2 * i][1] = chunk.y;
         q[2 * i + 1][0] = chunk.z;
         q[2 * i + 1][1] = chunk.w;
+    }
+}
+
+/* Adds the products of a chunk of tokens g and g + 8 with the numbers of q that belong to it. */
+template <class form>
+static __device__ __forceinline__ void
+fig_short_multiply_chunk(uint4 low, uint4 high, const uint32_t (*q)[2], float (*sums)[4]) {
+    if constexpr (form::VALUE_BYTES == 2) {
+        fig_fragment_multiply<form::DTYPE>(sums[0], low.x, high.x, low.y, high.y, q[0][0], q[0][1]);
+        fig_fragment_multiply<form::DTYPE>(sums[1], low.z, high.z, low.w, high.w, q[1][0], q[1][1]);
+    } else {
+        const uint32_t codes[4][2] = {
+            {low.x, high.x}, {low.y, high.y}, {low.z, high.z}, {low.w, high.w}};
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++) {
+            uint32_t left[4];
+            fig_fragment_widen<form::KV_DTYPE>(codes[i][0], &left[0], &left[2]);
+            fig_fragment_widen<form::KV_DTYPE>(codes[i][1], &left[1], &left[3]);
+            fig_fragment_multiply<form::DTYPE>(sums[i], left[0], left[1], left[2], left[3], q[i][0],
+                                               q[i][1]);
+        }
     }
 }
 
@@ -126,12 +150,9 @@ fig_short_multiply_k(const fig_short_stage<form> &stage, const fig_warps_role &r
     float sums[4][4] = {{0}};
 #pragma unroll
     for (int32_t i = 0; i < form::OF_LANE; i++) {
-        const int32_t chunk = (role.column + 4 * i) ^ role.row % 2 * 4;
-        const uint4 low = k[0][chunk], high = k[8][chunk];
-        fig_fragment_multiply<form::DTYPE>(sums[2 * i % 4], low.x, high.x, low.y, high.y,
-                                           q[2 * i][0], q[2 * i][1]);
-        fig_fragment_multiply<form::DTYPE>(sums[2 * i % 4 + 1], low.z, high.z, low.w, high.w,
-                                           q[2 * i + 1][0], q[2 * i + 1][1]);
+        const int32_t at = fig_short_k_at<form>(role.row, role.column + 4 * i);
+        const int32_t first = i * 2 * form::TILES_OF_LOAD; /* of the chunk's tiles */
+        fig_short_multiply_chunk<form>(k[0][at], k[8][at], &q[first], &sums[first % 4]);
     }
 #pragma unroll
     for (int32_t i = 0; i < 4; i++)
@@ -218,24 +239,52 @@ fig_short_join(const fig_short_shared<form> &shared, int32_t n, int32_t vector,
     }
 }
 
+/* V^T of 16 dimensions, as the left side of a product with weights of warp w's tokens: `number` of
+ * the head's tiles. Of codes a load brings what warp w + 1 has of them, too, and rows g and g + 8
+ * of a tile are dimensions 2g and 2g + 1. */
+template <class form>
+static __device__ __forceinline__ void fig_short_load_v(const fig_short_stage<form> &stage,
+                                                        int32_t lane, int32_t w, int32_t number,
+                                                        uint32_t (&tiles)[form::TILES_OF_LOAD][4]) {
+    if constexpr (form::VALUE_BYTES == 2) {
+        const int32_t token = lane % 8 + lane / 16 * 8;
+        const int32_t at = fig_short_v_at<form>(token, 2 * number + lane / 8 % 2);
+        fig_fragment_load_turned(tiles[0],
+                                 fig_fragment_shared(&stage.v[w * FIG_RING_TOKENS + token][at]));
+    } else {
+        const int32_t at = fig_short_v_at<form>(lane % 8, number);
+        uint32_t codes[4];
+        fig_fragment_load_turned(codes,
+                                 fig_fragment_shared(&stage.v[w * FIG_RING_TOKENS + lane][at]));
+#pragma unroll
+        for (int32_t i = 0; i < 2; i++) {
+            fig_fragment_widen_apart<form::KV_DTYPE>(codes[2 * i], &tiles[i][0], &tiles[i][1]);
+            fig_fragment_widen_apart<form::KV_DTYPE>(codes[2 * i + 1], &tiles[i][2], &tiles[i][3]);
+        }
+    }
+}
+
 /* Adds all tokens of the turn, for the warp's dimensions. */
 template <class form>
 static __device__ __forceinline__ void
 fig_short_add(const fig_short_shared<form> &shared, const fig_short_stage<form> &stage,
               const fig_warps_role &role, int32_t warp, fig_short_seen<form> *seen) {
-    const int32_t token = role.lane % 8 + role.lane / 16 * 8, chunk = role.lane / 8 % 2;
     float shrink[2][form::WARPS], sums[form::WARPS][form::OWN_TILES][4] = {{{0}}};
 #pragma unroll
-    for (int32_t w = 0; w < form::WARPS; w++) {
-        const uint4 x = shared.weights[w][role.lane];
-        const fig_warps_weights weights = {{x.x, x.y}, {x.z, x.w}};
+    for (int32_t w = 0; w < form::WARPS; w += form::TILES_OF_LOAD) {
+        fig_warps_weights weights[form::TILES_OF_LOAD];
+#pragma unroll
+        for (int32_t n = 0; n < form::TILES_OF_LOAD; n++) {
+            const uint4 x = shared.weights[w + n][role.lane];
+            weights[n] = {{x.x, x.y}, {x.z, x.w}};
+        }
 #pragma unroll
         for (int32_t i = 0; i < form::OWN_TILES; i++) {
-            const int32_t at = (2 * (warp * form::OWN_TILES + i) + chunk) ^ token % 8;
-            uint32_t tile[4];
-            fig_fragment_load_turned(
-                tile, fig_fragment_shared(&stage.v[w * FIG_RING_TOKENS + token][at]));
-            fig_warps_add_tile<form>(tile, weights, sums[w][i]);
+            uint32_t tiles[form::TILES_OF_LOAD][4];
+            fig_short_load_v<form>(stage, role.lane, w, warp * form::OWN_TILES + i, tiles);
+#pragma unroll
+            for (int32_t n = 0; n < form::TILES_OF_LOAD; n++)
+                fig_warps_add_tile<form>(tiles[n], weights[n], sums[w + n][i]);
         }
     }
 #pragma unroll
@@ -289,11 +338,13 @@ static __device__ __forceinline__ void
 fig_short_write_vector(const fig_attention_params &p, const fig_short_row &row,
                        const fig_short_shared<form> &shared, int32_t number, int32_t vector) {
     const int32_t head = row.kv_head * row.vectors + vector;
-    const int32_t at = row.rank * form::ROWS + number, dim = at / 8 * 16 + at % 8;
+    const int32_t at = row.rank * form::ROWS + number;
+    const int32_t dim = at / 8 * 16 + at % 8 * form::TILES_OF_LOAD;
     uint16_t *out = (uint16_t *)p.out + row.row * p.out_strides.row + head * p.out_strides.head;
-    fig_partials_way way = {0, 0, -INFINITY, 1};
+    fig_partials_way way = {0, 0, -INFINITY, row.v_scale};
     if (p.sinks != NULL) way.sink = p.sinks[head] * FIG_NUMERIC_LOG2_E;
     fig_partials_sum sums[form::BLOCKS], all = {FIG_PARTIALS_NONE, 0};
+    const int32_t dtype = form::VALUE_BYTES == 1 ? p.dtype : form::DTYPE;
     float2 values = {0, 0};
 #pragma unroll
     for (int32_t b = 0; b < form::BLOCKS; b++) {
@@ -310,8 +361,8 @@ fig_short_write_vector(const fig_attention_params &p, const fig_short_row &row,
     }
     fig_pieces_end end = {0, -INFINITY};
     if (row.length > 0) end = fig_partials_end_of(way, all);
-    fig_partials_write_number(out + dim, form::DTYPE, values.x * end.scale);
-    fig_partials_write_number(out + dim + 8, form::DTYPE, values.y * end.scale);
+    fig_partials_write_number(out + dim, dtype, values.x * end.scale);
+    fig_partials_write_number(out + dim + fig_partials_apart<form>(1), dtype, values.y * end.scale);
     if (at == 0 && p.lse != NULL) p.lse[row.row * p.lse_stride + head] = end.lse;
 }
 
@@ -336,10 +387,10 @@ fig_short_see(const fig_attention_params &p, const fig_short_row &row, const fig
     const int32_t warp = fig_block_warp(), late = fig_short_late<form>(p, way);
 #pragma unroll 1
     for (int32_t turn = 0;; turn++) {
-        fig_short_stage<form> *stage = &shared->stages[turn % FIG_SHORT_STAGES];
+        fig_short_stage<form> *stage = &shared->stages[turn % form::STAGES];
         const int32_t token = way.first + turn * form::BLOCKS * form::TOKENS;
         float logits[4];
-        fig_short_wait<2 * FIG_SHORT_STAGES - 1>();
+        fig_short_wait<2 * form::STAGES - 1>();
         if (turn == late) {
             fig_short_wait<0>();
             fig_short_put_newest<form>(newest, warp * FIG_RING_TOKENS + row.length - 1 - token,
@@ -349,12 +400,12 @@ fig_short_see(const fig_attention_params &p, const fig_short_row &row, const fig
         fig_short_multiply_k<form>(*stage, role, with.q, logits);
         fig_short_scale<form>(p, row, token + role.row, role, with, logits);
         fig_short_weigh<form>(logits, role, warp, shared);
-        fig_short_wait<2 * FIG_SHORT_STAGES - 2>();
+        fig_short_wait<2 * form::STAGES - 2>();
         __syncthreads();
         fig_short_add<form>(*shared, *stage, role, warp, seen);
         if (turn + 1 == way.turns) return;
         __syncthreads();
-        fig_short_ask_turn<form>(p, row, lane, way, turn + FIG_SHORT_STAGES, shared->stages);
+        fig_short_ask_turn<form>(p, row, lane, way, turn + form::STAGES, shared->stages);
     }
 }
 
@@ -369,12 +420,30 @@ static __device__ __forceinline__ fig_warps_role fig_short_role_of(int32_t vecto
 }
 
 /* The chunk of q that the lane has first: of vector g or, where that is none, of the last. */
+template <class form>
 static __device__ __forceinline__ const uint4 *
 fig_short_q(const fig_attention_params &p, const fig_short_row &row, const fig_warps_role &role) {
     const int32_t head = row.kv_head * row.vectors + min(role.row, row.vectors - 1);
     return (const uint4 *)((const uint16_t *)p.q + row.row * p.q_strides.row +
                            head * p.q_strides.head) +
-           role.column;
+           role.column * form::TILES_OF_LOAD;
+}
+
+/* Behind the wait: q, and what codes are worth. */
+template <class form>
+static __device__ __forceinline__ void
+fig_short_take_q(const fig_attention_params &p, const fig_warps_role &role, const uint4 *q,
+                 fig_short_row *row, fig_warps_seen<form> *with) {
+    fig_short_load_q<form>(q, with->q);
+    with->scale[0] = with->scale[1] = p.sm_scale * FIG_NUMERIC_LOG2_E;
+    with->query[0] = with->query[1] = 0;
+    row->v_scale = 1;
+    if constexpr (form::VALUE_BYTES == 1) {
+        with->scale[0] *= fig_cache_scale(p.k_scale, p.k_scales, row->kv_head);
+        with->scale[1] = with->scale[0];
+        row->v_scale = fig_warps_v_scale(p, row->kv_head);
+        fig_warps_halve_q<form>(p, role, with);
+    }
 }
 
 template <class form>
@@ -388,28 +457,37 @@ static __device__ __forceinline__ void fig_short_attend(const fig_attention_para
     const fig_warps_role role = fig_short_role_of<form>(row.vectors);
     fig_short_begin(&shared->came, fig_short_bytes(row.vectors, form::ROWS, form::BLOCKS));
     const fig_short_lane lane = fig_short_lane_of<form>(p, row);
-    const uint4 *q = fig_short_q(p, row, role);
+    const uint4 *q = fig_short_q<form>(p, row, role);
     fig_warps_seen<form> with;
     fig_short_seen<form> seen = {{{0}}, {{FIG_PARTIALS_NONE, 0}, {FIG_PARTIALS_NONE, 0}}};
-    with.scale[0] = with.scale[1] = p.sm_scale * FIG_NUMERIC_LOG2_E;
-    with.query[0] = with.query[1] = 0;
     if (row.row >= rows) row.length = row.sequence = 0;
     row.seen.first = p.split.window > 0 ? max(row.length - p.split.window, 0) : 0;
     row.seen.end = row.length;
     const fig_short_way way = fig_short_way_of<form>(row);
 #pragma unroll 1
-    for (int32_t turn = 0; turn < FIG_SHORT_STAGES; turn++)
+    for (int32_t turn = 0; turn < form::STAGES; turn++)
         fig_short_ask_turn<form>(p, row, lane, way, turn, shared->stages);
     fig_short_newest<form> newest;
     const int32_t is_late = fig_short_late<form>(p, way) >= 0;
-    if (is_late) fig_short_find_newest<form>(p, row, &newest);
+    const float *angles = NULL;
+    if constexpr (form::TURNS) {
+        if (is_late) fig_short_find_own<form>(p, row, &newest);
+        angles = fig_short_make_angles<form>(p, row.position);
+    } else {
+        if (is_late) fig_short_find_newest<form>(p, row, &newest);
+    }
     fig_block_wait();
     if (row.row >= rows) return;
     if (is_late) fig_short_load_newest<form>(&newest);
-    fig_short_load_q<form>(q, with.q);
+    fig_short_take_q<form>(p, role, q, &row, &with);
+    if constexpr (form::TURNS) {
+        if (is_late) fig_short_turn_newest<form>(p, angles, &newest);
+        fig_short_turn_q<form>(p, role.column, angles, with.q);
+    }
     fig_short_see<form>(p, row, lane, way, role, newest, with, shared, &seen);
     fig_short_meet();
     fig_short_send_all<form>(row, role, fig_block_warp(), seen, shared);
+    if (form::TURNS && is_late) fig_short_append_newest<form>(newest);
     fig_short_await(&shared->came);
     fig_short_write<form>(p, row, *shared);
 }

@@ -39,7 +39,6 @@ enum {
     FIG_FORM_SHORT_WARPS = 4,   /* of a block of attention_short.cuh */
     FIG_FORM_SHORT_LIMIT = 8,   /* of a block of longer rows */
     FIG_FORM_SHORT_BLOCKS = 8,  /* of its cluster, at most */
-    FIG_FORM_SHORT_STAGES = 2,  /* turns of it that shared memory holds */
     FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
     FIG_FORM_RING_BYTES = 196608,
     FIG_FORM_SLOT_LIMIT = 32,
@@ -118,12 +117,38 @@ FIG_FORM int32_t fig_form_tokens_bytes(int32_t value_bytes, int32_t head_dim, in
                          (heads * fig_form_token_bytes(value_bytes, head_dim) / 16 | 1);
 }
 
+/* What rows are, whatever their split. */
+typedef struct fig_form_rows {
+    int32_t dtype, kv_dtype, head_dim;
+    int32_t row_tokens, ratio; /* vectors of a kv head: their product */
+    int32_t page_size;         /* 0: there are no pages */
+} fig_form_rows;
+
+/* NULL: attention_short.cuh takes such rows, where they are short; else what it asks for. */
+FIG_FORM const char *fig_form_short_refuses(const fig_form_rows *rows) {
+    if ((rows->dtype != FIG_F16 && rows->dtype != FIG_BF16) ||
+        (rows->kv_dtype != rows->dtype && fig_numeric_bytes(rows->kv_dtype) != 1))
+        return "f16 or bf16, over a cache of the same or of 8 bits";
+    if (rows->head_dim != 64 && rows->head_dim != 128 && rows->head_dim != 256)
+        return "head_dim 64, 128 or 256";
+    if (rows->row_tokens != 1) return "one token a row";
+    if (rows->ratio > FIG_FORM_VECTORS) return "at most 8 vectors of a kv head";
+    if (rows->page_size == 0 || rows->page_size % FIG_FORM_TOKENS != 0)
+        return "pages of whole 16 tokens";
+    return NULL;
+}
+
 /* Warps of a block of a cluster, of 16 tokens each at a time: 4, or 8 where tiles are so long and
  * shared memory holds two such turns. */
 FIG_FORM int32_t fig_form_short_warps(int32_t head_dim, int32_t tile_tokens) {
     return head_dim == 128 && tile_tokens == FIG_FORM_SHORT_LIMIT * FIG_FORM_TOKENS
                ? FIG_FORM_SHORT_LIMIT
                : FIG_FORM_SHORT_WARPS;
+}
+
+/* Turns of a cluster that shared memory holds. */
+FIG_FORM int32_t fig_form_short_stages(int32_t value_bytes) {
+    return value_bytes == 1 ? 4 : 2;
 }
 
 /* Blocks of a cluster for each segment, of so many tokens at most, where blocks have so many warps

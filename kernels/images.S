@@ -1,9 +1,10 @@
 /* images.S: the compiled kernels, put into the library as the Makefile made them.
  *
  * A row names a file of kernels/, an operation's or one of its families'. Each image is a count of
- * bytes, padding to 16, and the bytes: fig_image_data of images.c. The Makefile reads the rows
- * below to know what to compile, and defines FIG_IMAGES where nvcc is there; without it every count
- * is 0. Invariant: nothing here is seen outside the library. */
+ * bytes, padding to 16, the SHA-256 of the bytes, and the bytes: fig_image_data of images.c. The
+ * Makefile reads the rows below to know what to compile, writes the hashes, and defines FIG_IMAGES
+ * where nvcc is there; without it every count is 0. Invariant: nothing here is seen outside the
+ * library. */
 
 .macro data file, path
     .balign 16
@@ -12,6 +13,11 @@
     .type fig_images_\file\()_\path, %object
 fig_images_\file\()_\path:
     .quad 2f - 1f, 0
+#ifdef FIG_IMAGES
+    .include "build/kernels/\file\().\path\().sha256"
+#else
+    .zero 32
+#endif
 1:
 #ifdef FIG_IMAGES
     .incbin "build/kernels/\file\().\path\().fatbin"
@@ -34,6 +40,7 @@ fig_images_\file\()_\path:
     image gated
     image rope
     image append_kv
+    image_hopper attention_short_turn
     image_hopper attention_turn
     image_hopper attention_short
     image_hopper attention_bulk

@@ -10,9 +10,10 @@
 /* As images.S lays it out. */
 typedef struct fig_image_data {
     uint64_t count, reserved; /* count 0: built without nvcc */
+    uint8_t sha256[32];       /* of the bytes */
     unsigned char bytes[];    /* [count] */
 } fig_image_data;
-static_assert(sizeof(fig_image_data) == 16, "bytes begin at 16, as fatbins want to be aligned");
+static_assert(sizeof(fig_image_data) % 16 == 0, "fatbins want to be aligned to 16");
 
 /* A family that serves on 9.0 alone is declared by DECLARE_HOPPER and stands as ROW_HOPPER; its row
  * of images.S is an image_hopper. */
@@ -28,6 +29,7 @@ DECLARE(fetch);
 DECLARE(gated);
 DECLARE(rope);
 DECLARE(append_kv);
+DECLARE_HOPPER(attention_short_turn);
 DECLARE_HOPPER(attention_turn);
 DECLARE_HOPPER(attention_short);
 DECLARE_HOPPER(attention_bulk);
@@ -53,8 +55,9 @@ static const images_of_paths table[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT] = {
     [FIG_OP_GATED] = {ROW(gated)},
     [FIG_OP_ROPE] = {ROW(rope)},
     [FIG_OP_APPEND_KV] = {ROW(append_kv)},
-    [FIG_OP_ATTENTION] = {ROW_HOPPER(attention_turn), ROW_HOPPER(attention_short),
-                          ROW_HOPPER(attention_bulk), ROW(attention_copy), ROW(attention)},
+    [FIG_OP_ATTENTION] = {ROW_HOPPER(attention_short_turn), ROW_HOPPER(attention_turn),
+                          ROW_HOPPER(attention_short), ROW_HOPPER(attention_bulk),
+                          ROW(attention_copy), ROW(attention)},
     [FIG_OP_PLAN] = {ROW(planning)},
     [FIG_OP_RMS_NORM] = {ROW(rms_norm)},
     [FIG_OP_MERGE_STATES] = {ROW(merge_states)},
@@ -74,6 +77,6 @@ fig_image fig_images_of(fig_op op, uint32_t family, fig_image_path path) {
     assert((unsigned)op < FIG_OP_KERNEL_COUNT && family < FIG_FAMILY_LIMIT);
     assert((unsigned)path < FIG_IMAGE_PATH_COUNT);
     const fig_image_data *data = table[op][family][path];
-    if (data == NULL || data->count == 0) return (fig_image){NULL, 0};
-    return (fig_image){data->bytes, (size_t)data->count};
+    if (data == NULL || data->count == 0) return (fig_image){NULL, 0, NULL};
+    return (fig_image){data->bytes, (size_t)data->count, data->sha256};
 }

@@ -20,9 +20,26 @@ int32_t fig_images_capability(fig_image_path path);
 typedef struct fig_image {
     const void *bytes; /* a fatbin; NULL: there is none */
     size_t count;
+    const uint8_t *sha256; /* [32] of the bytes, known since the library was built */
 } fig_image;
 
 /* family: its index in the operation's row. */
 fig_image fig_images_of(fig_op op, uint32_t family, fig_image_path path);
+
+/* Who has such images: fig_images_of, or a test. */
+typedef fig_image (*fig_image_source)(fig_op op, uint32_t family, fig_image_path path);
+
+/* An image that stands in the place of the library's own. */
+typedef struct fig_image_given {
+    fig_op op;
+    uint32_t family;
+    fig_image_path path;
+    fig_image image;
+} fig_image_given;
+
+typedef struct fig_image_set {
+    fig_image_given *images; /* [count] */
+    uint32_t count;
+} fig_image_set;
 
 #endif

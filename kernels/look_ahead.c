@@ -8,7 +8,7 @@
 
 #include "kernels/twins.h"
 
-enum { THREADS = 32 };
+enum { THREADS = 64 };
 
 void fig_look_ahead_shape(const void *params, fig_launch_shape *shape) {
     (void)params;

@@ -1,13 +1,18 @@
 /* look_ahead.cu: take the next plan out of the ring while a step still runs.
  *
  * Tells the host how far the device is, and copies the slot of plan number + 1 behind the state,
- * where it is published already. One warp beside a graph's later kernels, since an SM has room for
- * that beside a block of attention: else it waits for one to end, and another begins late for it.
- * Invariant: that of fetch.c; `ahead` says a number only once all of its slot is there. */
+ * where it is published already: a warp for each, since both wait for the bus. No more, since an SM
+ * has room for that beside a block of attention: else they wait for one to end, and another begins
+ * late for them. Invariant: that of fetch.c; `ahead` says a number only once all of its slot is
+ * there. */
 #include "kernels/block.cuh"
 #include "kernels/fetch.cuh"
 
-enum { THREADS = 32, IN_FLIGHT = 4 /* pieces of a thread: 2 KB of a block */ };
+enum {
+    THREADS = 2 * FIG_BLOCK_WARP,
+    TELLER = FIG_BLOCK_WARP, /* the thread that tells; 0 looks */
+    IN_FLIGHT = 4            /* pieces of a thread: 4 KB of a block */
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     fig_kernel_look_ahead(const __grid_constant__ fig_look_ahead_params p) {
@@ -18,11 +23,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const uint4 *slot = fig_fetch_slot(p.ring, next, p.slot_count, p.slot_bytes);
     uint4 *to = fig_fetch_slot_ahead(p.state);
     const int is_ahead = p.state->ahead == next;
-    if (threadIdx.x == 0) {
-        fig_fetch_tell(p.words, next - 1, p.state->replays);
-        /* Partner: the release in fig_ring_publish. Only a slot that has been published is read. */
-        tag = is_ahead ? 0 : fig_fetch_acquire((const uint64_t *)slot);
-    }
+    if (threadIdx.x == TELLER) fig_fetch_tell(p.words, next - 1, p.state->replays);
+    /* Partner: the release in fig_ring_publish. Only a slot that has been published is read. */
+    if (threadIdx.x == 0) tag = is_ahead ? 0 : fig_fetch_acquire((const uint64_t *)slot);
     __syncthreads();
     if (fig_plan_tag_number(tag) != next) return;
     const uint32_t count = fig_plan_tag_bytes(tag, p.slot_bytes) / FIG_FETCH_PIECE;

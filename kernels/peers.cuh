@@ -151,18 +151,23 @@ static __device__ __forceinline__ int fig_peers_is_due(uint4 first, uint4 second
     return first.y == tag && first.w == tag && second.y == tag && second.w == tag;
 }
 
-/* Vector i of what `from` has sent here, once it is there. */
+/* Vector i of what `from` has sent here, once it is there. The lanes that come here together look
+ * until each has its own: where each went on by itself, what is done with a vector would be done as
+ * often as packets of the warp come apart. */
 static __device__ __forceinline__ uint4 fig_peers_read(const fig_peers_epoch &e,
                                                        const uint8_t *packets, int64_t i,
                                                        int32_t from) {
     const uint8_t *at = packets + i * (2 * FIG_PEERS_PACKET_BYTES);
+    const uint32_t lanes = __activemask();
     fig_peers_wait wait = {0, 0};
     uint4 first, second;
     for (uint32_t spins = 1;; spins++) {
         first = fig_peers_look(at);
         second = fig_peers_look(at + FIG_PEERS_PACKET_BYTES);
-        if (fig_peers_is_due(first, second, e.tag)) break;
-        if (spins % FIG_PEERS_LOOK_SPINS == 0 && fig_peers_stops(e.view, from, &wait)) break;
+        const int is_due = fig_peers_is_due(first, second, e.tag);
+        if (__all_sync(lanes, is_due)) break;
+        if (spins % FIG_PEERS_LOOK_SPINS != 0) continue;
+        if (__any_sync(lanes, !is_due && fig_peers_stops(e.view, from, &wait))) break;
     }
     return make_uint4(first.x, first.z, second.x, second.z);
 }

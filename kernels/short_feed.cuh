@@ -2,8 +2,9 @@
  *
  * A row is dealt by turns: of each turn of a cluster a warp has 16 tokens. Their page follows from
  * the block's number and two loads, so that copies are on their way as soon as a launch can know of
- * them; FIG_SHORT_STAGES turns are. The newest token comes with the others, too early where the
- * step itself appends it: so it is taken again behind the wait, and put over the first.
+ * them; as many turns as shared memory holds are. The newest token comes with the others, too
+ * early where the step itself appends it: so it is taken again behind the wait, and put over the
+ * first.
  *
  * Leaves what becomes of a turn to attention_short.cuh. Invariant: what no vector sees comes as
  * zeros, all functions are called by whole warps, and every turn of a warp is two groups of copies,
@@ -13,25 +14,37 @@
 
 #include "kernels/attention_strip.cuh"
 
-enum { FIG_SHORT_STAGES = FIG_FORM_SHORT_STAGES };
-
-template <int32_t KV, int32_t DIMS, int32_t BLOCK_COUNT, int32_t WARP_COUNT>
-struct fig_short_form : fig_warps_form<KV, DIMS, 1, 0, 0> {
+template <int32_t KV, int32_t DIMS, int32_t BLOCK_COUNT, int32_t WARP_COUNT, int32_t TURNING>
+struct fig_short_form : fig_warps_form<KV, DIMS, 1, 0, TURNING> {
+    typedef fig_warps_form<KV, DIMS, 1, 0, TURNING> of_warps;
     static constexpr int32_t WARPS = WARP_COUNT, THREADS = WARP_COUNT * FIG_BLOCK_WARP;
     static constexpr int32_t BLOCKS = BLOCK_COUNT;                  /* of a cluster */
     static constexpr int32_t TOKENS = WARP_COUNT * FIG_RING_TOKENS; /* of a block's turn */
-    static constexpr int32_t OF_ROW = DIMS / 8;                     /* chunks of a token */
-    static constexpr int32_t OF_LANE = DIMS / 32; /* of them in a fragment, or of a vector of q */
-    static constexpr int32_t ABREAST = FIG_BLOCK_WARP / OF_ROW;  /* tokens of a warp's copy */
-    static constexpr int32_t OWN_TILES = DIMS / 16 / WARP_COUNT; /* of a warp's sums */
+    static constexpr int32_t OF_ROW = of_warps::CHUNKS;             /* of a token */
+    static constexpr int32_t OF_LANE = OF_ROW / 4;                  /* of them, in a fragment */
+    static constexpr int32_t ABREAST = FIG_BLOCK_WARP / OF_ROW;     /* tokens of a warp's copy */
+    static constexpr int32_t OWN_TILES = DIMS / 16 / WARP_COUNT;    /* of a warp's sums */
+    static constexpr int32_t STAGES = fig_form_short_stages(of_warps::VALUE_BYTES);
     static constexpr int32_t ROWS = DIMS / 2 / BLOCK_COUNT; /* of lanes' sums, written by a block */
 };
 
 /* A block's tokens of a turn. */
 template <class form> struct fig_short_stage {
-    uint4 k[form::TOKENS][form::OF_ROW]; /* chunk c of token t at c ^ t % 2 * 4 */
-    uint4 v[form::TOKENS][form::OF_ROW]; /* at c ^ t % 8 */
+    uint4 k[form::TOKENS][form::OF_ROW];
+    uint4 v[form::TOKENS][form::OF_ROW];
 };
+
+/* Where chunk c of token t lies in its row: so that neither the chunks that two lanes' tokens have
+ * nor one chunk of 8 tokens meet in a bank. Two rows of 64 bytes have all banks by themselves. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_short_k_at(int32_t token, int32_t chunk) {
+    return form::OF_ROW > 4 ? chunk ^ token % 2 * 4 : chunk;
+}
+
+template <class form>
+static __device__ __forceinline__ int32_t fig_short_v_at(int32_t token, int32_t chunk) {
+    return chunk ^ (form::OF_ROW > 4 ? token % 8 : token / 2 % 4);
+}
 
 /* ---- A row */
 
@@ -40,7 +53,9 @@ typedef struct fig_short_row {
     int32_t row, kv_head, rank; /* rank: the block's, in the cluster */
     int32_t vectors;
     int32_t length, sequence;
+    int32_t position; /* where the launch turns */
     fig_strip_range seen;
+    float v_scale; /* known behind the wait */
 } fig_short_row;
 
 /* Which row the block is of. */
@@ -54,6 +69,10 @@ static __device__ __forceinline__ fig_short_row fig_short_row_of(const fig_atten
     row.length = fig_vector_fetch_number((const int32_t *)(p.plan + p.lengths_offset) + row.row);
     row.sequence =
         fig_vector_fetch_number((const int32_t *)(p.plan + p.sequences_offset) + row.row);
+    row.position = 0;
+    if (form::TURNS)
+        row.position =
+            fig_vector_fetch_number((const int32_t *)(p.plan + p.turn.positions_offset) + row.row);
     row.vectors = fig_form_divide(p.q_heads, p.kv_heads);
     return row;
 }
@@ -76,11 +95,13 @@ static __device__ __forceinline__ fig_short_way fig_short_way_of(const fig_short
     return way;
 }
 
-/* The turn for which the newest token is taken again, behind the wait; -1: none. */
+/* The turn for which the newest token is taken again, behind the wait; -1: none. Where the launch
+ * appends it itself it is nowhere else. */
 template <class form>
 static __device__ __forceinline__ int32_t fig_short_late(const fig_attention_params &p,
                                                          const fig_short_way &way) {
-    if ((p.flags & FIG_ATTENTION_EARLY) == 0 || way.newest >= FIG_SHORT_STAGES) return -1;
+    if (form::TURNS) return way.newest;
+    if ((p.flags & FIG_ATTENTION_EARLY) == 0 || way.newest >= form::STAGES) return -1;
     return way.newest;
 }
 
@@ -115,20 +136,23 @@ static __device__ __forceinline__ fig_short_lane fig_short_lane_of(const fig_att
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t token = lane / form::OF_ROW, chunk = lane % form::OF_ROW;
     fig_short_lane of;
-    of.k = 2 * (row.kv_head * p.k_cache_strides.head + token * p.k_cache_strides.token) +
+    of.k = form::VALUE_BYTES *
+               (row.kv_head * p.k_cache_strides.head + token * p.k_cache_strides.token) +
            chunk * FIG_RING_CHUNK;
-    of.v = 2 * (row.kv_head * p.v_cache_strides.head + token * p.v_cache_strides.token) +
+    of.v = form::VALUE_BYTES *
+               (row.kv_head * p.v_cache_strides.head + token * p.v_cache_strides.token) +
            chunk * FIG_RING_CHUNK;
     return of;
 }
 
 /* Where page `page` lies, and there the token `within`. One outside the cache reads as page 0. */
-static __device__ __forceinline__ const uint8_t *fig_short_page(const void *cache,
-                                                                const fig_cache_strides &strides,
-                                                                int64_t pages, int32_t page,
-                                                                int32_t within) {
+template <class form>
+static __device__ __forceinline__ const uint8_t *
+fig_short_page(const void *cache, const fig_cache_strides &strides, int64_t pages, int32_t page,
+               int32_t within) {
     return (const uint8_t *)cache +
-           2 * (fig_feed_known(page, pages) * strides.page + within * strides.token);
+           form::VALUE_BYTES *
+               (fig_feed_known(page, pages) * strides.page + within * strides.token);
 }
 
 /* The page of `token`, or of the last that a row may have. */
@@ -155,16 +179,17 @@ fig_short_ask(const fig_attention_params &p, const fig_short_row &row, const fig
 #pragma unroll
     for (int32_t is_v = 0; is_v < 2; is_v++) {
         const fig_cache_strides &strides = is_v ? p.v_cache_strides : p.k_cache_strides;
-        const uint8_t *from = fig_short_page(is_v ? p.v_cache : p.k_cache, strides,
-                                             is_v ? p.v_pages : p.k_pages, page, within) +
+        const uint8_t *from = fig_short_page<form>(is_v ? p.v_cache : p.k_cache, strides,
+                                                   is_v ? p.v_pages : p.k_pages, page, within) +
                               (is_v ? lane.v : lane.k);
         uint4(*to)[form::OF_ROW] = &(is_v ? stage->v : stage->k)[row_of_stage];
 #pragma unroll
         for (int32_t i = 0; i < FIG_RING_TOKENS; i += form::ABREAST) {
-            const int32_t turn = is_v ? (lane_token + i) % 8 : (lane_token + i) % 2 * 4;
-            fig_short_copy(&to[i][chunk ^ turn], from, policy,
+            const int32_t at = is_v ? fig_short_v_at<form>(lane_token + i, chunk)
+                                    : fig_short_k_at<form>(lane_token + i, chunk);
+            fig_short_copy(&to[i][at], from, policy,
                            (uint32_t)(unseen + i) < (uint32_t)(row.seen.end - row.seen.first));
-            from += form::ABREAST * 2 * strides.token;
+            from += form::ABREAST * form::VALUE_BYTES * strides.token;
         }
         fig_short_commit();
     }
@@ -174,6 +199,7 @@ fig_short_ask(const fig_attention_params &p, const fig_short_row &row, const fig
 template <class form> struct fig_short_newest {
     static constexpr int32_t COUNT = (2 * form::OF_ROW + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
     const uint8_t *from[COUNT];
+    uint8_t *to[COUNT]; /* in the cache, where the launch appends; NULL: in no page of it */
     uint4 chunks[COUNT];
 };
 
@@ -192,9 +218,10 @@ static __device__ __forceinline__ void fig_short_find_newest(const fig_attention
     for (int32_t n = 0; n < fig_short_newest<form>::COUNT; n++) {
         const int32_t at = fig_short_newest_at<form>(n), is_v = at >= form::OF_ROW;
         const fig_cache_strides strides = is_v ? p.v_cache_strides : p.k_cache_strides;
-        newest->from[n] = fig_short_page(is_v ? p.v_cache : p.k_cache, strides,
-                                         is_v ? p.v_pages : p.k_pages, page, within) +
-                          2 * row.kv_head * strides.head + at % form::OF_ROW * FIG_RING_CHUNK;
+        newest->from[n] = fig_short_page<form>(is_v ? p.v_cache : p.k_cache, strides,
+                                               is_v ? p.v_pages : p.k_pages, page, within) +
+                          form::VALUE_BYTES * row.kv_head * strides.head +
+                          at % form::OF_ROW * FIG_RING_CHUNK;
     }
 }
 
@@ -220,9 +247,9 @@ static __device__ __forceinline__ void fig_short_put_newest(const fig_short_newe
     for (int32_t n = 0; n < fig_short_newest<form>::COUNT; n++) {
         const int32_t at = fig_short_newest_at<form>(n), chunk = at % form::OF_ROW;
         if (at < form::OF_ROW) {
-            stage->k[token][chunk ^ token % 2 * 4] = newest.chunks[n];
+            stage->k[token][fig_short_k_at<form>(token, chunk)] = newest.chunks[n];
         } else {
-            stage->v[token][chunk ^ token % 8] = newest.chunks[n];
+            stage->v[token][fig_short_v_at<form>(token, chunk)] = newest.chunks[n];
         }
     }
 }
@@ -235,7 +262,7 @@ fig_short_ask_turn(const fig_attention_params &p, const fig_short_row &row,
                    fig_short_stage<form> *stages) {
     if (turn < way.turns) {
         fig_short_ask<form>(p, row, lane, way.first + turn * form::BLOCKS * form::TOKENS,
-                            &stages[turn % FIG_SHORT_STAGES]);
+                            &stages[turn % form::STAGES]);
     } else {
         fig_short_commit();
         fig_short_commit();

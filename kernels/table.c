@@ -19,6 +19,13 @@ static const fig_family gated_families[] = {{.name = "general", .shape = fig_gat
 static const fig_family rope_families[] = {{.name = "general", .shape = fig_rope_shape}};
 static const fig_family append_kv_families[] = {{.name = "general", .shape = fig_append_kv_shape}};
 static const fig_family attention_families[] = {
+    {.name = "short_turn",
+     .refuses = fig_attention_family_short_turn_refuses,
+     .shape = fig_attention_family_short_shape,
+     .shared = fig_attention_family_short_shared,
+     .entry = fig_attention_family_short_turn_entry,
+     .finish = fig_attention_family_turn_finish,
+     .does_all = 1},
     {.name = "turn",
      .refuses = fig_attention_family_turn_refuses,
      .shape = fig_attention_family_bulk_shape,

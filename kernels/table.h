@@ -32,7 +32,7 @@ typedef enum fig_op {
 } fig_op;
 
 enum { FIG_OPERAND_LIMIT = 32, FIG_PARAMS_LIMIT = 4096, FIG_ATTRIBUTE_LIMIT = 2048 };
-enum { FIG_FAMILY_LIMIT = 5, FIG_ENTRY_BYTES = 64 };
+enum { FIG_FAMILY_LIMIT = 6, FIG_ENTRY_BYTES = 64 };
 
 enum { FIG_ACCESS_READ = 1, FIG_ACCESS_WRITE = 2 };
 typedef struct fig_operand {

@@ -39,6 +39,8 @@ const char *fig_attention_family_turn_refuses(const void *params, const fig_trai
 uint32_t fig_attention_family_turn_shared(const void *params, const fig_traits *traits);
 void fig_attention_family_turn_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_attention_family_turn_finish(void *params);
+const char *fig_attention_family_short_turn_refuses(const void *params, const fig_traits *traits);
+void fig_attention_family_short_turn_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 const char *fig_attention_family_short_refuses(const void *params, const fig_traits *traits);
 void fig_attention_family_short_shape(const void *params, fig_launch_shape *shape);
 uint32_t fig_attention_family_short_shared(const void *params, const fig_traits *traits);

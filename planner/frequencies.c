@@ -38,8 +38,9 @@ fig_status fig_frequencies_resolve(const char *name, const fig_rope_spec *rope,
 
 /* ---- What needs no table */
 
-static long double plain(long double theta, int32_t rotary_dim, int32_t pair) {
-    return exp2l(-2.0L * pair / rotary_dim * log2l(theta));
+/* octaves: log2 of theta. */
+static long double plain(long double octaves, int32_t rotary_dim, int32_t pair) {
+    return exp2l(-2.0L * pair / rotary_dim * octaves);
 }
 
 /* Llama 3 keeps short waves, stretches long ones by its factor, and between the two shifts evenly
@@ -53,9 +54,10 @@ static long double stretched(const fig_rope_spec *rope, long double frequency) {
 
 fig_rope_table fig_frequencies_of(const fig_rope_spec *rope) {
     fig_rope_table table = {.factor = 1};
+    const long double octaves = log2l(rope->theta);
     assert(rope->rotary_dim <= 2 * FIG_FREQUENCY_LIMIT);
     for (int32_t i = 0; i < rope->rotary_dim / 2; i++) {
-        long double frequency = plain(rope->theta, rope->rotary_dim, i);
+        long double frequency = plain(octaves, rope->rotary_dim, i);
         if (rope->llama3_factor > 0) frequency = stretched(rope, frequency);
         table.frequencies[i] = (double)(frequency / rope->scale);
     }
@@ -72,7 +74,7 @@ static void scale_dynamic(const fig_rope_spec *rope, const fig_rope_scaling *sca
     if (scaling->tokens > scaling->context)
         theta *= powl(factor * scaling->tokens / scaling->context - factor + 1, d / (d - 2));
     for (int32_t i = 0; i < rope->rotary_dim / 2; i++)
-        table->frequencies[i] = (double)plain(theta, rope->rotary_dim, i);
+        table->frequencies[i] = (double)plain(log2l(theta), rope->rotary_dim, i);
 }
 
 /* The pair, and the part of one, that turns so many times within the old context. */
@@ -99,7 +101,7 @@ static void scale_yarn(const fig_rope_spec *rope, const fig_rope_scaling *scalin
     last = fminl(last, rope->rotary_dim - 1);
     if (last == first) last += 0.001L; /* as everyone has it, so that there is a slope */
     for (int32_t i = 0; i < rope->rotary_dim / 2; i++) {
-        const long double frequency = plain(rope->theta, rope->rotary_dim, i);
+        const long double frequency = plain(log2l(rope->theta), rope->rotary_dim, i);
         const long double kept = 1 - fminl(fmaxl((i - first) / (last - first), 0), 1);
         table->frequencies[i] =
             (double)(kept * frequency + (1 - kept) * frequency / scaling->factor);
@@ -115,7 +117,8 @@ static void scale_longrope(const fig_rope_spec *rope, const fig_rope_scaling *sc
     const float *factors =
         scaling->tokens > scaling->context ? scaling->long_factors : scaling->short_factors;
     for (int32_t i = 0; i < rope->rotary_dim / 2; i++)
-        table->frequencies[i] = (double)(plain(rope->theta, rope->rotary_dim, i) / factors[i]);
+        table->frequencies[i] =
+            (double)(plain(log2l(rope->theta), rope->rotary_dim, i) / factors[i]);
     table->factor = 1;
     if (scaling->factor > 1)
         table->factor = (double)sqrtl(1 + logl(scaling->factor) / logl(scaling->context));

@@ -28,8 +28,15 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(HERE, "source")
 if not os.path.isdir(SOURCE):
     SOURCE = os.path.dirname(HERE)
-HEADERS = ("", "_runner", "_parallel", "_ranks", "_rope", "_tune", "_unstable", "_ffi")
-BUILT = ("libfigraph.so.0", "libfigraph_ffi.so.0", "figraph", "figraph-launch")
+HEADERS = ("", "_archive", "_runner", "_parallel", "_ranks", "_rope", "_tune", "_unstable", "_ffi")
+# Libraries and programs, and how make calls them: what `make built` has made for a wheel, else what
+# `make` has. tvm_ffi loads nothing whose name does not end in .so.
+BUILT = {
+    "libfigraph.so.0": ("libfigraph.so.0", "libfigraph.so"),
+    "libfigraph_ffi.so": ("libfigraph_ffi.so.0", "libfigraph_ffi.so"),
+    "figraph": ("figraph",),
+    "figraph-launch": ("figraph-launch",),
+}
 SOURCES = ("LICENSE", "Makefile", "README.md", "include", "planner", "kernels", "graphs", "engine",
            "ffi", "tools")
 OWN = ("pyproject.toml", "backend.py", "figraph")
@@ -64,15 +71,22 @@ def licenses():
 def package(built):
     """What the package consists of; {path: (bytes, is a program)}."""
     files = {"figraph/abi.py": (write_binding(), False)}
-    folder = os.path.join(HERE, "figraph")
-    for name in sorted(os.listdir(folder)):
-        if name.endswith((".py", ".typed")):
-            with open(os.path.join(folder, name), "rb") as file:
-                files[f"figraph/{name}"] = (file.read(), False)
+    for folder, folders, names in os.walk(os.path.join(HERE, "figraph")):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if name.endswith((".py", ".typed")):
+                with open(path, "rb") as file:
+                    files[os.path.relpath(path, HERE)] = (file.read(), False)
     for name in BUILT:
-        with open(os.path.join(built, name), "rb") as file:
+        with open(path_of(built, name), "rb") as file:
             files[f"figraph/lib/{name}"] = (file.read(), True)
     return files
+
+
+def path_of(built, name):
+    paths = [os.path.join(built, own) for own in BUILT[name]]
+    return next((path for path in paths if os.path.exists(path)), paths[0])
 
 
 # ---- The tag -------------------------------------------------------------------------------------
@@ -87,7 +101,7 @@ def tag_of(built):
     machine = platform.machine()
     newest = (2, 17)
     for name in BUILT:
-        path = os.path.join(built, name)
+        path = path_of(built, name)
         needed = re.findall(r"NEEDED.*\[(.*)\]", readelf("-d", path))
         others = {other for other in needed if not other.startswith("ld-linux")}
         others -= ANYWHERE | set(BUILT)

@@ -5,6 +5,7 @@ it takes the decompressor, by ctypes, and of the library nothing.
 """
 import ctypes
 import hashlib
+import re
 import struct
 
 MAGIC = bytes.fromhex("894649470d0a1a0a")
@@ -13,8 +14,10 @@ SECTIONS = {
     "ENVR": (32, 1, 1), "SPEC": (1, 4, 4096), "STRS": (1, 1, 2**20), "TENS": (48, 0, 2**14),
     "NODE": (20, 0, 2**13), "OPND": (4, 0, 2**18), "ATTR": (1, 0, 2**22), "BUCK": (12, 1, 4096),
     "KERN": (64, 1, 64), "DIGS": (8, 1, 4096), "SEGM": (12, 1, 2**13), "VARI": (80, 1, 2**10),
+    "META": (1, 1, 2**16), "IMAG": (64, 1, 2**8), "CODE": (1, 1, 2**25),
 }
-OPTIONAL, DERIVED = {"SEGM", "VARI"}, {"KERN", "DIGS"}
+ANCILLARY = {"META", "IMAG", "CODE"}
+OPTIONAL, DERIVED = {"SEGM", "VARI"} | ANCILLARY, {"KERN", "DIGS"} | ANCILLARY
 DTYPES = {0: "none", 1: "f32", 2: "f16", 3: "bf16", 4: "e4m3", 5: "e5m2", 8: "i32", 9: "i64"}
 ROLES, LAYOUTS = ["temp", "bound", "state"], ["nhd", "hnd"]
 ACTIVATIONS = ["silu", "gelu", "gelu_tanh", "swiglu_limited"]
@@ -70,11 +73,11 @@ def decompress(frame, raw_bytes):
 def read_header(data):
     must(len(data) >= 72 and data[:8] == MAGIC, "magic")
     header = struct.unpack_from("<IIQII8s32s", data, 8)
-    form, count, file_bytes, maker, reserved, check, content_id = header
+    form, count, file_bytes, maker, features, check, content_id = header
     must(form == 0 and count <= 64 and file_bytes == len(data) <= 64 << 20, "header")
     must(72 + 40 * count <= len(data), "section_count")
     sealed = hashlib.sha256(data[:32] + bytes(8) + data[40:]).digest()[:8]
-    must(check == sealed and reserved == 0, "check")
+    must(check == sealed and features & 0xffff == 0, "check")
     return count, maker, content_id
 
 
@@ -96,7 +99,8 @@ def read_sections(data):
             known.pop(0)
         must(known and known.pop(0) == name, name + ": order")
         width, least, most = SECTIONS[name]
-        must(flags == 0 and item == width and raw_bytes % width == 0, name + ": items")
+        must(flags == (name in ANCILLARY), name + ": flags")
+        must(item == width and raw_bytes % width == 0, name + ": items")
         must(least <= raw_bytes // width <= most, name + ": limits")
         raw[name] = decompress(data[offset:offset + stored], raw_bytes)
     must(at == len(data) and set(known) <= OPTIONAL, "the end")
@@ -209,6 +213,31 @@ def read_tuned(raw):
              "values": row[1:6] + row[7:]} for row in items(raw, "16siiIii12s8i")]
 
 
+def read_notes(raw):
+    words = raw.decode("ascii").split("\0")
+    must(words.pop() == "" and len(words) % 2 == 0, "META: the end")
+    keys, values = words[::2], words[1::2]
+    must(keys == sorted(set(keys)) and len(keys) <= 256, "META: keys")
+    must(all(re.fullmatch("[A-Za-z0-9._-]{1,64}", key) for key in keys), "META: a key")
+    must(all(re.fullmatch("[ -~]{0,4096}", value) for value in values), "META: a value")
+    return dict(zip(keys, values))
+
+
+def read_images(records, code):
+    """The images that are recorded, by place; each is held against its hash where it is there."""
+    images, at = {}, 0
+    for op, capability, family, count, sha256 in items(records, "Ii16sQ32s"):
+        family = family.rstrip(b"\0").decode("ascii")
+        must(re.fullmatch("[a-z0-9_]{1,15}", family) and 1 <= count <= 2**25, "IMAG")
+        images[op, family, capability] = sha256.hex()
+        if code:
+            must(hashlib.sha256(code[at:at + count]).digest() == sha256, "CODE: a hash")
+        at += (count + 15) // 16 * 16
+    must(list(images) == sorted(images), "IMAG: order")
+    must(code is None or len(code) == at, "CODE: the end")
+    return images
+
+
 def read(data):
     """All that a file says. Raises Refused."""
     raw, maker, content_id = read_sections(data)
@@ -230,4 +259,7 @@ def read(data):
         "kernels": {name.rstrip(b"\0").decode(): op
                     for op, _, name, _ in items(raw["KERN"], "II24s32s")},
         "tuned": read_tuned(raw.get("VARI", b"")),
+        "notes": read_notes(raw.get("META", b"")),
+        "recorded": read_images(raw.get("IMAG", b""), raw.get("CODE")),
+        "embedded": "CODE" in raw,
     }

@@ -250,10 +250,19 @@ tools/bench/run.sh --only step "$scratch/results" --device host > "$scratch/out"
 ends_with=$?
 [ "$ends_with" -eq 0 ] && [ "$(ls "$scratch/results")" = host_step.csv ]
 verdict $? 'one set alone is to be written where one is asked for'
+head -n 1 "$scratch/results/host_step.csv" | grep -q ',driver,date,commit$' &&
+    sed 1d "$scratch/results/host_step.csv" | grep -q ",$(date -u +%Y)-[0-9-]*,[0-9a-z]*\$"
+verdict $? 'a file is to say driver, date and commit'
+cp "$scratch/results/host_step.csv" "$scratch/again.csv"
+COMMIT=another tools/bench/stamp.sh "$scratch/again.csv"
+cmp -s "$scratch/results/host_step.csv" "$scratch/again.csv"
+verdict $? 'a file that says so is to stay as it is'
 tools/bench/run.sh --only replay "$scratch/replays" --device host --quick > "$scratch/out" 2>&1
 ends_with=$?
 [ "$ends_with" -eq 0 ] && [ "$(wc -l < "$scratch/replays/host_replay.csv")" -eq 2 ]
 verdict $? 'replays of the shapes that suit the device are to be written'
+[ "$(head -n 1 "$scratch/replays/host_replay.csv" | tr , '\n' | grep -c '^driver$')" -eq 1 ]
+verdict $? 'a driver that the file has is not to be told twice'
 tools/bench/run.sh --only stop "$scratch/results" > "$scratch/out" 2>&1
 [ $? -eq 2 ] && grep -q 'none of uniform' "$scratch/out"
 verdict $? 'a set that is none is to be refused'

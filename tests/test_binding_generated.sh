@@ -10,8 +10,9 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 generate() { # HEADER MODULE
-    python3 tools/binding.py "$1" include/figraph_parallel.h include/figraph_ranks.h \
-        include/figraph_rope.h include/figraph_tune.h include/figraph_unstable.h \
+    python3 tools/binding.py "$1" include/figraph_archive.h include/figraph_parallel.h \
+        include/figraph_ranks.h include/figraph_rope.h include/figraph_tune.h \
+        include/figraph_unstable.h \
         > "$scratch/$2.py" 2> "$scratch/error"
 }
 
@@ -31,6 +32,7 @@ KINDS = {
     ctypes.c_char: "char",
 }
 HEAD = """#include <figraph.h>
+#include <figraph_archive.h>
 #include <figraph_parallel.h>
 #include <figraph_ranks.h>
 #include <figraph_rope.h>

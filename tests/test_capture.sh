@@ -99,6 +99,45 @@ refused 'FIG_DEVICE' '"cdua"'
 FIG_DEVICE=cuda run capture --preset tutorial --device host -o "$scratch/again.fig"
 ends 0
 
+# ---- What a file carries -------------------------------------------------------------------------
+run capture --preset tutorial -o "$scratch/noted.fig" --note by=ci --note "what=a <b> & a \"c\""
+ends 0
+run inspect "$scratch/noted.fig"
+prints 'by: ci' 'what: a <b> & a "c"'
+run inspect "$scratch/noted.fig" --json
+json 'j["notes"] == {"by": "ci", "what": "a <b> & a \"c\""}'
+run inspect "$scratch/noted.fig" --format html
+prints 'a &lt;b&gt; &amp; a'
+run diff "$fig" "$scratch/noted.fig"
+ends 1
+prints 'by'
+run capture --preset tutorial -o "$scratch/x.fig" --note ci
+refused 'capture: --note: ci: it is KEY=VALUE'
+run capture --preset tutorial -o "$scratch/x.fig" --note 'a b=c'
+refused 'its key has'
+[ ! -e "$scratch/x.fig" ]
+verdict $? 'a note that is none is to leave no file'
+run inspect "$fig" --images
+ends 0
+cp "$scratch/out" "$scratch/images"
+if [ -s "$scratch/images" ]; then
+    run capture --preset tutorial --embed -o "$scratch/embedded.fig" --json
+    ends 0
+    json 'j["bytes"] > 1000000'
+    run inspect "$scratch/embedded.fig"
+    prints "this library's own; the file holds them"
+else
+    run capture --preset tutorial --embed -o "$scratch/embedded.fig"
+    refused 'embed: this library has no images'
+fi
+run replay "$fig" --steps 1 --device host --trust "$scratch/images"
+refused 'trust: the file holds no images' '--embed'
+echo 'not a hash' > "$scratch/list"
+run replay "$fig" --steps 1 --device host --trust "$scratch/list"
+refused 'replay: --trust' 'line 1 does not begin with a SHA-256'
+run replay "$fig" --steps 1 --device host --trust "$scratch/none"
+refused "$scratch/none" 'No such file'
+
 write_config
 run capture --config "$scratch/config.json" --batch-limit 8 --kv-limit 512 \
     -o "$scratch/config.fig" --json

@@ -10,18 +10,22 @@
 
 #include "graphs/files/sections.h"
 #include "graphs/graphs.h"
+#include "tests/support/archived.h"
 #include "tests/support/capture.h"
 #include "tests/support/fault.h"
 
 static void writing_survives_every_failed_allocation(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_breadth();
+    fig_archived_fill(graphs);
     const fig_codec_parts parts = {.program = graphs->program,
                                    .target = graphs->target,
                                    .buckets = graphs->buckets,
                                    .made_digests = graphs->made_digests,
                                    .bucket_count = graphs->bucket_count,
-                                   .maker = graphs->maker};
+                                   .maker = graphs->maker,
+                                   .notes = graphs->notes,
+                                   .archive = graphs->archive};
     for (int64_t n = 1;; n++) {
         uint8_t *bytes, content_id[32];
         size_t count;
@@ -44,6 +48,7 @@ static void writing_survives_every_failed_allocation(void **state) {
 static void reading_survives_every_failed_allocation(void **state) {
     (void)state;
     fig_graphs *made = fig_capture_breadth();
+    fig_archived_fill(made);
     uint8_t *bytes;
     size_t count;
     assert_int_equal(fig_graphs_write(made, &bytes, &count), FIG_OK);

@@ -13,21 +13,21 @@
 #include "graphs/files/sections.h"
 #include "graphs/graphs.h"
 #include "tests/support/capture.h"
-#include "tests/support/image.h"
+#include "tests/support/forgery.h"
 
-static fig_image take_apart(const fig_graphs *graphs) {
-    fig_image image;
+static fig_forgery take_apart(const fig_graphs *graphs) {
+    fig_forgery image;
     uint8_t *bytes;
     size_t count;
     if (fig_graphs_write(graphs, &bytes, &count) != FIG_OK) fail_msg("%s", fig_message());
-    fig_image_open(&image, bytes, count);
+    fig_forgery_open(&image, bytes, count);
     free(bytes);
     return image;
 }
 
-static fig_status parse_image(const fig_image *image, fig_graphs **graphs) {
+static fig_status parse_image(const fig_forgery *image, fig_graphs **graphs) {
     size_t count;
-    uint8_t *bytes = fig_image_write(image, 1, &count);
+    uint8_t *bytes = fig_forgery_write(image, 1, &count);
     const fig_status status = fig_graphs_parse(graphs, bytes, count);
     free(bytes);
     return status;
@@ -44,17 +44,17 @@ static void assert_ends(const char *end) {
 static void an_operation_of_one_operand_more_is_age_where_its_row_is_another(void **state) {
     (void)state;
     fig_graphs *made = fig_capture_preset("tutorial", 1, "host"), *loaded;
-    fig_image image = take_apart(made);
-    fig_image_section *nodes = &image.sections[FIG_SECTION_NODE];
+    fig_forgery image = take_apart(made);
+    fig_forgery_section *nodes = &image.sections[FIG_SECTION_NODE];
     fig_node *last = (fig_node *)(void *)(nodes->raw + nodes->raw_bytes) - 1;
     assert_int_equal(last->op, FIG_OP_DECODE_ATTENTION);
     last->operand_count++;
-    fig_image_resize(&image, FIG_SECTION_OPND, image.sections[FIG_SECTION_OPND].raw_bytes + 4);
+    fig_forgery_resize(&image, FIG_SECTION_OPND, image.sections[FIG_SECTION_OPND].raw_bytes + 4);
     assert_int_equal(parse_image(&image, &loaded), FIG_FORMAT);
     assert_non_null(strstr(fig_message(), "17 operands, it must be 16"));
     assert_null(strstr(fig_message(), "capture the graphs anew"));
 
-    fig_image_section *kernels = &image.sections[FIG_SECTION_KERN];
+    fig_forgery_section *kernels = &image.sections[FIG_SECTION_KERN];
     fig_file_kernel *row = (fig_file_kernel *)(void *)(kernels->raw + kernels->raw_bytes) - 1;
     assert_int_equal(row->op, FIG_OP_DECODE_ATTENTION);
     row->abi[0] ^= 1;
@@ -69,21 +69,21 @@ static void an_operation_of_one_operand_more_is_age_where_its_row_is_another(voi
     ((fig_file_kernel *)(void *)kernels->raw)->abi[0] ^= 1;
     assert_int_equal(parse_image(&image, &loaded), FIG_STALE);
     assert_non_null(strstr(fig_message(), "whose fetch and decode_attention differ, and"));
-    fig_image_close(&image);
+    fig_forgery_close(&image);
     fig_graphs_destroy(made);
 }
 
 static void what_a_newer_library_made_is_age_and_no_damage(void **state) {
     (void)state;
     fig_graphs *made = fig_capture_mixed(), *loaded;
-    fig_image image = take_apart(made);
+    fig_forgery image = take_apart(made);
     image.sections[FIG_SECTION_TENS].raw[offsetof(fig_tensor_record, dtype)] = 99;
     for (uint32_t newer = 0; newer <= 1; newer++) {
         image.maker = FIG_VERSION + newer;
         assert_int_equal(parse_image(&image, &loaded), newer ? FIG_STALE : FIG_FORMAT);
         assert_non_null(strstr(fig_message(), "dtype is 99"));
     }
-    fig_image_close(&image);
+    fig_forgery_close(&image);
     fig_graphs_destroy(made);
 }
 
@@ -94,9 +94,9 @@ static void a_name_that_nothing_refers_to_is_refused(void **state) {
     (void)state;
     enum { NAMES = 20000, NAME_BYTES = 8 };
     fig_graphs *made = fig_capture_preset("tutorial", 1, "host"), *loaded;
-    fig_image image = take_apart(made);
+    fig_forgery image = take_apart(made);
     const size_t names = image.sections[FIG_SECTION_STRS].raw_bytes;
-    fig_image_resize(&image, FIG_SECTION_STRS, names + NAMES * NAME_BYTES);
+    fig_forgery_resize(&image, FIG_SECTION_STRS, names + NAMES * NAME_BYTES);
     char *text = (char *)image.sections[FIG_SECTION_STRS].raw + names;
     for (int i = 0; i < NAMES * NAME_BYTES; i += NAME_BYTES) {
         char name[16];
@@ -105,7 +105,7 @@ static void a_name_that_nothing_refers_to_is_refused(void **state) {
     }
     assert_int_equal(parse_image(&image, &loaded), FIG_FORMAT);
     assert_non_null(strstr(fig_message(), "nothing refers to \"n000000\""));
-    fig_image_close(&image);
+    fig_forgery_close(&image);
     fig_graphs_destroy(made);
 }
 
@@ -122,7 +122,7 @@ static void a_file_of_more_launches_than_it_is_worth_is_refused(void **state) {
                            .kv_limit = 4096};
     fig_program *program;
     fig_graphs *made, *loaded;
-    fig_image image;
+    fig_forgery image;
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
     for (int i = 0; i < NODES; i++)
         fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
@@ -133,8 +133,8 @@ static void a_file_of_more_launches_than_it_is_worth_is_refused(void **state) {
                                      .bucket_count = 1)),
         FIG_OK);
     image = take_apart(made);
-    fig_image_resize(&image, FIG_SECTION_BUCK, BUCKETS * sizeof(fig_file_bucket));
-    fig_image_resize(&image, FIG_SECTION_DIGS, BUCKETS * sizeof(uint64_t));
+    fig_forgery_resize(&image, FIG_SECTION_BUCK, BUCKETS * sizeof(fig_file_bucket));
+    fig_forgery_resize(&image, FIG_SECTION_DIGS, BUCKETS * sizeof(uint64_t));
     fig_file_bucket *buckets = (void *)image.sections[FIG_SECTION_BUCK].raw;
     for (int i = 0; i < BUCKETS; i++) {
         buckets[i] = buckets[0];
@@ -142,7 +142,7 @@ static void a_file_of_more_launches_than_it_is_worth_is_refused(void **state) {
     }
     assert_int_equal(parse_image(&image, &loaded), FIG_FORMAT);
     assert_non_null(strstr(fig_message(), "64 buckets of 4097 launches, limit 262144"));
-    fig_image_close(&image);
+    fig_forgery_close(&image);
     fig_program_destroy(program);
     fig_graphs_destroy(made);
 }

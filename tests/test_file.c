@@ -215,6 +215,32 @@ static char assert_one_bulk(const char *path) {
     return letter;
 }
 
+/* At each call of a save in turn, before it is made. */
+static void a_process_that_is_killed_at_any_call_leaves_the_old_file_or_the_new(void **state) {
+    (void)state;
+    int64_t n = 1;
+    int old = 0, code;
+    for (;; n++) {
+        assert_int_equal(put_bulk(path_of("f"), 'o'), FIG_OK);
+        const pid_t child = fork();
+        if (child == 0) {
+            fig_fault_arm_kill(n);
+            put_bulk(path_of("f"), 'n');
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, &code, 0), child);
+        const char letter = assert_one_bulk(path_of("f"));
+        assert_true(letter == 'o' || letter == 'n');
+        old += letter == 'o';
+        assert_in_range(count_files(), 1, 2);
+        if (WIFEXITED(code)) break;
+        assert_int_equal(WTERMSIG(code), SIGKILL);
+    }
+    assert_true(old >= 8 && n - old >= 2); /* behind the rename it is the new one */
+    assert_int_equal(put(path_of("f"), "last"), FIG_OK);
+    assert_int_equal(count_files(), 1);
+}
+
 /* Each child saves without end until it is killed, somewhere within a save. */
 static void a_process_that_is_killed_leaves_the_old_file_or_the_new(void **state) {
     (void)state;
@@ -313,6 +339,7 @@ int main(void) {
         cmocka_unit_test(each_call_that_fails_while_reading_is_reported),
         cmocka_unit_test(a_file_that_lies_beside_is_not_touched),
         cmocka_unit_test(a_temporary_that_nobody_holds_is_swept),
+        cmocka_unit_test(a_process_that_is_killed_at_any_call_leaves_the_old_file_or_the_new),
         cmocka_unit_test(a_process_that_is_killed_leaves_the_old_file_or_the_new),
         cmocka_unit_test(of_saves_at_once_one_file_is_left_whole),
         cmocka_unit_test(what_is_no_file_of_ours_is_refused),

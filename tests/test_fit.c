@@ -9,6 +9,7 @@
 
 #include "graphs/graphs.h"
 #include "include/figraph_unstable.h"
+#include "tests/support/archived.h"
 #include "tests/support/capture.h"
 #include "tests/support/fault.h"
 
@@ -120,6 +121,20 @@ static void costs_that_are_not_used_and_age_are_warnings(void **state) {
     fig_graphs_destroy(golden);
 }
 
+/* A library without images has none to compare with. */
+static void kernels_that_are_not_the_maker_s_are_a_warning(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_preset("tutorial", 1, "host");
+    const fig_traits host = machine("host");
+    const int has_images = fig_images_of(FIG_OP_FETCH, 0, FIG_IMAGE_PLAIN).bytes != NULL;
+    assert_string_equal(ask(graphs, &host, FIG_FIT_FINE), "");
+    fig_archive_finish(&graphs->archive);
+    fig_archived_fill(graphs);
+    const char *text = ask(graphs, &host, has_images ? FIG_FIT_WARNING : FIG_FIT_FINE);
+    assert_int_equal(strstr(text, "images of kernels are others here") != NULL, has_images);
+    fig_graphs_destroy(graphs);
+}
+
 static void what_is_no_machine_is_refused(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("tutorial", 1, "host");
@@ -160,6 +175,7 @@ int main(void) {
         cmocka_unit_test(a_machine_of_other_sms_wants_a_capture_of_its_own),
         cmocka_unit_test(a_gpu_without_kernels_refuses),
         cmocka_unit_test(costs_that_are_not_used_and_age_are_warnings),
+        cmocka_unit_test(kernels_that_are_not_the_maker_s_are_a_warning),
         cmocka_unit_test(what_is_no_machine_is_refused),
         cmocka_unit_test(a_failed_allocation_is_said),
     };

@@ -58,6 +58,13 @@ assert len(mine["tuned"]) == tuning["used"] + tuning["foreign"] + tuning["stale"
 for record in mine["tuned"]:
     assert record["machine"] == mine["traits"]["name"], record
     assert record["variant"] in ("head", "page", "pair", "four"), record
+images = theirs["images"]
+assert mine["embedded"] == images["embedded"], images
+listed = {key: value for key, value in images.items() if "/" in key}
+names = {op: name for name, op in mine["kernels"].items()}
+recorded = {"%s/%s/%d" % (names[op], family, capability): value
+            for (op, family, capability), value in mine["recorded"].items()}
+assert listed == recorded, (listed, recorded)
 # Whatever byte is changed, the check finds it.
 for at in range(0, len(data), max(1, len(data) // 40)):
     changed = bytearray(data)
@@ -90,6 +97,12 @@ done
 "$figraph" capture --preset llama-3.1-8b --kv-dtype e5m2 --kv-scales head --row-tokens 4 \
     --deterministic --traits h100 -o "$scratch/fp8.fig" > /dev/null
 reads_alike "$scratch/fp8.fig"
+"$figraph" capture --preset tutorial --note 'by=a test' --note what='<b> & "c"' \
+    -o "$scratch/noted.fig" > /dev/null
+reads_alike "$scratch/noted.fig"
+if "$figraph" capture --preset tutorial --embed -o "$scratch/embedded.fig" > /dev/null 2>&1; then
+    reads_alike "$scratch/embedded.fig"
+fi
 
 # ---- What figraph tune measured, from times that are made up
 python3 - > "$scratch/times.csv" << 'END_OF_PYTHON'

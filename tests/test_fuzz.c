@@ -14,7 +14,7 @@
 
 #include "graphs/files/file.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/support/image.h"
+#include "tests/support/forgery.h"
 
 enum { NAME_BYTES = 320, CORPUS_LEAST = 10 };
 
@@ -68,18 +68,18 @@ static void traces_of_anyones_are_refused_or_kept(void **state) {
 
 static void what_has_not_the_form_of_a_file_is_told(void **state) {
     (void)state;
-    fig_image image;
+    fig_forgery image;
     uint8_t *bytes;
     size_t count;
     assert_int_equal(fig_file_read("tests/golden/mixed.fig", 1 << 20, &bytes, &count), FIG_OK);
     for (size_t cut = 0; cut < count; cut++) {
-        if (!fig_image_try(&image, bytes, cut, 1 << 20)) continue;
+        if (!fig_forgery_try(&image, bytes, cut, 1 << 20)) continue;
         assert_true(count - cut < 8); /* it ends within zeros */
-        fig_image_close(&image);
+        fig_forgery_close(&image);
     }
-    assert_false(fig_image_try(&image, bytes, count, 10));
-    assert_true(fig_image_try(&image, bytes, count, 1 << 20));
-    fig_image_close(&image);
+    assert_false(fig_forgery_try(&image, bytes, count, 10));
+    assert_true(fig_forgery_try(&image, bytes, count, 1 << 20));
+    fig_forgery_close(&image);
     free(bytes);
 }
 

@@ -16,7 +16,7 @@
 #include "graphs/files/file.h"
 #include "graphs/files/sections.h"
 #include "graphs/graphs.h"
-#include "tests/support/image.h"
+#include "tests/support/forgery.h"
 #include "tests/support/stranger.h"
 
 enum { GOLDEN_COUNT = 3, SAMPLE_STRIDE = 3999, USE_STRIDE = 16 };
@@ -101,7 +101,7 @@ static void every_cut_is_found_also_where_the_hashes_agree(void **state) {
             if (count < sizeof(fig_file_header)) continue;
             memcpy(bytes, all[i].bytes, count);
             memcpy(bytes + offsetof(fig_file_header, file_bytes), &file_bytes, sizeof file_bytes);
-            fig_image_seal(bytes, count);
+            fig_forgery_seal(bytes, count);
             assert_null(parse(bytes, count));
         }
         free(bytes);
@@ -118,7 +118,7 @@ static void every_changed_byte_that_was_sealed_is_found_or_means_nothing(void **
             for (int mask = first_mask(); mask < 256; mask++) {
                 memcpy(bytes, all[i].bytes, all[i].count);
                 bytes[at] ^= (uint8_t)mask;
-                fig_image_seal(bytes, all[i].count);
+                fig_forgery_seal(bytes, all[i].count);
                 fig_graphs *graphs = parse(bytes, all[i].count);
                 if (graphs == NULL) continue;
                 assert_memory_equal(graphs->content_id, all[i].content_id, 32);
@@ -130,11 +130,12 @@ static void every_changed_byte_that_was_sealed_is_found_or_means_nothing(void **
 }
 
 /* 1: it was accepted. Where there are very many, some of those are used. */
-static int change_meaning(fig_image *image, fig_image_section *section, size_t at, uint8_t mask) {
+static int change_meaning(fig_forgery *image, fig_forgery_section *section, size_t at,
+                          uint8_t mask) {
     static int used;
     size_t count;
     section->raw[at] ^= mask;
-    uint8_t *bytes = fig_image_write(image, 0, &count);
+    uint8_t *bytes = fig_forgery_write(image, 0, &count);
     section->raw[at] ^= mask;
     fig_graphs *graphs = parse(bytes, count);
     free(bytes);
@@ -154,10 +155,10 @@ static void every_changed_byte_of_a_section_is_refused_or_can_be_run(void **stat
     size_t turn = 0;
     int accepted = 0, tried = 0;
     for (int i = 0; i < 2; i++) { /* the third has nothing that the second has not */
-        fig_image image;
-        fig_image_open(&image, all[i].bytes, all[i].count);
+        fig_forgery image;
+        fig_forgery_open(&image, all[i].bytes, all[i].count);
         for (uint32_t s = 0; s < image.count; s++) {
-            fig_image_section *section = &image.sections[s];
+            fig_forgery_section *section = &image.sections[s];
             for (size_t at = 0; at < section->raw_bytes; at++) {
                 for (int mask = 1; mask < 256; mask++) {
                     if (turn++ % stride != 0) continue;
@@ -166,7 +167,7 @@ static void every_changed_byte_of_a_section_is_refused_or_can_be_run(void **stat
                 }
             }
         }
-        fig_image_close(&image);
+        fig_forgery_close(&image);
     }
     assert_true(accepted > tried / 50 && accepted < tried);
 }

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "graphs/hash.h"
+#include "graphs/hash_blocks.h"
 #include "tests/support/random.h"
 
 static void hex_of(const uint8_t digest[32], char hex[65]) {
@@ -92,6 +93,24 @@ static void a_million_bytes_in_any_cuts_give_one_digest(void **state) {
     }
 }
 
+/* Whichever serves here, the other gives the same. */
+static void both_ways_over_blocks_give_one_state(void **state) {
+    (void)state;
+    static uint8_t blocks[5 * 64 + 3];
+    fig_random random = fig_random_seed(9);
+    for (int round = 0; round < 200; round++) {
+        uint32_t own[8], plain[8];
+        const uint8_t *from = blocks + round % 4; /* however it is aligned */
+        for (size_t i = 0; i < sizeof blocks; i++)
+            blocks[i] = (uint8_t)fig_random_range(&random, 0, 255);
+        for (int i = 0; i < 8; i++)
+            own[i] = plain[i] = (uint32_t)fig_random_range(&random, 0, INT32_MAX) * 3u;
+        fig_hash_blocks_add(own, from, (size_t)round % 6);
+        fig_hash_blocks_add_plain(plain, from, (size_t)round % 6);
+        assert_memory_equal(own, plain, sizeof own);
+    }
+}
+
 static void the_mix_changes_with_each_bit(void **state) {
     (void)state;
     uint8_t bytes[41] = {0};
@@ -144,6 +163,7 @@ int main(void) {
         cmocka_unit_test(the_examples_of_the_standard_come_out),
         cmocka_unit_test(lengths_around_a_block_are_padded_right),
         cmocka_unit_test(a_million_bytes_in_any_cuts_give_one_digest),
+        cmocka_unit_test(both_ways_over_blocks_give_one_state),
         cmocka_unit_test(the_mix_changes_with_each_bit),
         cmocka_unit_test(the_mix_changes_with_length_seed_and_cuts),
         cmocka_unit_test(the_mix_fills_the_low_bits_evenly),

@@ -11,6 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 # All headers, twice, by every compiler that there is and in every language that is promised.
 cat > "$scratch/public.c" << 'END'
 #include <figraph.h>
+#include <figraph_archive.h>
 #include <figraph_ffi.h>
 #include <figraph_parallel.h>
 #include <figraph_ranks.h>
@@ -19,6 +20,7 @@ cat > "$scratch/public.c" << 'END'
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <figraph.h>
+#include <figraph_archive.h>
 #include <figraph_ffi.h>
 #include <figraph_parallel.h>
 #include <figraph_ranks.h>
@@ -43,6 +45,7 @@ done
 # C++ fills options, which is run, since it is there that sizes are set.
 cat > "$scratch/public.cc" << 'END'
 #include <figraph.h>
+#include <figraph_archive.h>
 #include <figraph_ranks.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <zstd.h>
 
+#include "graphs/hash.h"
 #include "kernels/families.h"
 #include "kernels/images.h"
 
@@ -111,6 +112,21 @@ static void an_image_is_one_whole_aligned_fatbin(void **state) {
     for_each_image(check_head);
 }
 
+static void check_hash(const images_place *place) {
+    uint8_t sha256[32];
+    fig_hash_sha256 hash;
+    if (place->image.bytes == NULL) return;
+    fig_hash_sha256_init(&hash);
+    fig_hash_sha256_add(&hash, place->image.bytes, place->image.count);
+    fig_hash_sha256_finish(&hash, sha256);
+    assert_memory_equal(place->image.sha256, sha256, sizeof sha256);
+}
+
+static void an_image_comes_with_its_hash(void **state) {
+    (void)state;
+    for_each_image(check_hash);
+}
+
 /* Whether `name` is there, and not as the beginning of a longer name. */
 static int holds_name(const char *bytes, size_t count, const char *name) {
     size_t length = strlen(name);
@@ -186,6 +202,7 @@ int main(void) {
         cmocka_unit_test(all_images_are_there_or_all_are_absent),
         cmocka_unit_test(all_images_together_are_below_24_mib),
         cmocka_unit_test(an_image_is_one_whole_aligned_fatbin),
+        cmocka_unit_test(an_image_comes_with_its_hash),
         cmocka_unit_test(an_image_names_its_entry_for_each_chip_of_its_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -264,7 +264,7 @@ static void a_plan_is_of_the_heads_that_read_it(void **state) {
     fig_xla_host_arg(&host, FIG_XLA_S32, long_lengths, 1, &lengths_dim);
     fig_xla_host_ret(&host, FIG_XLA_U8, plan, 1, &plan_bytes);
     fig_xla_host_ret(&host, FIG_XLA_U8, scratch, 1, &bytes);
-    fig_xla_host_text(&host, "dtype", "float16");
+    fig_xla_host_integer(&host, "dtype", FIG_F16);
     fig_xla_host_integer(&host, "q_heads", 16);
     fig_xla_host_integer(&host, "kv_heads", 4);
     fig_xla_host_integer(&host, "head_dim", DIM);

@@ -12,11 +12,29 @@
 #include <cmocka.h>
 
 #include "ffi/registry.h"
+#include "include/figraph_ffi.h"
 #include "tests/support/xla_host.h"
 
 enum { ROWS = 3, WIDTH = 16, DIM = 64, LAYERS = 3, X = ROWS * 2 * DIM };
 
 static char content_id[65], layered_id[65];
+
+/* As attributes name a file. */
+static int64_t content_of(const char id[65]) {
+    char digits[17] = {0};
+    memcpy(digits, id, 16);
+    return (int64_t)strtoull(digits, NULL, 16);
+}
+
+/* As they name a segment; 0: all. */
+static int64_t segment_of(const char id[65], const char *name) {
+    fig_ffi_segment segment = {.size = sizeof segment};
+    if (name == NULL) return 0;
+    for (int32_t i = 1; fig_ffi_read_segment(id, i, &segment) == FIG_OK; i++)
+        if (strcmp(segment.name, name) == 0) return i;
+    fail_msg("%s: %s", name, fig_message());
+    return -1;
+}
 
 static void keep(fig_program *program, char id[65]) {
     fig_graphs_info about = {.size = sizeof about};
@@ -127,8 +145,8 @@ static void act_call(fig_xla_host *host) {
     fig_xla_host_arg(host, FIG_XLA_F32, input, FIG_XLA_HOST_DIMS(ROWS, 4 * WIDTH));
     fig_xla_host_ret(host, FIG_XLA_F32, half, FIG_XLA_HOST_DIMS(ROWS, 2 * WIDTH));
     fig_xla_host_ret(host, FIG_XLA_F32, act, FIG_XLA_HOST_DIMS(ROWS, WIDTH));
-    fig_xla_host_text(host, "content_id", content_id);
-    fig_xla_host_text(host, "segment", "act");
+    fig_xla_host_integer(host, "content", content_of(content_id));
+    fig_xla_host_integer(host, "segment", segment_of(content_id, "act"));
 }
 
 static void call_soundly(fig_xla_host *host) {
@@ -157,6 +175,16 @@ static void a_segment_runs_with_its_tensors_alone(void **state) {
     assert_true(act[0] > 1e30f);
 }
 
+static void segments_are_counted_as_they_were_recorded(void **state) {
+    (void)state;
+    fig_ffi_segment segment = {.size = sizeof segment};
+    assert_int_equal(segment_of(layered_id, "layer.1"), 2);
+    assert_int_equal(fig_ffi_read_segment(content_id, 0, &segment), FIG_INVALID);
+    assert_int_equal(fig_ffi_read_segment(content_id, 3, &segment), FIG_INVALID);
+    assert_string_equal(fig_ffi_message(), "segment 3 of 2");
+    assert_null(segment.name);
+}
+
 static void what_is_written_in_place_is_argument_and_result(void **state) {
     (void)state;
     float x[ROWS * 2 * DIM], y[ROWS * 2 * DIM], before[ROWS * 2 * DIM];
@@ -170,8 +198,8 @@ static void what_is_written_in_place_is_argument_and_result(void **state) {
     fig_xla_host_arg(&host, FIG_XLA_S32, positions, FIG_XLA_HOST_DIMS(ROWS));
     fig_xla_host_ret(&host, FIG_XLA_F32, x, FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
     fig_xla_host_ret(&host, FIG_XLA_F32, y, FIG_XLA_HOST_DIMS(ROWS, 2, DIM));
-    fig_xla_host_text(&host, "content_id", content_id);
-    fig_xla_host_text(&host, "segment", "turn");
+    fig_xla_host_integer(&host, "content", content_of(content_id));
+    fig_xla_host_integer(&host, "segment", segment_of(content_id, "turn"));
     fig_xla_host broken = host;
     broken.rets[0].buffer.data = before;
     expect_refusal(&broken, "x is not the memory of argument x");
@@ -185,14 +213,14 @@ static void a_wrong_call_is_refused_by_name(void **state) {
     (void)state;
     fig_xla_host host;
     act_call(&host);
-    host.attributes[0].text = "77";
-    expect_refusal(&host, "content_id is \"77\", it must be 64 digits");
+    host.attributes[0].integer = 0x77;
+    expect_refusal(&host, "no file whose content_id begins with 0000000000000077 was loaded");
     act_call(&host);
-    host.attributes[0].text = "0000000000000000000000000000000000000000000000000000000000000000";
-    expect_refusal(&host, "no file with content_id 0000");
+    host.attributes[1].integer = 3;
+    expect_refusal(&host, "segment is 3, the program has 2");
     act_call(&host);
-    host.attributes[1].text = "turns";
-    expect_refusal(&host, "the program has no segment \"turns\"");
+    host.attributes[1].integer = -1;
+    expect_refusal(&host, "segment is -1, the program has 2");
     act_call(&host);
     host.rets[1].dims[0] = ROWS + 1;
     expect_refusal(&host, "act is of 4 rows, others are of 3");
@@ -210,7 +238,7 @@ static void a_wrong_call_is_refused_by_name(void **state) {
     expect_refusal(&host, "input is of 3 rows, others are of 2");
     act_call(&host);
     host.attribute_count = 0;
-    expect_refusal(&host, "attribute content_id is missing");
+    expect_refusal(&host, "attribute content is missing");
 }
 
 /* ---- Layers */
@@ -230,8 +258,8 @@ static void fill_layers(layers *of) {
 static void begin_layers(fig_xla_host *host, const char *segment) {
     fig_xla_host_init(host, fig_xla_host_find("figraph.program", "cpu"));
     fig_xla_host_arg(host, FIG_XLA_S32, positions, FIG_XLA_HOST_DIMS(ROWS));
-    fig_xla_host_text(host, "content_id", layered_id);
-    if (segment != NULL) fig_xla_host_text(host, "segment", segment);
+    fig_xla_host_integer(host, "content", content_of(layered_id));
+    fig_xla_host_integer(host, "segment", segment_of(layered_id, segment));
 }
 
 /* All layers of each tensor in one array. */
@@ -367,6 +395,7 @@ static void initialize_looks_at_no_array(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(segments_are_counted_as_they_were_recorded),
         cmocka_unit_test(a_segment_runs_with_its_tensors_alone),
         cmocka_unit_test(what_is_written_in_place_is_argument_and_result),
         cmocka_unit_test(a_wrong_call_is_refused_by_name),

@@ -1,12 +1,12 @@
 #!/bin/sh
 # test_jax.sh: libfigraph_ffi.so in Python, by the JAX and the TVM FFI that its users have.
 #
-# XLA's targets on the oldest JAX that is served and on the newest that this Python can have, TVM
-# FFI's functions and the whole tutorial on the one that jax-tvm-ffi needs; all on the CPU. Headers
-# of each hold our declarations of its ABI. Environments are made from versions and hashes that are
-# written down; where there is no Python for them, or no network, that is counted as skipped.
+# The library is the package's, laid out as its wheel installs it. XLA's targets on the oldest JAX
+# that is served and on the newest that this Python can have, TVM FFI's functions and the whole
+# tutorial on the one that jax-tvm-ffi needs; all on the CPU. Headers of each hold our declarations
+# of its ABI. Environments are made from versions and hashes that are written down; where there is
+# no Python for them, or no network, that is counted as skipped.
 set -u
-library=${BUILD:-build}/libfigraph_ffi.so
 # shellcheck source=tests/support/tally.sh
 . "$(dirname "$0")/support/tally.sh"
 
@@ -36,6 +36,8 @@ enter() {
         ;;
     esac
     eval "$answer"
+    PYTHONPATH=$PYTHONPATH:$scratch/package
+    include=${PYTHONPATH%%:*}
     echo "ran: $("$python" -V), jaxlib $jax: $2"
 }
 
@@ -50,20 +52,18 @@ check "environment.sh without a name" test "$(tools/jax/environment.sh 2>&1 || e
 environment: usage: tools/jax/environment.sh NAME
 2"
 check TARGETS.md documented
-python3 tools/binding.py include/figraph.h include/figraph_ffi.h > "$scratch/binding.py"
-check structs.py python3 tests/jax/structs.py "$scratch/binding.py"
+check 'the package' python3 python/backend.py stage "${BUILD:-build}" "$scratch/package"
 export JAX_PLATFORMS=cpu PYTHONDONTWRITEBYTECODE=1
 
 for name in jax-0.5.0 newest; do
     enter $name "XLA targets" || continue
-    abi "$PYTHONPATH/jaxlib/include" tests/jax/abi_xla.c
-    check "xla_targets.py, jaxlib $jax" "$python" tests/jax/xla_targets.py "$library" \
-        "$scratch/tutorial.fig"
+    abi "$include/jaxlib/include" tests/jax/abi_xla.c
+    check "xla_targets.py, jaxlib $jax" "$python" tests/jax/xla_targets.py "$scratch/tutorial.fig"
 done
 if enter tvm-0.1.3 "TVM FFI, jax-tvm-ffi and the tutorial"; then
-    abi "$PYTHONPATH/jaxlib/include" tests/jax/abi_xla.c
-    abi "$PYTHONPATH/tvm_ffi/include" tests/jax/abi_tvm.c
-    check tvm_functions.py "$python" tests/jax/tvm_functions.py "$library"
-    check tutorial.py "$python" tools/jax/tutorial.py "$library"
+    abi "$include/jaxlib/include" tests/jax/abi_xla.c
+    abi "$include/tvm_ffi/include" tests/jax/abi_tvm.c
+    check tvm_functions.py "$python" tests/jax/tvm_functions.py
+    check tutorial.py "$python" tools/jax/tutorial.py
 fi
 finish

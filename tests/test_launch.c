@@ -46,8 +46,9 @@ static void ground_finish(ground *g) {
 }
 
 static void fill(ground *g, fig_op op, uint32_t node) {
-    const fig_launch_source common = {g->view, &g->classes, &g->workspace, NULL};
-    const fig_launch_source bucket = {g->view, &g->classes, NULL, &g->shape};
+    fig_launch_memo memo = {.terms = {0}};
+    const fig_launch_source common = {g->view, &g->classes, &g->workspace, NULL, &memo};
+    const fig_launch_source bucket = {g->view, &g->classes, NULL, &g->shape, NULL};
     g->launch = (fig_launch){.op = op,
                              .node = node,
                              .node_count = node != UINT32_MAX,

@@ -10,6 +10,8 @@ FIGRAPH=${BUILD:-build}/figraph-launch
 kills=${FIG_KILLS:-24}
 # shellcheck source=tests/support/cli.sh
 . "$(dirname "$0")/support/cli.sh"
+# shellcheck source=tests/support/leftovers.sh
+. "$(dirname "$0")/support/leftovers.sh"
 
 like() { # PATTERN
     grep -qE -e "$1" "$scratch/out"
@@ -24,18 +26,6 @@ tells() { # the launcher's one line, beside what ranks say
     verdict $? "stderr is to have one line of the launcher's, with \"$1\""
 }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
-# Processes that have a word of this test's in their command line, as all of its ranks do.
-# shellcheck disable=SC2062 # names, not a pattern
-is_left() { echo "$scratch" | grep -qF -f - /proc/[0-9]*/cmdline 2> /dev/null; }
-nothing_left() {
-    tries=0
-    while is_left && [ $tries -lt 20 ]; do
-        tries=$((tries + 1))
-        sleep 0.1
-    done
-    ! is_left
-    verdict $? 'nothing is to be left running'
-}
 await_file() {
     tries=0
     while [ ! -s "$1" ] && [ $tries -lt 1000 ]; do
@@ -283,13 +273,7 @@ in_background -n 2 sh -c '[ $RANK = 0 ] || echo x > $0/ready; sleep 1000' "$scra
 kill -KILL "$launcher"
 await_end
 ends 137
-tries=0
-while is_left && [ $tries -lt 20 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
-! is_left
-verdict $? 'ranks of a launcher that was killed are to die'
+nothing_left # ranks of a launcher that was killed die
 
 # ---- Ranks that meet -----------------------------------------------------------------------------
 cat > "$scratch/rank.c" << 'END_OF_C'
@@ -388,8 +372,6 @@ ${CC:-gcc} -std=c11 -D_POSIX_C_SOURCE=200809L -Iinclude "$scratch/rank.c" \
     echo 'the program of the ranks was not built'
     exit 1
 }
-shared() { find /dev/shm -iname '*fig*' 2> /dev/null; }
-shared_before=$(shared)
 
 run -n 4 "$scratch/rank" "$scratch" 100
 ends 0
@@ -420,8 +402,7 @@ while [ $round -lt "$kills" ]; do
     round=$((round + 1))
 done
 nothing_left
-[ "$(shared)" = "$shared_before" ]
-verdict $? 'no shared memory is to be left'
+nothing_shared
 
 # ---- Other launchers -----------------------------------------------------------------------------
 met() {

@@ -24,7 +24,8 @@ static fig_status shape_for(const fig_program *program, const fig_lower_target *
 
 /* 2 kv heads of 64, f16: variant 0 reads one of them in tiles of 64, variant 1 both, of 16; on
  * tensor cores tokens of 128 bytes come twice as many at once, and heads in whole strips. There 10
- * workers have 64 KB each of 6 rows of 200 tokens, one head at once: these are 12 segments. */
+ * workers have 64 KB each of 6 rows of 200 tokens, one head at once: these are 12 segments.
+ * On 9.0 such rows are short, and each segment has 4 workers, with tiles of a turn. */
 static void workers_are_the_machines_or_the_tiles(void **state) {
     (void)state;
     static const struct {
@@ -33,8 +34,8 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
         int32_t variant, groups, tile_tokens, workers, tile_limit;
     } cases[] = {
         {"host", {1, 1}, 0, 2, 64, 2, 2},      {"host", {1, 1}, 1, 1, 16, 1, 1},
-        {"host", {1, 200}, 0, 2, 64, 8, 8},    {"h200", {1, 200}, 0, 2, 128, 2, 4},
-        {"h200", {1, 200}, 1, 1, 128, 2, 2},   {"h200", {6, 200}, 0, 2, 128, 10, 24},
+        {"host", {1, 200}, 0, 2, 64, 8, 8},    {"h200", {1, 200}, 0, 2, 64, 8, 8},
+        {"h200", {1, 200}, 1, 1, 128, 2, 2},   {"h200", {6, 200}, 0, 2, 64, 48, 48},
         {"h200", {6, 200}, 2, 1, 128, 12, 12}, {"a100", {6, 200}, 0, 2, 128, 10, 24},
         {"host", {6, 200}, 1, 1, 16, 8, 78},
     };
@@ -63,7 +64,8 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
     fig_program_destroy(program);
 }
 
-/* bf16 unless it is e4m3, 8 kv heads of 128, one at once: 64 KB are 128 tokens, or 256. */
+/* bf16 unless it is e4m3, 8 kv heads of 128, one at once: 64 KB are 128 tokens, or 256. Two
+ * tokens a row, as rows of one are short ones. */
 static void a_segment_is_whole_where_cutting_it_gains_nothing(void **state) {
     (void)state;
     static const struct {
@@ -82,6 +84,7 @@ static void a_segment_is_whole_where_cutting_it_gains_nothing(void **state) {
         spec.q_heads = 32;
         spec.kv_heads = 8;
         spec.head_dim = 128;
+        spec.row_tokens = 2;
         spec.batch_limit = 16;
         spec.kv_limit = 1024;
         fig_program *program = fig_sample_step(&spec);
@@ -107,7 +110,7 @@ static fig_program *record_paged(const fig_spec *spec, const fig_sample_heads *h
     info = (fig_tensor_info){.size = sizeof info,
                              .name = "k",
                              .role = FIG_ROLE_STATE,
-                             .dtype = FIG_F16,
+                             .dtype = spec->kv_dtype,
                              .rank = 4,
                              .dims = {FIG_DIM_PAGES, 16, heads->kv, heads->head_dim}};
     cache.k = fig_program_tensor(program, &info);
@@ -120,31 +123,44 @@ static fig_program *record_paged(const fig_spec *spec, const fig_sample_heads *h
     return program;
 }
 
-/* f16: those for which there are kernels, and others. */
+/* Those for which there are kernels, and others: q is f16. Tiles are a turn of a block. */
 static void short_rows_have_a_cluster_for_each_kv_head(void **state) {
     (void)state;
     static const struct {
         const char *traits;
         fig_bucket caps;
         fig_sample_heads heads;
-        int32_t deterministic, workers;
-    } cases[] = {{"h200", {1, 128}, {32, 8, 128}, 0, 16},  {"h200", {1, 256}, {32, 8, 128}, 0, 32},
-                 {"h100", {1, 512}, {32, 8, 128}, 0, 64},  {"h200", {1, 1024}, {64, 8, 128}, 0, 64},
-                 {"h200", {4, 256}, {32, 8, 128}, 0, 128}, {"h200", {8, 128}, {32, 8, 128}, 0, 128},
-                 {"h200", {8, 256}, {32, 8, 128}, 0, 64},  {"h200", {1, 2048}, {32, 8, 128}, 0, 64},
-                 {"h200", {1, 512}, {72, 8, 128}, 0, 32},  {"h200", {1, 512}, {32, 8, 96}, 0, 24},
-                 {"a100", {1, 512}, {32, 8, 128}, 0, 32},  {"h200", {1, 512}, {32, 8, 128}, 1, 8}};
+        fig_dtype kv_dtype;
+        int32_t deterministic, workers, tile_tokens;
+    } cases[] = {{"h200", {1, 128}, {32, 8, 128}, FIG_F16, 0, 16, 64},
+                 {"h200", {1, 256}, {32, 8, 128}, FIG_F16, 0, 32, 64},
+                 {"h100", {1, 512}, {32, 8, 128}, FIG_F16, 0, 64, 64},
+                 {"h200", {1, 1024}, {64, 8, 128}, FIG_F16, 0, 64, 128},
+                 {"h200", {4, 256}, {32, 8, 128}, FIG_F16, 0, 128, 64},
+                 {"h200", {8, 128}, {32, 8, 128}, FIG_F16, 0, 128, 64},
+                 {"h200", {8, 256}, {32, 8, 128}, FIG_F16, 0, 64, 64},
+                 {"h200", {1, 2048}, {32, 8, 128}, FIG_F16, 0, 64, 128},
+                 {"h200", {1, 512}, {32, 8, 128}, FIG_E4M3, 0, 64, 64},
+                 {"h200", {1, 2048}, {32, 8, 128}, FIG_E5M2, 0, 64, 128},
+                 {"h200", {1, 512}, {32, 8, 64}, FIG_E4M3, 0, 64, 64},
+                 {"h200", {1, 512}, {72, 8, 128}, FIG_F16, 0, 32, 64},
+                 {"h200", {1, 512}, {32, 8, 96}, FIG_F16, 0, 24, 128},
+                 {"a100", {1, 512}, {32, 8, 128}, FIG_F16, 0, 32, 64},
+                 {"h200", {1, 512}, {32, 8, 128}, FIG_F16, 1, 8, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fig_spec spec = fig_sample_spec();
         fig_bucket_shape shape;
         spec.batch_limit = 8;
         spec.kv_limit = 2048;
+        spec.kv_dtype = cases[i].kv_dtype;
         fig_program *program = record_paged(&spec, &cases[i].heads);
         fig_lower_target target = fig_sample_target(cases[i].traits);
         target.deterministic = cases[i].deterministic;
         assert_int_equal(shape_for(program, &target, &cases[i].caps, 0, &shape), FIG_OK);
-        if (shape.plan.splits[0].workers != cases[i].workers)
-            fail_msg("case %zu: %d workers", i, shape.plan.splits[0].workers);
+        const fig_split_shape *split = &shape.plan.splits[0];
+        if (split->workers != cases[i].workers ||
+            (cases[i].tile_tokens > 0 && split->tile_tokens != cases[i].tile_tokens))
+            fail_msg("case %zu: %d workers, tiles of %d", i, split->workers, split->tile_tokens);
         fig_program_destroy(program);
     }
 }

@@ -3,7 +3,8 @@
 # environment, and does what its documentation and README.md say.
 #
 # The wheel is made, opened and installed by pip without a network. Arrays of numpy and JAX are
-# tried in the newest environment of tools/jax; where it cannot be had, that is counted as skipped.
+# tried in the newest environment of tools/jax, and figraph.torch in a Python that has torch; where
+# one cannot be had, that is counted as skipped.
 # Invariant: the last line is "N passed, N failed".
 set -u
 # shellcheck source=tests/support/tally.sh
@@ -50,7 +51,7 @@ check 'the lines of README.md' test "$(wc -l < "$scratch/readme.py")" -eq 6
 check 'README.md in Python' sh -c "cd '$scratch' && FIG_DEVICE=host '$python' readme.py"
 sed 's/^    //' "$scratch/log"
 
-# ---- Beside numpy and JAX ------------------------------------------------------------------------
+# ---- Beside numpy, JAX and torch -----------------------------------------------------------------
 installed=$("$python" -c 'import figraph, os; print(os.path.dirname(figraph.__path__[0]))')
 export JAX_PLATFORMS=cpu
 
@@ -69,7 +70,18 @@ beside() {
     esac
 }
 
+# torch is too large to be fetched for a test: it is taken where it stands.
+torch_python=${TORCH_PYTHON:-python3}
+if "$torch_python" -c 'import numpy, torch' > "$scratch/log" 2>&1; then
+    echo "ran: python_torch.py, $("$torch_python" -c 'import torch; print(torch.__file__)')"
+    check python_torch.py env PYTHONPATH="$installed" "$torch_python" tests/python/python_torch.py
+else
+    echo "skipped: python_torch.py: $torch_python has no torch; TORCH_PYTHON names one that has"
+fi
 beside newest python_arrays.py
 beside newest python_jax.py
+beside newest python_jax_step.py
+beside newest python_jax_flash.py
 beside jax-0.5.0 python_jax.py
+beside jax-0.5.0 python_jax_step.py
 finish

@@ -2,8 +2,8 @@
 # test_ranks_step.sh: ranks that are processes run one step together on the host: the same numbers
 # on each, and a sentence in time on all others where one leaves or strays.
 #
-# tests/gpu/ranks_step.c is the rank; on a GPU it is run by hand. Invariant: the last line is
-# "N passed, N failed".
+# tests/gpu/ranks_step.c is the rank, and tests/gpu/ranks_kills.sh kills some; on a GPU both are run
+# by hand. FIG_KILLS says how many. Invariant: the last line is "N passed, N failed".
 set -u
 LC_ALL=C
 export LC_ALL FIG_DEVICE=host
@@ -55,6 +55,10 @@ run 2 --leave 5
 verdict $? 'a rank that leaves is to end the others'
 says 'rank 1 is gone'
 says 'rank 0: closed after 0\.[0-4]'
+
+RANKS=3 JOBS=2 MOMENTS_MS=300 "$(dirname "$0")/gpu/ranks_kills.sh" "${FIG_KILLS:-6}" \
+    > "$scratch/out" 2>&1
+verdict $? 'ranks that are killed or stopped are to end the others'
 
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

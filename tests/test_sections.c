@@ -12,7 +12,7 @@
 #include <zstd.h>
 
 #include "graphs/graphs.h"
-#include "tests/support/image.h"
+#include "tests/support/forgery.h"
 #include "tests/support/random.h"
 #include "tests/support/capture.h"
 
@@ -95,11 +95,13 @@ static const edit edits[] = {
     {HEADER(section_count), SET(UINT32_MAX), FIG_FORMAT, "section_count is 4294967295"},
     {HEADER(file_bytes), STEP(8), FIG_FORMAT, "file_bytes is"},
     {HEADER(maker), SET(123456), FIG_OK, ""},
-    {HEADER(reserved), SET(1), FIG_FORMAT, "header: reserved is 1"},
+    {HEADER(features), SET(1), FIG_STALE, "header: features are 0x1, of which"},
+    {HEADER(features), SET(0x8000), FIG_STALE, "capture the graphs anew"},
+    {HEADER(features), SET(0xffff0000), FIG_OK, ""},
     {HEADER(content_id), SET(0), FIG_FORMAT, "content_id does not agree"},
     {ROW(TENS, name), SET(0x41414141), FIG_STALE, "section AAAA: unknown"},
     {ROW(TENS, name), SET(0x45444f4e), FIG_FORMAT, "section NODE stands where TENS must"},
-    {ROW(TENS, flags), SET(1), FIG_FORMAT, "section TENS: flags are 0x1"},
+    {ROW(TENS, flags), SET(1), FIG_FORMAT, "section TENS: flags are 0x1, they must be 0"},
     {ROW(TENS, flags), SET(0x80000000), FIG_FORMAT, "flags are 0x80000000"},
     {ROW(ENVR, offset), STEP(8), FIG_FORMAT, "section ENVR: offset is"},
     {ROW(SPEC, offset), STEP(-8), FIG_FORMAT, "section SPEC: offset is"},
@@ -131,7 +133,7 @@ static void a_field_that_is_wrong_is_refused_by_name(void **state) {
         memcpy(&value, bytes + e->at, width);
         value = e->step ? value + e->value : e->value;
         memcpy(bytes + e->at, &value, width);
-        fig_image_seal(bytes, sound_count);
+        fig_forgery_seal(bytes, sound_count);
         assert_parses(e->what, bytes, sound_count, e->status, e->said);
         free(bytes);
     }
@@ -173,7 +175,7 @@ static void every_file_that_was_cut_and_sealed_is_refused(void **state) {
         uint8_t *bytes = copy_of_sound(0);
         const uint64_t file_bytes = count;
         memcpy(bytes + offsetof(fig_file_header, file_bytes), &file_bytes, sizeof file_bytes);
-        fig_image_seal(bytes, count);
+        fig_forgery_seal(bytes, count);
         assert_parses("cut and sealed", bytes, count, FIG_FORMAT, "");
         free(bytes);
     }
@@ -185,7 +187,7 @@ static void bytes_after_the_end_are_refused(void **state) {
     assert_parses("trailing", bytes, sound_count + 8, FIG_FORMAT, "file_bytes is");
     const uint64_t file_bytes = sound_count + 8;
     memcpy(bytes + offsetof(fig_file_header, file_bytes), &file_bytes, sizeof file_bytes);
-    fig_image_seal(bytes, sound_count + 8);
+    fig_forgery_seal(bytes, sound_count + 8);
     assert_parses("trailing", bytes, sound_count + 8, FIG_FORMAT, "the last section ends at byte");
     free(bytes);
 }
@@ -208,7 +210,7 @@ static void every_flipped_byte_that_was_sealed_is_found_or_harmless(void **state
             fig_graphs *graphs;
             uint8_t *bytes = copy_of_sound(0);
             bytes[at] ^= masks[m];
-            fig_image_seal(bytes, sound_count);
+            fig_forgery_seal(bytes, sound_count);
             const fig_status status = fig_graphs_parse(&graphs, bytes, sound_count);
             free(bytes);
             if (status == FIG_OK) {
@@ -253,53 +255,53 @@ static void damage_by_a_transfer_as_text_is_called_that(void **state) {
 
 /* ---- Sections put together otherwise */
 
-static void assert_image(const char *what, const fig_image *image, fig_status status,
+static void assert_image(const char *what, const fig_forgery *image, fig_status status,
                          const char *said) {
     size_t count;
-    uint8_t *bytes = fig_image_write(image, 3, &count);
+    uint8_t *bytes = fig_forgery_write(image, 3, &count);
     assert_parses(what, bytes, count, status, said);
     free(bytes);
 }
 
 static void the_second_writer_writes_files_that_are_read(void **state) {
     (void)state;
-    fig_image image;
-    fig_image_open(&image, sound, sound_count);
+    fig_forgery image;
+    fig_forgery_open(&image, sound, sound_count);
     assert_int_equal(image.count, FIG_SECTION_SEGM); /* all but that one */
     assert_image("as it was", &image, FIG_OK, "");
-    fig_image_close(&image);
+    fig_forgery_close(&image);
 }
 
 static void sections_missing_twice_or_out_of_order_are_refused(void **state) {
     (void)state;
     for (uint32_t i = 0; i < FIG_SECTION_SEGM; i++) {
-        fig_image image;
-        fig_image_open(&image, sound, sound_count);
-        fig_image_insert(&image, i, &image.sections[i]);
+        fig_forgery image;
+        fig_forgery_open(&image, sound, sound_count);
+        fig_forgery_insert(&image, i, &image.sections[i]);
         assert_image("twice", &image, FIG_FORMAT, "stands where");
-        fig_image_remove(&image, i);
-        const fig_image_section moved = image.sections[i];
-        fig_image_insert(&image, i == 0 ? 2 : i - 1, &moved);
-        fig_image_remove(&image, i == 0 ? 0 : i + 1);
+        fig_forgery_remove(&image, i);
+        const fig_forgery_section moved = image.sections[i];
+        fig_forgery_insert(&image, i == 0 ? 2 : i - 1, &moved);
+        fig_forgery_remove(&image, i == 0 ? 0 : i + 1);
         assert_image("moved", &image, FIG_FORMAT, "stands where");
-        fig_image_close(&image);
-        fig_image_open(&image, sound, sound_count);
-        fig_image_remove(&image, i);
+        fig_forgery_close(&image);
+        fig_forgery_open(&image, sound, sound_count);
+        fig_forgery_remove(&image, i);
         assert_image("missing", &image, FIG_FORMAT,
                      i + 1 < FIG_SECTION_SEGM ? "stands where" : "section DIGS is missing");
-        fig_image_close(&image);
+        fig_forgery_close(&image);
     }
 }
 
 /* ---- The section that may be absent */
 
 /* A file whose program has segments, taken apart. */
-static void open_segments(fig_image *image) {
+static void open_segments(fig_forgery *image) {
     fig_graphs *graphs = fig_capture_breadth();
     uint8_t *bytes;
     size_t count;
     assert_int_equal(fig_graphs_write(graphs, &bytes, &count), FIG_OK);
-    fig_image_open(image, bytes, count);
+    fig_forgery_open(image, bytes, count);
     assert_int_equal(image->count, FIG_SECTION_VARI);
     assert_memory_equal(image->sections[FIG_SECTION_SEGM].entry.name, "SEGM", 4);
     assert_int_equal(image->sections[FIG_SECTION_SEGM].raw_bytes, 4 * 12);
@@ -309,96 +311,96 @@ static void open_segments(fig_image *image) {
 
 static void segments_stand_last_and_once(void **state) {
     (void)state;
-    fig_image image;
+    fig_forgery image;
     open_segments(&image);
-    fig_image_section *section = &image.sections[FIG_SECTION_SEGM];
-    fig_image_insert(&image, FIG_SECTION_SEGM, section);
+    fig_forgery_section *section = &image.sections[FIG_SECTION_SEGM];
+    fig_forgery_insert(&image, FIG_SECTION_SEGM, section);
     assert_image("twice", &image, FIG_FORMAT, "section SEGM stands where VARI must");
-    fig_image_remove(&image, FIG_SECTION_SEGM);
-    fig_image_insert(&image, FIG_SECTION_DIGS, section);
-    fig_image_remove(&image, FIG_SECTION_VARI);
+    fig_forgery_remove(&image, FIG_SECTION_SEGM);
+    fig_forgery_insert(&image, FIG_SECTION_DIGS, section);
+    fig_forgery_remove(&image, FIG_SECTION_VARI);
     assert_image("moved", &image, FIG_FORMAT, "section SEGM stands where DIGS must");
-    fig_image_remove(&image, FIG_SECTION_SEGM);
+    fig_forgery_remove(&image, FIG_SECTION_SEGM);
     assert_image("in its place", &image, FIG_FORMAT, "section SEGM stands where DIGS must");
-    fig_image_remove(&image, FIG_SECTION_SEGM - 1);
+    fig_forgery_remove(&image, FIG_SECTION_SEGM - 1);
     assert_image("both gone", &image, FIG_FORMAT, "section DIGS is missing");
-    fig_image_close(&image);
+    fig_forgery_close(&image);
 }
 
 static void segments_are_as_their_rule_has_them(void **state) {
     (void)state;
-    fig_image image;
+    fig_forgery image;
     open_segments(&image);
-    fig_image_section *section = &image.sections[FIG_SECTION_SEGM];
+    fig_forgery_section *section = &image.sections[FIG_SECTION_SEGM];
     section->entry.flags = FIG_FILE_ANCILLARY;
     assert_image("flags", &image, FIG_FORMAT, "section SEGM: flags are 0x1");
     section->entry.flags = 0;
     section->entry.item_bytes = 16;
     assert_image("item bytes", &image, FIG_STALE, "section SEGM: item_bytes is 16");
     section->entry.item_bytes = 12;
-    fig_image_resize(&image, FIG_SECTION_SEGM, 4 * 12 + 4);
+    fig_forgery_resize(&image, FIG_SECTION_SEGM, 4 * 12 + 4);
     assert_image("a part of one", &image, FIG_FORMAT, "section SEGM: raw_bytes is 52, not a");
-    fig_image_resize(&image, FIG_SECTION_SEGM, 0);
+    fig_forgery_resize(&image, FIG_SECTION_SEGM, 0);
     assert_image("none", &image, FIG_FORMAT, "section SEGM: raw_bytes is 0, 0 items, limits 1 to");
-    fig_image_resize(&image, FIG_SECTION_SEGM, (FIG_SEGMENT_LIMIT + 1) * (size_t)12);
+    fig_forgery_resize(&image, FIG_SECTION_SEGM, (FIG_SEGMENT_LIMIT + 1) * (size_t)12);
     assert_image("too many", &image, FIG_FORMAT, "8193 items, limits 1 to 8192");
-    fig_image_close(&image);
+    fig_forgery_close(&image);
 }
 
 /* With a shorter segment the file is sound and other graphs; under the old id it is neither, and
  * without segments their names are of nothing. */
 static void the_content_id_is_of_the_segments_too(void **state) {
     (void)state;
-    fig_image image;
+    fig_forgery image;
     fig_graphs *named = fig_capture_breadth(), *other;
     size_t count;
     open_segments(&image);
     fig_segment *segments = (void *)image.sections[FIG_SECTION_SEGM].raw;
     segments[3].node_count--;
-    uint8_t *bytes = fig_image_write(&image, 3, &count);
+    uint8_t *bytes = fig_forgery_write(&image, 3, &count);
     assert_int_equal(fig_graphs_parse(&other, bytes, count), FIG_OK);
     assert_memory_not_equal(other->content_id, named->content_id, 32);
     memcpy(bytes + offsetof(fig_file_header, content_id), named->content_id, 32);
-    fig_image_seal(bytes, count);
+    fig_forgery_seal(bytes, count);
     assert_parses("old id", bytes, count, FIG_FORMAT, "content_id does not agree");
     free(bytes);
-    fig_image_remove(&image, FIG_SECTION_SEGM);
+    fig_forgery_remove(&image, FIG_SECTION_SEGM);
     assert_image("without", &image, FIG_FORMAT, "nothing refers to \"attn.0\"");
     fig_graphs_destroy(other);
     fig_graphs_destroy(named);
-    fig_image_close(&image);
+    fig_forgery_close(&image);
 }
 
 static void an_unknown_section_is_skipped_where_it_says_that_it_may_be(void **state) {
     (void)state;
     uint8_t note[] = "made on a Tuesday";
     for (uint32_t i = 0; i <= FIG_SECTION_SEGM; i++) {
-        fig_image image;
-        fig_image_section section = {.entry = {.name = {'N', 'O', 'T', 'E'}, .item_bytes = 1},
-                                     .raw = note,
-                                     .raw_bytes = sizeof note};
-        fig_image_open(&image, sound, sound_count);
-        fig_image_insert(&image, i, &section);
+        fig_forgery image;
+        fig_forgery_section section = {.entry = {.name = {'N', 'O', 'T', 'E'}, .item_bytes = 1},
+                                       .raw = note,
+                                       .raw_bytes = sizeof note};
+        fig_forgery_open(&image, sound, sound_count);
+        fig_forgery_insert(&image, i, &section);
         assert_image("critical", &image, FIG_STALE, "section NOTE: unknown, flags are 0");
         image.sections[i].entry.flags = FIG_FILE_ANCILLARY;
         assert_image("ancillary", &image, FIG_OK, "");
         image.sections[i].entry.flags = FIG_FILE_ANCILLARY | 2;
         assert_image("more flags", &image, FIG_STALE, "section NOTE: unknown, flags are 0x3");
-        fig_image_close(&image);
+        fig_forgery_close(&image);
     }
 }
 
 /* 80 MB of zeros in a few KB. */
 static void a_section_that_would_swell_is_refused_by_its_claim(void **state) {
     (void)state;
-    fig_image image;
-    fig_image_open(&image, sound, sound_count);
-    fig_image_resize(&image, FIG_SECTION_ATTR, (size_t)80 << 20);
+    fig_forgery image;
+    fig_forgery_open(&image, sound, sound_count);
+    fig_forgery_resize(&image, FIG_SECTION_ATTR, (size_t)80 << 20);
     assert_image("bomb", &image, FIG_FORMAT, "section ATTR: raw_bytes is 83886080");
     image.sections[FIG_SECTION_ATTR].forged = 1;
     image.sections[FIG_SECTION_ATTR].entry.raw_bytes = 8;
     assert_image("bomb in disguise", &image, FIG_FORMAT, "raw_bytes is 8, its zstd frame says");
-    fig_image_close(&image);
+    fig_forgery_close(&image);
 }
 
 /* Puts `frame` in the place of the last section's. */
@@ -416,7 +418,7 @@ static void assert_last_frame(const char *what, const uint8_t *frame, size_t sto
     memcpy(bytes + last.offset, frame, stored);
     header.file_bytes = (last.offset + stored + 7) / 8 * 8;
     memcpy(bytes, &header, sizeof header);
-    fig_image_seal(bytes, (size_t)header.file_bytes);
+    fig_forgery_seal(bytes, (size_t)header.file_bytes);
     assert_parses(what, bytes, (size_t)header.file_bytes, said == NULL ? FIG_OK : FIG_FORMAT,
                   said == NULL ? "" : said);
     free(bytes);
@@ -424,9 +426,9 @@ static void assert_last_frame(const char *what, const uint8_t *frame, size_t sto
 
 static void a_section_is_one_frame_that_says_its_size(void **state) {
     (void)state;
-    fig_image image;
+    fig_forgery image;
     uint8_t frame[8192];
-    fig_image_open(&image, sound, sound_count);
+    fig_forgery_open(&image, sound, sound_count);
     const uint8_t *raw = image.sections[FIG_SECTION_DIGS].raw;
     const size_t raw_bytes = image.sections[FIG_SECTION_DIGS].raw_bytes;
     ZSTD_CCtx *context = ZSTD_createCCtx();
@@ -449,25 +451,25 @@ static void a_section_is_one_frame_that_says_its_size(void **state) {
     stored = ZSTD_compress2(context, frame, sizeof frame, raw, raw_bytes);
     assert_last_frame("no size", frame, stored, "its zstd frame says -1");
     ZSTD_freeCCtx(context);
-    fig_image_close(&image);
+    fig_forgery_close(&image);
 }
 
 /* One that asks a decoder of streams for 128 MiB: here it costs nothing. */
 static void a_frame_of_a_wide_window_is_read(void **state) {
     (void)state;
-    fig_image image;
+    fig_forgery image;
     uint8_t frame[8192];
-    fig_image_open(&image, sound, sound_count);
+    fig_forgery_open(&image, sound, sound_count);
     ZSTD_CCtx *context = ZSTD_createCCtx();
     assert_non_null(context);
     ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, 27);
     ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 0);
-    const fig_image_section *section = &image.sections[FIG_SECTION_DIGS];
+    const fig_forgery_section *section = &image.sections[FIG_SECTION_DIGS];
     const size_t stored =
         ZSTD_compress2(context, frame, sizeof frame, section->raw, section->raw_bytes);
     assert_last_frame("window", frame, stored, NULL);
     ZSTD_freeCCtx(context);
-    fig_image_close(&image);
+    fig_forgery_close(&image);
 }
 
 /* ---- Anything at all */
@@ -484,7 +486,7 @@ static void random_damage_is_refused_with_a_sentence(void **state) {
         for (int32_t n = fig_random_range(&random, 1, 6); n > 0; n--)
             bytes[fig_random_range(&random, 8, reach - 1)] =
                 (uint8_t)fig_random_range(&random, 0, 255);
-        if (i % 4 != 0) fig_image_seal(bytes, sound_count);
+        if (i % 4 != 0) fig_forgery_seal(bytes, sound_count);
         const fig_status status = fig_graphs_parse(&graphs, bytes, sound_count);
         free(bytes);
         if (status == FIG_OK) assert_memory_equal(graphs->content_id, sound_id, sizeof sound_id);

@@ -8,6 +8,8 @@ launch=${BUILD:-build}/figraph-launch
 kills=${FIG_KILLS:-6}
 # shellcheck source=tests/support/cli.sh
 . "$(dirname "$0")/support/cli.sh"
+# shellcheck source=tests/support/leftovers.sh
+. "$(dirname "$0")/support/leftovers.sh"
 export FIG_DEVICE=host
 
 fine() {
@@ -23,10 +25,6 @@ says_all() {
     prints "\"ranks\": $1"
     prints '"done": 24'
 }
-# shellcheck disable=SC2062 # a name, not a pattern
-is_left() { echo "$scratch" | grep -qF -f - /proc/[0-9]*/cmdline 2> /dev/null; }
-shared() { find /dev/shm -iname '*fig*' 2> /dev/null; }
-shared_before=$(shared)
 
 # ---- Started by itself, and by others ------------------------------------------------------------
 made='--preset tutorial --requests 24'
@@ -205,15 +203,8 @@ while [ $round -lt "$kills" ]; do
     has 'was ended by signal 9 (Killed)'
     round=$((round + 1))
 done
-tries=0
-while is_left && [ $tries -lt 20 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
-! is_left
-verdict $? 'nothing is to be left running'
-[ "$(shared)" = "$shared_before" ]
-verdict $? 'no shared memory is to be left'
+nothing_left
+nothing_shared
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -96,6 +96,15 @@ static void a_file_is_named_by_what_is_in_it(void **state) {
     assert_int_equal(scratch.best_bytes, 0);
 }
 
+static void rope_is_looked_at_before_it_is_used(void **state) {
+    (void)state;
+    fig_rope_spec rope = {.rotary_dim = 64, .theta = 7};
+    assert_int_equal(fig_ffi_check_rope(&rope, 64), FIG_OK);
+    rope.rotary_dim = 65;
+    assert_int_equal(fig_ffi_check_rope(&rope, 64), FIG_INVALID);
+    assert_non_null(strstr(fig_ffi_message(), "rope: rotary_dim is 65"));
+}
+
 static void counts_fit_an_older_callers_struct(void **state) {
     (void)state;
     fig_ffi_counts counts = {.size = offsetof(fig_ffi_counts, missed), .missed = 77};
@@ -110,6 +119,7 @@ int main(void) {
         cmocka_unit_test(scratch_suffices_on_every_chip),
         cmocka_unit_test(a_shape_that_cannot_be_is_refused),
         cmocka_unit_test(a_file_is_named_by_what_is_in_it),
+        cmocka_unit_test(rope_is_looked_at_before_it_is_used),
         cmocka_unit_test(counts_fit_an_older_callers_struct),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -338,7 +338,6 @@ static void names_are_unique_in_a_row_and_rows_have_unlike_names(void **state) {
 /* The type is the cache's or the positions' where the name says so, else that of the operand whose
  * rows are counted; and both counts are of one operand. */
 static void check_operand_of_rows(const fig_kernel *kernel, const fig_field *field) {
-    const fig_operand *operand = &kernel->operands[field->operand];
     if (field->kind == FIG_FIELD_ROWS) {
         assert_int_equal(field[1].kind, FIG_FIELD_MULTIPLE);
         assert_int_equal(field[1].operand, field->operand);
@@ -346,9 +345,9 @@ static void check_operand_of_rows(const fig_kernel *kernel, const fig_field *fie
     if (field->kind == FIG_FIELD_ROWS || strcmp(field->name, "dtype") == 0) {
         assert_int_equal(field->operand, 0);
     } else if (strcmp(field->name, "kv_dtype") == 0) {
-        assert_string_equal(operand->name, "k_cache");
+        assert_string_equal(kernel->operands[field->operand].name, "k_cache");
     } else if (strcmp(field->name, "positions_dtype") == 0) {
-        assert_string_equal(operand->name, "positions");
+        assert_string_equal(kernel->operands[field->operand].name, "positions");
     }
 }
 

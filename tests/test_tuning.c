@@ -13,7 +13,7 @@
 #include "include/figraph_unstable.h"
 #include "tests/support/capture.h"
 #include "tests/support/fault.h"
-#include "tests/support/image.h"
+#include "tests/support/forgery.h"
 #include "tests/support/sample.h"
 #include "tests/support/sink.h"
 
@@ -322,14 +322,14 @@ static void a_record_that_says_something_else_is_refused(void **state) {
     assert_int_equal(fig_graphs_write(made, &sound, &sound_count), FIG_OK);
     for (size_t i = 0; i < sizeof forgeries / sizeof forgeries[0]; i++) {
         const forgery *f = &forgeries[i];
-        fig_image image;
+        fig_forgery image;
         size_t count;
-        fig_image_open(&image, sound, sound_count);
+        fig_forgery_open(&image, sound, sound_count);
         const uint32_t last = image.count - 1;
         assert_memory_equal(image.sections[last].entry.name, "VARI", 4);
         assert_int_equal(image.sections[last].raw_bytes, COUNT * sizeof(fig_tuned));
         memcpy(image.sections[last].raw + f->at, &f->value, f->width < 8 ? f->width : 8);
-        uint8_t *bytes = fig_image_write(&image, 1, &count);
+        uint8_t *bytes = fig_forgery_write(&image, 1, &count);
         const fig_status status = fig_graphs_parse(&graphs, bytes, count);
         if (status != f->status)
             fail_msg("%s: %s (%s)", f->what, fig_status_name(status), fig_message());
@@ -337,7 +337,7 @@ static void a_record_that_says_something_else_is_refused(void **state) {
             fail_msg("%s: \"%s\"", f->what, fig_message());
         fig_graphs_destroy(graphs);
         free(bytes);
-        fig_image_close(&image);
+        fig_forgery_close(&image);
     }
     free(sound);
     fig_graphs_destroy(made);

@@ -55,8 +55,8 @@ static fig_tvm_value value_of(fig_dl_tensor *tensor) {
 }
 
 static fig_tvm_call begin(const fig_tvm_value *args, int32_t count, const char *names) {
-    fig_tvm_call call = {.name = "scale"};
-    fig_tvm_call_begin(&call, args, count, names);
+    fig_tvm_call call = {.name = "scale", .args = args, .count = count};
+    fig_tvm_call_begin(&call, names);
     return call;
 }
 
@@ -336,6 +336,22 @@ static void the_stream_is_the_one_of_the_environment(void **state) {
     assert_int_equal(asked_ordinal, 2);
 }
 
+static void a_stream_that_is_given_goes_before_the_environments(void **state) {
+    (void)state;
+    int other;
+    void *const streams[] = {&other, NULL}; /* NULL: the default stream */
+    fig_dl_tensor t = tensor_f32();
+    fig_array array;
+    const fig_tvm_value value = value_of(&t);
+    t.device = FIG_DL_CUDA;
+    for (int i = 0; i < 2; i++) {
+        fig_tvm_call call = {.name = "scale", .args = &value, .count = 1, .stream = &streams[i]};
+        fig_tvm_call_begin(&call, "x");
+        fig_tvm_call_array(&call, "x", &array);
+        assert_ptr_equal(fig_tvm_call_stream(&call), streams[i]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tensor_comes_by_address_or_as_an_object),
@@ -355,6 +371,7 @@ int main(void) {
         cmocka_unit_test(other_faults_are_value_and_runtime_errors),
         cmocka_unit_test(arrays_of_two_devices_are_refused),
         cmocka_unit_test(the_stream_is_the_one_of_the_environment),
+        cmocka_unit_test(a_stream_that_is_given_goes_before_the_environments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

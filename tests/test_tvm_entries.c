@@ -1,4 +1,5 @@
-/* test_tvm_entries.c: every function that TVM FFI finds in the library, called as Python calls it.
+/* test_tvm_entries.c: every function that TVM FFI finds in the library, called as Python calls it,
+ * and by name.
  *
  * What they compute is compared in Python (tests/jax/tvm_functions.py); here each order of
  * arguments is called under the sanitizers, and twins are compared bit for bit. */
@@ -13,6 +14,7 @@
 
 #include "ffi/tvm.h"
 #include "include/figraph_ffi.h"
+#include "tests/support/fake_cuda.h"
 
 #define ENTRIES(X)                                                                                 \
     X(silu_and_mul, 3)                                                                             \
@@ -27,7 +29,12 @@
     X(run, 13)                                                                                     \
     X(run_jax, 13)                                                                                 \
     X(batch_decode, 13)                                                                            \
-    X(batch_decode_jax, 13)
+    X(batch_decode_jax, 13)                                                                        \
+    X(rope, 13)                                                                                    \
+    X(append_kv, 11)                                                                               \
+    X(plan, 11)                                                                                    \
+    X(attention, 17)                                                                               \
+    X(decode_attention, 27)
 
 #define DECLARE(name, count) FIG_API fig_tvm_function __tvm_ffi_##name;
 ENTRIES(DECLARE)
@@ -42,10 +49,12 @@ void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message) {
 
 /* ---- Arguments in their order ---------------------------------------------------------------- */
 
+enum { ARGUMENT_LIMIT = 32 };
+
 typedef struct packed {
-    fig_tvm_value values[16];
-    fig_dl_tensor tensors[16];
-    int64_t dims[16][4];
+    fig_tvm_value values[ARGUMENT_LIMIT];
+    fig_dl_tensor tensors[ARGUMENT_LIMIT];
+    int64_t dims[ARGUMENT_LIMIT][4];
     int32_t count;
 } packed;
 
@@ -86,23 +95,32 @@ static void call(fig_tvm_function *function, packed *p) {
     assert_int_equal(result.kind, FIG_TVM_NONE);
 }
 
+/* The same by name, as who has no TVM FFI calls it. */
+static void run(const char *function, const packed *p) {
+    const fig_ffi_call of = {.size = sizeof of,
+                             .function = function,
+                             .arguments = p->values,
+                             .argument_count = p->count};
+    if (fig_ffi_run(&of) != FIG_OK) fail_msg("%s: %s", function, fig_ffi_message());
+}
+
 /* ---- Arrays ---------------------------------------------------------------------------------- */
 
 enum { ROWS = 3, Q_HEADS = 4, KV_HEADS = 2, DIM = 64, TOKENS = 20, PAGE = 4, WIDTH = 5 };
-static float q[ROWS * Q_HEADS * DIM], k[ROWS * KV_HEADS * DIM];
+static float q[ROWS * Q_HEADS * DIM], k[ROWS * KV_HEADS * DIM], v[ROWS * KV_HEADS * DIM];
 static float cache[2][ROWS * WIDTH * PAGE * KV_HEADS * DIM];
 static float a[2][ROWS * Q_HEADS * DIM], b[2][ROWS * Q_HEADS * DIM], lse[2][ROWS * Q_HEADS];
 static float alibi[Q_HEADS];
 static int32_t indptr[2] = {0, ROWS}, offsets[1] = {7}, positions[ROWS] = {7, 8, 9};
 static int32_t table[ROWS * WIDTH], lengths[ROWS] = {20, 1, 21};
-static _Alignas(64) uint8_t tmp[1 << 18];
+static _Alignas(64) uint8_t tmp[1 << 18], planned[1 << 16];
 
 static int fill(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof q / sizeof *q; i++)
         q[i] = (float)(i % 37) / 37 - 0.5f;
     for (size_t i = 0; i < sizeof k / sizeof *k; i++)
-        k[i] = (float)(i % 29) / 29 - 0.5f;
+        k[i] = (float)(i % 29) / 29 - 0.5f, v[i] = (float)(i % 31) / 31 - 0.5f;
     for (size_t i = 0; i < sizeof cache[0] / sizeof cache[0][0]; i++) {
         cache[0][i] = (float)(i % 101) / 101 - 0.5f;
         cache[1][i] = (float)(i % 97) / 97 - 0.5f;
@@ -147,6 +165,31 @@ static void put_pages(packed *p) {
     F32(p, cache[1], ROWS * WIDTH, PAGE, KV_HEADS, DIM);
     I32(p, table, ROWS, WIDTH, -1);
     I32(p, lengths, ROWS, -1);
+}
+
+/* One token of each row, and where it goes. */
+static void put_token(packed *p, float *turned_k) {
+    F32(p, turned_k, ROWS, KV_HEADS, DIM, -1);
+    F32(p, v, ROWS, KV_HEADS, DIM, -1);
+    F32(p, cache[0], ROWS * WIDTH, PAGE, KV_HEADS, DIM);
+    F32(p, cache[1], ROWS * WIDTH, PAGE, KV_HEADS, DIM);
+    I32(p, lengths, ROWS, -1);
+    I32(p, table, ROWS, WIDTH, -1);
+}
+
+static void put_bytes(packed *p, uint8_t *bytes, size_t count) {
+    U8(p, bytes, (int64_t)count, -1);
+}
+
+/* alibi, sinks, k_scale and v_scale */
+static void put_nones(packed *p, int count) {
+    while (count-- > 0)
+        put_none(p);
+}
+
+static void put_all_angles(packed *p) {
+    put_angles(p);
+    put_real(p, 0), put_real(p, 0), put_real(p, 0), put_integer(p, 0);
 }
 
 static void put_layout(packed *p) {
@@ -263,6 +306,156 @@ static void a_batch_and_its_twin_are_the_same(void **state) {
         assert_true(a[0][i] == 0); /* of 21 tokens where 20 can be */
 }
 
+/* ---- What XLA's targets are, by name --------------------------------------------------------- */
+
+static void rope_is_that_of_its_positions(void **state) {
+    (void)state;
+    packed p = {.count = 0}, at = {.count = 0};
+    put_heads(&p), I32(&p, positions, ROWS, -1), put_turned(&p, a), put_all_angles(&p);
+    run("rope", &p);
+    put_heads(&at), put_turned(&at, b), I32(&at, positions, ROWS, -1), put_angles(&at);
+    run("apply_rope_pos_ids", &at);
+    assert_memory_equal(a, b, sizeof a);
+}
+
+static void make_plan(int32_t window_left) {
+    packed p = {.count = 0};
+    I32(&p, lengths, ROWS, -1);
+    put_bytes(&p, planned, sizeof planned), put_bytes(&p, tmp, sizeof tmp);
+    put_integer(&p, FIG_F32), put_integer(&p, FIG_F32);
+    put_integer(&p, Q_HEADS), put_integer(&p, KV_HEADS), put_integer(&p, DIM);
+    put_integer(&p, PAGE), put_integer(&p, WIDTH * PAGE), put_integer(&p, window_left);
+    run("plan", &p);
+}
+
+static void attend(const float *of, float *out, float *sums, int32_t window_left) {
+    packed p = {.count = 0};
+    F32(&p, (void *)(uintptr_t)of, ROWS, Q_HEADS, DIM, -1);
+    F32(&p, cache[0], ROWS * WIDTH, PAGE, KV_HEADS, DIM);
+    F32(&p, cache[1], ROWS * WIDTH, PAGE, KV_HEADS, DIM);
+    I32(&p, lengths, ROWS, -1), I32(&p, table, ROWS, WIDTH, -1);
+    put_bytes(&p, planned, sizeof planned), put_nones(&p, 4);
+    F32(&p, out, ROWS, Q_HEADS, DIM, -1), put_bytes(&p, tmp, sizeof tmp);
+    F32(&p, sums, ROWS, Q_HEADS, -1);
+    put_integer(&p, 0), put_integer(&p, window_left), put_scales(&p);
+    run("attention", &p);
+}
+
+static void attention_under_a_plan_is_a_batchs(void **state) {
+    (void)state;
+    packed p = {.count = 0};
+    make_plan(3);
+    attend(q, b[0], lse[1], 3);
+    put_pages(&p), U8(&p, tmp, sizeof tmp, -1), F32(&p, a[0], ROWS, Q_HEADS, DIM, -1);
+    F32(&p, lse[0], ROWS, Q_HEADS, -1), put_integer(&p, 0), put_integer(&p, 3);
+    put_none(&p), put_scales(&p);
+    run("batch_decode", &p);
+    assert_memory_equal(a[0], b[0], sizeof a[0]);
+    assert_memory_equal(lse[0], lse[1], sizeof lse[0]);
+}
+
+/* Each part behind the other, from the caches as they were. */
+static void decode_in_parts(float *turned_q, float *turned_k, float *out) {
+    packed turn = {.count = 0}, append = {.count = 0};
+    const int32_t at[ROWS] = {19, 0, 20};
+    put_heads(&turn), I32(&turn, (void *)(uintptr_t)at, ROWS, -1);
+    F32(&turn, turned_q, ROWS, Q_HEADS, DIM, -1), F32(&turn, turned_k, ROWS, KV_HEADS, DIM, -1);
+    put_all_angles(&turn);
+    run("rope", &turn);
+    put_token(&append, turned_k), put_bytes(&append, planned, sizeof planned);
+    put_nones(&append, 2), put_none(&append), put_integer(&append, 0);
+    run("append_kv", &append);
+    attend(turned_q, out, lse[0], -1);
+}
+
+static void decode_attention_is_its_parts(void **state) {
+    (void)state;
+    static float was[2][ROWS * WIDTH * PAGE * KV_HEADS * DIM], grown[2][sizeof was[0] / 4];
+    packed p = {.count = 0};
+    memcpy(was, cache, sizeof was);
+    make_plan(-1);
+    decode_in_parts(b[0], b[1], a[0]);
+    memcpy(grown, cache, sizeof grown);
+    memcpy(cache, was, sizeof was);
+    F32(&p, q, ROWS, Q_HEADS, DIM, -1), put_token(&p, k);
+    put_bytes(&p, planned, sizeof planned), put_nones(&p, 4);
+    F32(&p, a[1], ROWS, Q_HEADS, DIM, -1), put_bytes(&p, tmp, sizeof tmp);
+    F32(&p, lse[1], ROWS, Q_HEADS, -1), put_all_angles(&p), put_layout(&p), put_scales(&p);
+    run("decode_attention", &p);
+    assert_memory_equal(a[0], a[1], sizeof a[0]);
+    assert_memory_equal(lse[0], lse[1], sizeof lse[0]);
+    assert_memory_equal(cache, grown, sizeof cache);
+    assert_true(memcmp(was, grown, sizeof was) != 0);
+    memcpy(cache, was, sizeof was);
+}
+
+/* q, k and v side by side in rows, as one product writes them. */
+static void rows_of_heads_may_lie_apart(void **state) {
+    (void)state;
+    enum { WIDE = (Q_HEADS + 2 * KV_HEADS) * DIM };
+    static float was[2][ROWS * WIDTH * PAGE * KV_HEADS * DIM], rows[ROWS][WIDE];
+    static int64_t strides[3] = {WIDE, DIM, 1};
+    memcpy(was, cache, sizeof was);
+    for (int row = 0; row < ROWS; row++) {
+        memcpy(rows[row], q + row * Q_HEADS * DIM, Q_HEADS * DIM * sizeof *q);
+        memcpy(rows[row] + Q_HEADS * DIM, k + row * KV_HEADS * DIM, KV_HEADS * DIM * sizeof *k);
+        memcpy(rows[row] + (Q_HEADS + KV_HEADS) * DIM, v + row * KV_HEADS * DIM,
+               KV_HEADS * DIM * sizeof *v);
+    }
+    for (int apart = 0; apart < 2; apart++) {
+        packed p = {.count = 0};
+        F32(&p, q, ROWS, Q_HEADS, DIM, -1), put_token(&p, k), put_none(&p), put_nones(&p, 4);
+        F32(&p, a[apart], ROWS, Q_HEADS, DIM, -1), put_bytes(&p, tmp, sizeof tmp);
+        put_none(&p), put_all_angles(&p), put_layout(&p), put_scales(&p);
+        for (int i = 0; i < 3 && apart; i++) {
+            p.tensors[i].data = rows[0] + (i == 0 ? 0 : Q_HEADS + (i - 1) * KV_HEADS) * DIM;
+            p.tensors[i].strides = strides;
+        }
+        run("decode_attention", &p);
+        memcpy(cache, was, sizeof was);
+    }
+    assert_memory_equal(a[0], a[1], sizeof a[0]);
+}
+
+static void a_call_by_name_runs_on_its_stream(void **state) {
+    (void)state;
+    packed p = {.count = 0};
+    fig_fake_cuda *driver = fig_fake_cuda_install();
+    fig_cu_stream stream = fig_fake_cuda_stream_create(&fig_fake_cuda_primary);
+    F32(&p, a[0], 6, 20, -1), F32(&p, q, 6, 40, -1), put_integer(&p, 1);
+    p.tensors[0].device = p.tensors[1].device = FIG_DL_CUDA;
+    const fig_ffi_call of = {.size = sizeof of,
+                             .function = "silu_and_mul",
+                             .arguments = p.values,
+                             .argument_count = p.count,
+                             .stream = stream};
+    assert_int_equal(fig_ffi_run(&of), FIG_OK); /* loads what a capture may not */
+    assert_true(fig_fake_cuda_capture(stream));
+    assert_int_equal(fig_ffi_run(&of), FIG_OK);
+    fig_cu_exec exec = fig_fake_cuda_end(stream);
+    a[0][119] = 7;
+    fig_fake_cuda_launch(exec, stream);
+    assert_true(a[0][119] != 7);
+    assert_int_equal(driver->unsafe, 0);
+    fig_fake_cuda_drop(exec);
+    fig_fake_cuda_stream_destroy(stream);
+    fig_fake_cuda_remove();
+}
+
+static void what_is_wrong_is_refused_by_name(void **state) {
+    (void)state;
+    packed p = {.count = 0};
+    fig_ffi_call of = {.size = sizeof of, .function = "silu", .arguments = p.values};
+    assert_int_equal(fig_ffi_run(&of), FIG_INVALID);
+    assert_string_equal(fig_ffi_message(), "there is no function \"silu\"");
+    of.function = NULL;
+    assert_int_equal(fig_ffi_run(&of), FIG_INVALID);
+    of.function = "silu_and_mul"; /* what Python knows as TypeError is no status */
+    assert_int_equal(fig_ffi_run(&of), FIG_INVALID);
+    of.size = 7;
+    assert_int_equal(fig_ffi_run(&of), FIG_INVALID);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_entry_counts_its_arguments),
@@ -272,6 +465,12 @@ int main(void) {
         cmocka_unit_test(angles_of_a_cache_are_used),
         cmocka_unit_test(run_and_its_twin_are_the_same),
         cmocka_unit_test(a_batch_and_its_twin_are_the_same),
+        cmocka_unit_test(rope_is_that_of_its_positions),
+        cmocka_unit_test(attention_under_a_plan_is_a_batchs),
+        cmocka_unit_test(decode_attention_is_its_parts),
+        cmocka_unit_test(rows_of_heads_may_lie_apart),
+        cmocka_unit_test(a_call_by_name_runs_on_its_stream),
+        cmocka_unit_test(what_is_wrong_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, fill, NULL);
 }

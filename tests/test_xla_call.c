@@ -19,7 +19,6 @@ typedef struct seen {
     fig_array x, option, y, optional_y;
     int64_t count;
     double factor;
-    char text[8];
     int32_t ordinal;
     void *stream;
 } seen;
@@ -34,7 +33,6 @@ static fig_status read_call(fig_xla_call *call) {
     fig_xla_call_need(call, "count");
     last.count = fig_xla_call_integer(call, "count", 7);
     last.factor = fig_xla_call_real(call, "factor", 0.5);
-    fig_xla_call_text(call, "text", last.text, sizeof last.text);
     FIG_TRY(fig_xla_call_end(call));
     last.ordinal = call->ordinal;
     return fig_xla_call_stream(call, &last.stream);
@@ -200,17 +198,14 @@ static void attributes_are_found_by_whole_names(void **state) {
     fig_xla_host host;
     sound_call(&host);
     fig_xla_host_real(&host, "factor", 2.25);
-    fig_xla_host_text(&host, "text", "abc");
     fig_xla_host_call(&host);
     assert_int_equal(host.code, 0);
     assert_int_equal(last.count, 3);
     assert_true(last.factor == 2.25);
-    assert_string_equal(last.text, "abc");
 
     sound_call(&host);
     fig_xla_host_call(&host);
     assert_true(last.factor == 0.5);
-    assert_string_equal(last.text, "");
 }
 
 static void attributes_that_are_missing_or_too_many_are_refused(void **state) {
@@ -266,12 +261,6 @@ static void attributes_of_another_kind_are_refused(void **state) {
     sound_call(&host);
     fig_xla_host_text(&host, "factor", "2");
     expect_refusal(&host, "attribute factor must be a number");
-    sound_call(&host);
-    fig_xla_host_integer(&host, "text", 2);
-    expect_refusal(&host, "attribute text must be a string");
-    sound_call(&host);
-    fig_xla_host_text(&host, "text", "12345678");
-    expect_refusal(&host, "attribute text has 8 bytes, fewer than 8 are taken");
 }
 
 static void a_runtime_that_tells_no_device_leaves_it_open(void **state) {

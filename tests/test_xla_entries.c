@@ -116,7 +116,7 @@ static void plan_call(fig_xla_host *host, step *s) {
     const int64_t scratch = (int64_t)s->needs.best_bytes;
     fig_xla_host_ret(host, FIG_XLA_U8, s->plan, 1, &bytes);
     fig_xla_host_ret(host, FIG_XLA_U8, s->scratch, 1, &scratch);
-    fig_xla_host_text(host, "dtype", "float32");
+    fig_xla_host_integer(host, "dtype", FIG_F32);
     fig_xla_host_integer(host, "q_heads", Q_HEADS);
     fig_xla_host_integer(host, "kv_heads", KV_HEADS);
     fig_xla_host_integer(host, "head_dim", DIM);

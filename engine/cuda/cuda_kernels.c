@@ -78,8 +78,19 @@ static void unload(const fig_cuda_gpu *gpu, fig_cuda_image *image) {
     *image = (fig_cuda_image){0};
 }
 
-static fig_status load(fig_cuda_gpu *gpu, const fig_cuda_kernel_wish *wish, fig_cuda_image *image) {
-    fig_image bytes = gpu->cu->image(wish->op, wish->family, gpu->path);
+static fig_image find_image(const fig_cuda_kernels *kernels, const fig_cuda_gpu *gpu,
+                            const fig_cuda_kernel_wish *wish) {
+    for (uint32_t i = 0; kernels->given != NULL && i < kernels->given->count; i++) {
+        const fig_image_given *given = &kernels->given->images[i];
+        if (given->op == wish->op && given->family == wish->family && given->path == gpu->path)
+            return given->image;
+    }
+    return gpu->cu->image(wish->op, wish->family, gpu->path);
+}
+
+static fig_status load(const fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
+                       const fig_cuda_kernel_wish *wish, fig_cuda_image *image) {
+    const fig_image bytes = find_image(kernels, gpu, wish);
     if (bytes.bytes == NULL)
         return fig_fail(FIG_UNSUPPORTED, "cuda device: this library has no image of %s, family %s",
                         fig_kernel_table[wish->op].name,
@@ -113,13 +124,23 @@ fig_status fig_cuda_kernels_take(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
     fig_cuda_image *image = &kernels->images[wish->op][wish->family];
     fig_cuda_kernel *entry = NULL;
     *kernel = NULL;
-    if (image->library == NULL) FIG_TRY(load(gpu, wish, image));
+    if (image->library == NULL) FIG_TRY(load(kernels, gpu, wish, image));
     fig_status status = find_entry(gpu, image, wish, &entry);
     if (status != FIG_OK && image->entries == NULL) unload(gpu, image);
     FIG_TRY(status);
     FIG_TRY(allow_shared(gpu, wish, entry));
     *kernel = entry->kernel;
     return FIG_OK;
+}
+
+fig_status fig_cuda_kernels_try(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu) {
+    const fig_cuda_kernel_wish fetch = {.op = FIG_OP_FETCH, .entry = "fig_kernel_fetch"};
+    fig_cu_kernel kernel;
+    const fig_status status = fig_cuda_kernels_take(kernels, gpu, &fetch, &kernel);
+    if (status != FIG_DRIVER) return status;
+    return fig_fail(FIG_NO_DEVICE,
+                    "cuda device: the driver, of CUDA %d.%d, does not take the kernels: %s",
+                    gpu->cu->version / 1000, gpu->cu->version % 1000 / 10, fig_message());
 }
 
 void fig_cuda_kernels_finish(fig_cuda_kernels *kernels, const fig_cuda_gpu *gpu) {

@@ -17,6 +17,7 @@ typedef struct fig_cuda_image {
 } fig_cuda_image;
 
 typedef struct fig_cuda_kernels {
+    const fig_image_set *given; /* which stand in the place of the library's; NULL: none */
     fig_cuda_image images[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT]; /* [fig_op] */
 } fig_cuda_kernels;
 
@@ -31,6 +32,9 @@ typedef struct fig_cuda_kernel_wish {
 /* The context is entered. finish takes a zeroed struct. */
 fig_status fig_cuda_kernels_take(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
                                  const fig_cuda_kernel_wish *wish, fig_cu_kernel *kernel);
+/* Takes the one kernel that every graph has, to see that this driver takes the code: it refuses
+ * code of a compiler that is newer than itself. */
+fig_status fig_cuda_kernels_try(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu);
 void fig_cuda_kernels_finish(fig_cuda_kernels *kernels, const fig_cuda_gpu *gpu);
 
 #endif

@@ -78,24 +78,12 @@ static void cuda_close(fig_dev *dev) {
     free(dev);
 }
 
-/* Loads the one kernel that every graph has, to see that this driver takes the library's code: it
- * refuses code of a compiler that is newer than itself. */
-static fig_status try_images(fig_dev *dev) {
-    const fig_cuda_kernel_wish fetch = {.op = FIG_OP_FETCH, .entry = "fig_kernel_fetch"};
-    fig_cu_kernel kernel;
-    fig_status status = fig_cuda_kernels_take(&dev->kernels, &dev->gpu, &fetch, &kernel);
-    if (status != FIG_DRIVER) return status;
-    return fig_fail(FIG_NO_DEVICE,
-                    "cuda device: the driver, of CUDA %d.%d, does not take the kernels: %s",
-                    dev->gpu.cu->version / 1000, dev->gpu.cu->version % 1000 / 10, fig_message());
-}
-
 static fig_status open_gpu(fig_dev *dev, int32_t numa_node) {
     const fig_placement_wish wish = {.numa_node = numa_node, .device_node = dev->gpu.node};
     FIG_TRY(fig_placement_open(&dev->placement, &wish));
     FIG_TRY(fig_cuda_gpu_open(&dev->gpu));
     FIG_TRY(fig_cuda_gpu_enter(&dev->gpu));
-    return fig_cuda_gpu_leave(&dev->gpu, try_images(dev));
+    return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_kernels_try(&dev->kernels, &dev->gpu));
 }
 
 /* A machine without a GPU says so before any call is counted, so that a caller to whom the host
@@ -133,6 +121,14 @@ static void cuda_read_traits(const fig_dev *dev, fig_traits *traits) {
 static void cuda_read_kernel_traits(const fig_dev *dev, fig_traits *traits) {
     *traits = dev->gpu.traits;
     traits->compute_capability = fig_images_capability(dev->gpu.path);
+}
+
+/* What was loaded to see that the driver takes the library's code makes room. */
+static fig_status cuda_take_images(fig_dev *dev, const fig_image_set *images) {
+    FIG_TRY(enter(dev, FIG_DRIVER, "take_images"));
+    fig_cuda_kernels_finish(&dev->kernels, &dev->gpu);
+    dev->kernels.given = images;
+    return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_kernels_try(&dev->kernels, &dev->gpu));
 }
 
 static fig_status cuda_bind_thread(const fig_dev *dev) {
@@ -566,6 +562,7 @@ const fig_device_api fig_device_cuda = {
     .read_traits = cuda_read_traits,
     .read_kernel_traits = cuda_read_kernel_traits,
     .bind_thread = cuda_bind_thread,
+    .take_images = cuda_take_images,
     .meet = cuda_meet,
     .allocate = cuda_allocate,
     .release = cuda_release,

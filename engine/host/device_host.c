@@ -113,6 +113,13 @@ static void host_read_traits(const fig_dev *dev, fig_traits *traits) {
     fig_traits_named(traits, "host");
 }
 
+static fig_status host_take_images(fig_dev *dev, const fig_image_set *images) {
+    (void)images;
+    FIG_TRY(count_call(dev, FIG_UNSUPPORTED, "take_images"));
+    return fig_fail(FIG_UNSUPPORTED, "host device: it runs no images of kernels: open it without "
+                                     "trust");
+}
+
 static fig_status host_bind_thread(const fig_dev *dev) {
     if (dev->placement.thread_node >= 0) return fig_placement_bind_thread(&dev->placement);
     return fig_fail(FIG_UNSUPPORTED,
@@ -530,6 +537,7 @@ const fig_device_api fig_device_host = {
     .read_traits = host_read_traits,
     .read_kernel_traits = host_read_traits,
     .bind_thread = host_bind_thread,
+    .take_images = host_take_images,
     .meet = host_meet,
     .allocate = host_allocate,
     .release = host_release,

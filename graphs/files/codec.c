@@ -57,8 +57,7 @@ static void hash_kernel(const fig_kernel *kernel, uint8_t abi[32]) {
     fig_hash_sha256_finish(&hash, abi);
 }
 
-/* Bit op: the fetch, and what the program's nodes launch. */
-static uint32_t used_kernels(const fig_program_view *view) {
+uint32_t fig_codec_kernels_of(const fig_program_view *view) {
     uint32_t used = UINT32_C(1) << FIG_OP_FETCH;
     for (uint32_t i = 0; i < view->node_count; i++) {
         const uint16_t op = view->nodes[i].op;
@@ -71,7 +70,7 @@ static uint32_t used_kernels(const fig_program_view *view) {
 
 fig_codec_maker fig_codec_maker_of(const fig_program_view *view) {
     fig_codec_maker maker;
-    const uint32_t used = used_kernels(view);
+    const uint32_t used = fig_codec_kernels_of(view);
     memset(&maker, 0, sizeof maker);
     maker.version = FIG_VERSION;
     maker.spec_bytes = FIG_FILE_SPEC_BYTES;
@@ -86,7 +85,7 @@ fig_codec_maker fig_codec_maker_of(const fig_program_view *view) {
 /* The program's kernels by op, as the maker had them. Returns how many. */
 static uint32_t list_kernels(const fig_program_view *view, const fig_codec_maker *maker,
                              fig_file_kernel kernels[FIG_OP_KERNEL_COUNT]) {
-    const uint32_t used = used_kernels(view);
+    const uint32_t used = fig_codec_kernels_of(view);
     uint32_t count = 0;
     memset(kernels, 0, FIG_OP_KERNEL_COUNT * sizeof *kernels);
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
@@ -148,6 +147,14 @@ static void put_buckets(contents *c, const fig_codec_parts *parts) {
     put(c, FIG_SECTION_BUCK, c->buckets, parts->bucket_count);
 }
 
+/* What graphs carry beside what they mean. */
+static void put_archive(contents *c, const fig_notes *notes, const fig_archive *archive) {
+    put(c, FIG_SECTION_META, notes->text, notes->bytes);
+    put(c, FIG_SECTION_IMAG, archive->images, archive->image_count);
+    put(c, FIG_SECTION_CODE, archive->code, archive->code_bytes);
+    c->sections.sealed_bytes[FIG_SECTION_CODE] = archive->stored_bytes;
+}
+
 static fig_status contents_init(contents *c, const fig_codec_parts *parts) {
     const fig_program_view *view = fig_program_view_of(parts->program);
     memset(c, 0, sizeof *c);
@@ -167,6 +174,7 @@ static fig_status contents_init(contents *c, const fig_codec_parts *parts) {
     put(c, FIG_SECTION_DIGS, parts->made_digests, parts->bucket_count);
     put(c, FIG_SECTION_SEGM, view->segments, view->segment_count);
     put(c, FIG_SECTION_VARI, parts->target.tuning.records, parts->target.tuning.count);
+    put_archive(c, &parts->notes, &parts->archive);
     return FIG_OK;
 }
 
@@ -304,6 +312,24 @@ static fig_status read_tuning(const fig_sections *sections, fig_tuning *tuning) 
     return within("section VARI: ", fig_tuning_check(tuning));
 }
 
+static fig_status read_notes(const fig_sections *sections, fig_notes *notes) {
+    const fig_notes theirs = {.bytes = sections->item_count[FIG_SECTION_META],
+                              .text = sections->held[FIG_SECTION_META]};
+    FIG_TRY(within("section META: ", fig_notes_check(&theirs)));
+    return fig_notes_clone(notes, &theirs);
+}
+
+/* Of images that this library does not know too. */
+static fig_status read_archive(const fig_sections *sections, fig_archive *archive) {
+    const fig_archive theirs = {.images = sections->held[FIG_SECTION_IMAG],
+                                .image_count = sections->item_count[FIG_SECTION_IMAG],
+                                .code = sections->held[FIG_SECTION_CODE],
+                                .stored_bytes = sections->sealed_bytes[FIG_SECTION_CODE],
+                                .code_bytes = sections->item_count[FIG_SECTION_CODE]};
+    FIG_TRY(within("section IMAG: ", fig_archive_check(&theirs)));
+    return fig_archive_clone(archive, &theirs);
+}
+
 /* Before all else: an operation that this library lacks, or has otherwise, is age and no damage. */
 static fig_status read_operations(const fig_sections *sections, fig_codec_parts *parts) {
     const fig_file_kernel *kernels = sections->raw[FIG_SECTION_KERN];
@@ -395,6 +421,8 @@ static fig_status read_parts(const fig_sections *sections, fig_codec_parts *part
     FIG_TRY(read_spec(sections, &spec));
     FIG_TRY(read_buckets(sections, parts));
     FIG_TRY(read_tuning(sections, &parts->target.tuning));
+    FIG_TRY(read_notes(sections, &parts->notes));
+    FIG_TRY(read_archive(sections, &parts->archive));
     FIG_TRY(read_program(sections, &spec, parts));
     return read_kernels(sections, parts);
 }
@@ -416,5 +444,7 @@ void fig_codec_finish(fig_codec_parts *parts) {
     free(parts->buckets);
     free(parts->made_digests);
     fig_tuning_finish(&parts->target.tuning);
+    fig_notes_finish(&parts->notes);
+    fig_archive_finish(&parts->archive);
     memset(parts, 0, sizeof *parts);
 }

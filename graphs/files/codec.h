@@ -6,6 +6,8 @@
 #ifndef FIG_GRAPHS_CODEC_H
 #define FIG_GRAPHS_CODEC_H
 
+#include "graphs/files/archive.h"
+#include "graphs/files/notes.h"
 #include "graphs/lower.h"
 
 /* What the library that made the graphs says of itself. No part of what they mean, and kept so that
@@ -27,6 +29,8 @@ typedef struct fig_codec_parts {
     uint64_t *made_digests;    /* [bucket_count] of what the maker lowered */
     uint32_t bucket_count;
     fig_codec_maker maker;
+    fig_notes notes;
+    fig_archive archive;      /* of the maker's images */
     uint32_t changed_kernels; /* bit op: its row in the maker's table was another than here */
 } fig_codec_parts;
 
@@ -39,6 +43,8 @@ void fig_codec_finish(fig_codec_parts *parts);
 fig_status fig_codec_judge(uint32_t maker, fig_status status);
 /* This library, as the maker of graphs of a program. */
 fig_codec_maker fig_codec_maker_of(const fig_program_view *view);
+/* Bit op: the kernels that KERN lists, the fetch and what the program's nodes launch. */
+uint32_t fig_codec_kernels_of(const fig_program_view *view);
 /* SHA-256 of the raw sections that say what graphs are, the same whatever compressed them and
  * whoever derived the others. */
 fig_status fig_codec_content_id(const fig_codec_parts *parts, uint8_t content_id[32]);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <zstd.h>
 
+#include "graphs/files/archive.h"
+#include "graphs/files/notes.h"
 #include "graphs/hash.h"
 #include "graphs/program_view.h"
 #include "graphs/strings.h"
@@ -24,6 +26,9 @@
 
 enum { COMPRESSION_LEVEL = 12, SECTION_ALIGNMENT = 8 };
 
+/* What graphs mean is none of it. */
+#define ANCILLARY .derived = 1, .optional = 1, .flags = FIG_FILE_ANCILLARY
+
 const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_ENVR] = {"ENVR", sizeof(fig_file_machine), 1, 1},
     [FIG_SECTION_SPEC] = {"SPEC", 1, sizeof(uint32_t), FIG_FILE_SPEC_LIMIT},
@@ -37,6 +42,9 @@ const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_DIGS] = {"DIGS", sizeof(uint64_t), 1, FIG_BUCKET_LIMIT, .derived = 1},
     [FIG_SECTION_SEGM] = {"SEGM", sizeof(fig_segment), 1, FIG_SEGMENT_LIMIT, .optional = 1},
     [FIG_SECTION_VARI] = {"VARI", sizeof(fig_tuned), 1, FIG_TUNING_LIMIT, .optional = 1},
+    [FIG_SECTION_META] = {"META", 1, 1, FIG_NOTE_BYTES_LIMIT, ANCILLARY},
+    [FIG_SECTION_IMAG] = {"IMAG", sizeof(fig_archive_image), 1, FIG_ARCHIVE_IMAGE_LIMIT, ANCILLARY},
+    [FIG_SECTION_CODE] = {"CODE", 1, 1, FIG_ARCHIVE_CODE_LIMIT, ANCILLARY, .sealed = 1},
 };
 
 /* ---- What both directions share */
@@ -82,6 +90,17 @@ static void hash_file(const uint8_t *bytes, size_t count, uint8_t check[8]) {
 
 /* ---- Writing */
 
+/* Its frame to `to`; a size, or zstd's error. */
+static size_t put_frame(const fig_sections *sections, fig_section s, ZSTD_CCtx *context,
+                        uint8_t *to, size_t capacity) {
+    if (!fig_section_table[s].sealed)
+        return ZSTD_compress2(context, to, capacity, sections->raw[s],
+                              (size_t)raw_bytes_of(sections, s));
+    assert(sections->sealed_bytes[s] <= capacity);
+    memcpy(to, sections->raw[s], sections->sealed_bytes[s]);
+    return sections->sealed_bytes[s];
+}
+
 /* Compresses the sections to behind the table and fills it; `at`: the table's end, which becomes
  * the file's. */
 static fig_status compress(const fig_sections *sections, ZSTD_CCtx *context, uint8_t *file,
@@ -90,15 +109,14 @@ static fig_status compress(const fig_sections *sections, ZSTD_CCtx *context, uin
         const fig_section_rule *rule = &fig_section_table[s];
         if (is_absent(sections, s)) continue;
         assert(sections->item_count[s] >= rule->least && sections->item_count[s] <= rule->most);
-        const uint64_t raw_bytes = raw_bytes_of(sections, s);
-        const size_t stored = ZSTD_compress2(context, file + *at, capacity - *at, sections->raw[s],
-                                             (size_t)raw_bytes);
+        const size_t stored = put_frame(sections, s, context, file + *at, capacity - *at);
         if (ZSTD_isError(stored))
             return fig_fail(FIG_NOMEM, "section %s: zstd: %s", rule->name,
                             ZSTD_getErrorName(stored));
-        *table = (fig_file_section){.offset = *at,
+        *table = (fig_file_section){.flags = rule->flags,
+                                    .offset = *at,
                                     .stored_bytes = stored,
-                                    .raw_bytes = raw_bytes,
+                                    .raw_bytes = raw_bytes_of(sections, s),
                                     .item_bytes = rule->item_bytes};
         memcpy(table->name, rule->name, sizeof table->name);
         table++;
@@ -116,7 +134,8 @@ static fig_status write_file(const fig_sections *sections, ZSTD_CCtx *context, u
     size_t capacity = sizeof header + sizeof table;
     for (fig_section s = 0; s < FIG_SECTION_COUNT; s++) {
         header.section_count += !is_absent(sections, s);
-        capacity += (size_t)aligned(ZSTD_compressBound((size_t)raw_bytes_of(sections, s)));
+        capacity += (size_t)aligned(ZSTD_compressBound((size_t)raw_bytes_of(sections, s)) +
+                                    sections->sealed_bytes[s]);
     }
     const size_t table_bytes = header.section_count * sizeof *table;
     size_t end = sizeof header + table_bytes;
@@ -211,10 +230,10 @@ static fig_status read_header(reader *r) {
     hash_file(r->bytes, r->count, check);
     if (memcmp(check, header->check, sizeof check) != 0)
         return fig_fail(FIG_FORMAT, "header: check does not agree with the file's bytes");
-    if (header->reserved != 0)
-        return fig_fail(FIG_FORMAT, "header: reserved is %" PRIu32 ", it must be 0",
-                        header->reserved);
-    return FIG_OK;
+    if ((header->features & FIG_FILE_CRITICAL) == 0) return FIG_OK;
+    fig_fail(FIG_STALE, "header: features are %#" PRIx32 ", of which this library knows none",
+             header->features);
+    return fig_sections_refuse_age(header->maker, "");
 }
 
 /* A section lies where the one before ends, at the next multiple of 8, and zeros fill the gap: so
@@ -250,9 +269,9 @@ static fig_section section_of(const char name[4]) {
 
 static fig_status check_claims(const fig_file_section *entry, const fig_section_rule *rule,
                                uint32_t maker) {
-    if (entry->flags != 0)
-        return fig_fail(FIG_FORMAT, "section %s: flags are %#" PRIx32 ", they must be 0",
-                        rule->name, entry->flags);
+    if (entry->flags != rule->flags)
+        return fig_fail(FIG_FORMAT, "section %s: flags are %#" PRIx32 ", they must be %#" PRIx32,
+                        rule->name, entry->flags, rule->flags);
     if (entry->item_bytes != rule->item_bytes) {
         fig_fail(FIG_STALE, "section %s: item_bytes is %" PRIu32 ", this library reads %" PRIu32,
                  rule->name, entry->item_bytes, rule->item_bytes);
@@ -318,28 +337,48 @@ static fig_status read_table(reader *r) {
     return FIG_OK;
 }
 
-/* One frame, decoded in one go straight to its place: whatever window the frame asks for, zstd
- * allocates none. */
-static fig_status decompress(const reader *r, fig_section s, ZSTD_DCtx *context, void **raw) {
+static fig_status check_frame(const reader *r, fig_section s) {
     static const uint8_t magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
+    const fig_file_section *entry = &r->table[s];
     const char *name = fig_section_table[s].name;
-    const uint8_t *frame = r->bytes + r->table[s].offset;
-    const size_t stored = (size_t)r->table[s].stored_bytes;
-    const size_t raw_bytes = (size_t)r->table[s].raw_bytes;
+    const uint8_t *frame = r->bytes + entry->offset;
+    const size_t stored = (size_t)entry->stored_bytes;
     /* zstd would take frames of its older formats and frames to skip as well. */
     if (stored < sizeof magic || memcmp(frame, magic, sizeof magic) != 0)
         return fig_fail(FIG_FORMAT, "section %s: no zstd frame at byte %" PRIu64, name,
-                        r->table[s].offset);
+                        entry->offset);
     const unsigned long long content = ZSTD_getFrameContentSize(frame, stored);
-    if (content != raw_bytes)
-        return fig_fail(FIG_FORMAT, "section %s: raw_bytes is %zu, its zstd frame says %lld", name,
-                        raw_bytes, (long long)content);
+    if (content != entry->raw_bytes)
+        return fig_fail(FIG_FORMAT,
+                        "section %s: raw_bytes is %" PRIu64 ", its zstd frame says %lld", name,
+                        entry->raw_bytes, (long long)content);
     if (ZSTD_findFrameCompressedSize(frame, stored) != stored)
         return fig_fail(FIG_FORMAT, "section %s: stored_bytes is %zu, not that of one zstd frame",
                         name, stored);
+    return FIG_OK;
+}
+
+/* A copy of the frame, and not what it would become: that may be a thousand times as much. */
+static fig_status keep_sealed(const reader *r, fig_section s, void **frame) {
+    const size_t stored = (size_t)r->table[s].stored_bytes;
+    *frame = malloc(stored);
+    if (*frame == NULL)
+        return fig_fail(FIG_NOMEM, "section %s: %zu bytes", fig_section_table[s].name, stored);
+    memcpy(*frame, r->bytes + r->table[s].offset, stored);
+    return FIG_OK;
+}
+
+/* One frame, decoded in one go straight to its place: whatever window the frame asks for, zstd
+ * allocates none. */
+static fig_status decompress(const reader *r, fig_section s, ZSTD_DCtx *context, void **raw) {
+    const char *name = fig_section_table[s].name;
+    const size_t raw_bytes = (size_t)r->table[s].raw_bytes;
+    FIG_TRY(check_frame(r, s));
+    if (fig_section_table[s].sealed) return keep_sealed(r, s, raw);
     *raw = malloc(raw_bytes + 1); /* an empty section is memory too */
     if (*raw == NULL) return fig_fail(FIG_NOMEM, "section %s: %zu bytes", name, raw_bytes);
-    const size_t done = ZSTD_decompressDCtx(context, *raw, raw_bytes, frame, stored);
+    const size_t done = ZSTD_decompressDCtx(context, *raw, raw_bytes, r->bytes + r->table[s].offset,
+                                            (size_t)r->table[s].stored_bytes);
     if (done != raw_bytes)
         return fig_fail(FIG_FORMAT, "section %s: zstd: %s", name, ZSTD_getErrorName(done));
     return FIG_OK;
@@ -355,6 +394,8 @@ static fig_status decompress_all(const reader *r, fig_sections *sections) {
         sections->raw[s] = sections->held[s];
         sections->item_count[s] =
             (uint32_t)(r->table[s].raw_bytes / fig_section_table[s].item_bytes);
+        if (fig_section_table[s].sealed)
+            sections->sealed_bytes[s] = (size_t)r->table[s].stored_bytes;
     }
     ZSTD_freeDCtx(context);
     FIG_TRY(status);

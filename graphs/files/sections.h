@@ -27,12 +27,15 @@ typedef struct fig_file_header {
     uint32_t format;
     uint32_t section_count;
     uint64_t file_bytes;
-    uint32_t maker; /* FIG_VERSION of the library that made the graphs; for sentences alone */
-    uint32_t reserved;
-    uint8_t check[8]; /* first of the SHA-256 of the whole file, these bytes zero */
+    uint32_t maker;    /* FIG_VERSION of the library that made the graphs; for sentences alone */
+    uint32_t features; /* FIG_FILE_CRITICAL: bits that a reader must know; others it may not */
+    uint8_t check[8];  /* first of the SHA-256 of the whole file, these bytes zero */
     uint8_t content_id[32];
 } fig_file_header;
 static_assert(sizeof(fig_file_header) == 72, "file format");
+
+/* Of the header's features: none has a meaning so far. */
+enum { FIG_FILE_CRITICAL = 0xffff };
 
 enum { FIG_FILE_ANCILLARY = 1 }; /* a reader that does not know the section may skip it */
 
@@ -84,6 +87,9 @@ typedef enum fig_section {
     FIG_SECTION_DIGS, /* u64 digests of the launches that the maker lowered; derived */
     FIG_SECTION_SEGM, /* fig_segment; optional */
     FIG_SECTION_VARI, /* fig_tuned; optional */
+    FIG_SECTION_META, /* fig_notes; ancillary, as those below */
+    FIG_SECTION_IMAG, /* fig_archive_image: what kernels the maker had */
+    FIG_SECTION_CODE, /* those images; sealed */
     FIG_SECTION_COUNT
 } fig_section;
 
@@ -93,15 +99,18 @@ typedef struct fig_section_rule {
     uint32_t item_bytes;
     uint32_t least, most; /* items */
     int derived; /* 1: it follows from the others and the maker, and is no part of the content id */
-    int optional; /* 1: without items it is neither in the file nor in the content id */
+    int optional;   /* 1: without items it is neither in the file nor in the content id */
+    uint32_t flags; /* that it has in the table */
+    int sealed;     /* 1: it stays as it is stored, and is decompressed by whoever has a reason */
 } fig_section_rule;
 extern const fig_section_rule fig_section_table[FIG_SECTION_COUNT];
 
-/* All sections of a file, uncompressed. */
+/* All sections of a file, uncompressed but for those that are sealed. */
 typedef struct fig_sections {
-    const void *raw[FIG_SECTION_COUNT];
+    const void *raw[FIG_SECTION_COUNT]; /* of a sealed one its frame */
     uint32_t item_count[FIG_SECTION_COUNT];
-    uint32_t maker;                /* as in the header */
+    size_t sealed_bytes[FIG_SECTION_COUNT]; /* of the frame of a sealed one */
+    uint32_t maker;                         /* as in the header */
     void *held[FIG_SECTION_COUNT]; /* what finish frees: the memory of `raw` where it was read */
 } fig_sections;
 

@@ -4,6 +4,7 @@
  * round (hashes, tags) are strings of hex. */
 #include "graphs/inspect/inspect_json.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "include/figraph_tune.h"
@@ -125,6 +126,31 @@ static void print_tuning(fig_print *print, const fig_graphs *graphs) {
     fig_print_integer(print, "used", info.used);
     fig_print_integer(print, "foreign", info.foreign);
     fig_print_integer(print, "stale", info.stale);
+    fig_print_close(print, '}');
+}
+
+static void print_notes(fig_print *print, const fig_graphs *graphs) {
+    fig_note note;
+    fig_print_open(print, "notes", '{');
+    for (int32_t i = 0; fig_notes_at(&graphs->notes, i, &note); i++)
+        fig_print_string(print, note.key, note.value);
+    fig_print_close(print, '}');
+}
+
+/* What kernels the maker had: "attention/bulk/90" and its SHA-256. */
+static void print_images(fig_print *print, const fig_graphs *graphs) {
+    fig_image_info info = {.size = sizeof info};
+    int32_t own = 0;
+    fig_print_open(print, "images", '{');
+    for (int32_t i = 0; fig_graphs_image(graphs, i, &info) == FIG_OK; i++) {
+        char name[2 * FIG_NAME_LIMIT];
+        snprintf(name, sizeof name, "%s/%s/%" PRId32, info.operation, info.family,
+                 info.compute_capability);
+        fig_print_string(print, name, info.sha256);
+        own += info.is_own;
+    }
+    fig_print_integer(print, "own", own);
+    fig_print_truth(print, "embedded", graphs->archive.code != NULL);
     fig_print_close(print, '}');
 }
 
@@ -306,6 +332,8 @@ void fig_inspect_json_summary(fig_print *print, const fig_inspect_summary *summa
     print_share(print, graphs);
     print_traits(print, &graphs->target.traits);
     print_tuning(print, graphs);
+    print_notes(print, graphs);
+    print_images(print, graphs);
     print_changes(print, summary);
     fig_print_truth(print, "deterministic", graphs->target.deterministic);
     fig_print_integer(print, "workspace_bytes", (int64_t)graphs->workspace.bytes);

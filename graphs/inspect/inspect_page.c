@@ -112,11 +112,23 @@ static void print_head(fig_print *print, const fig_inspect_page *page) {
 
 /* ---- Step ------------------------------------------------------------------------------------ */
 
+/* A note may hold any of ASCII. */
+static void print_escaped(fig_print *print, const char *text) {
+    for (; *text != '\0'; text++) {
+        switch (*text) {
+        case '<': fig_print_raw(print, "&lt;"); break;
+        case '>': fig_print_raw(print, "&gt;"); break;
+        case '&': fig_print_raw(print, "&amp;"); break;
+        default: fig_print_text(print, "%c", *text);
+        }
+    }
+}
+
 static void print_pair(fig_print *print, const char *name, const char *value) {
     fig_print_raw(print, "<div><dt>");
     fig_print_raw(print, name);
     fig_print_raw(print, "</dt><dd>");
-    fig_print_raw(print, value);
+    print_escaped(print, value);
     fig_print_raw(print, "</dd></div>\n");
 }
 
@@ -140,6 +152,7 @@ static void print_step(fig_print *print, const fig_inspect_page *page) {
     print_facts(print, page, "traits", "");
     print_facts(print, page, "share", "share.");
     print_facts(print, page, "tuning", "tuning.");
+    print_facts(print, page, "notes", "note ");
     print_facts(print, page, "graphs", "");
     fig_print_raw(print, "</dl></section>\n");
 }

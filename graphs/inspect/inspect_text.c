@@ -199,6 +199,35 @@ static void print_tuning(fig_print *print, const fig_graphs *graphs) {
         fig_print_words(print, LABEL, "; of another version, not used: %" PRId32, info.stale);
 }
 
+/* Its words wrap as all others do. */
+static void print_note(fig_print *print, const fig_note *note) {
+    char word[FIG_NOTE_VALUE_LIMIT + 2] = "";
+    begin_row(print, "note");
+    fig_print_raw(print, note->key);
+    fig_print_raw(print, ":");
+    for (const char *at = note->value; *at != '\0';) {
+        const size_t bytes = strcspn(at, " ");
+        snprintf(word, sizeof word, " %.*s", (int)bytes, at);
+        fig_print_word(print, LABEL, word);
+        at += bytes + (at[bytes] == ' ');
+    }
+}
+
+static void print_carried(fig_print *print, const fig_graphs *graphs) {
+    const fig_archive *archive = &graphs->archive;
+    uint32_t own = 0;
+    fig_note note;
+    for (int32_t i = 0; fig_notes_at(&graphs->notes, i, &note); i++)
+        print_note(print, &note);
+    if (archive->image_count == 0) return;
+    for (uint32_t i = 0; i < archive->image_count; i++)
+        own += (uint32_t)fig_archive_is_own(&archive->images[i], fig_images_of);
+    begin_row(print, "images");
+    fig_print_words(
+        print, LABEL, "of kernels: %" PRIu32 " recorded, %" PRIu32 " of them this library's own%s",
+        archive->image_count, own, archive->code != NULL ? "; the file holds them" : "");
+}
+
 static void print_made_for(fig_print *print, const fig_inspect_summary *summary) {
     const fig_graphs *graphs = summary->graphs;
     const fig_traits *traits = &graphs->target.traits;
@@ -214,6 +243,7 @@ static void print_made_for(fig_print *print, const fig_inspect_summary *summary)
                    fig_print_bytes(workspace, graphs->workspace.bytes),
                    fig_print_bytes(plan, graphs->plan_bytes));
     print_tuning(print, graphs);
+    print_carried(print, graphs);
     if (summary->relowered_count > 0) {
         begin_row(print, "relowered");
         fig_print_words(print, LABEL,

@@ -147,6 +147,7 @@ def capture(
     traits: Optional[Union[str, Traits]] = None,
     buckets: Optional[Sequence[tuple[int, int]]] = None,
     deterministic: bool = False,
+    reads: Sequence[str] = (),
     **changes: Any,
 ) -> Graphs:
     """Records the step of a model and lowers it for every bucket.
@@ -154,7 +155,8 @@ def capture(
     model: as figraph.spec takes it, and `changes` are fields of the spec. traits: the machine that
     steps are cut for, "h200", "h100", "a100" or "host"; this machine, unless given. buckets: pairs
     of rows and tokens a row; powers of two up to the spec's limits, unless given. deterministic: a
-    row's bits depend on its own length alone.
+    row's bits depend on its own length alone. reads: ("lengths",) or ("lengths", "positions"),
+    tensors of those names, int32 of each row, in place of what stage would be given.
 
     >>> capture("tutorial", traits="h200", kv_limit=64).traits.sm_count
     132
@@ -163,7 +165,8 @@ def capture(
         traits = machine()
     elif isinstance(traits, str):
         traits = Traits.named(traits)
-    return capture_for(model, traits, buckets=buckets, deterministic=deterministic, **changes)
+    return capture_for(model, traits, buckets=buckets, deterministic=deterministic, reads=reads,
+                       **changes)
 
 
 def plan(

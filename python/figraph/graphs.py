@@ -197,12 +197,29 @@ def lower(recorded: ctypes._Pointer, traits: Traits, buckets: Any, deterministic
     return Graphs(handle)
 
 
+def read_on_device(recorded: ctypes._Pointer, names: Sequence[str]) -> None:
+    """Records that lengths, and positions where they are named, are on the device."""
+    if list(names) not in (["lengths"], ["lengths", "positions"]):
+        raise ValueError(f'reads is {tuple(names)}, it must be ("lengths",) or '
+                         '("lengths", "positions")')
+    tensors = [
+        library.fig_program_tensor(
+            recorded,
+            abi.options(abi.fig_tensor_info, name=name.encode(), role=abi.FIG_ROLE_BOUND,
+                        dtype=abi.FIG_I32, rank=1, dims=(ROWS,)),
+        )
+        for name in names
+    ]
+    library.fig_program_read_lengths(recorded, *(tensors + [abi.fig_tensor()])[:2])
+
+
 def capture_for(
     model: Model,
     traits: Traits,
     *,
     buckets: Optional[Sequence[tuple[int, int]]] = None,
     deterministic: bool = False,
+    reads: Sequence[str] = (),
     **changes: Any,
 ) -> Graphs:
     """figraph.capture for a machine that is known."""
@@ -210,6 +227,8 @@ def capture_for(
     wanted = spec(model, **changes).to_c()
     must(library.fig_program_create(recorded, wanted))
     try:
+        if reads:
+            read_on_device(recorded, reads)
         library.fig_program_decode_step(recorded)
         must(library.fig_program_finish(recorded))
         return lower(recorded, traits, buckets, deterministic)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "tests/support/image.h"
+#include "tests/support/forgery.h"
 
 /* libFuzzer's names are its own. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
 }
 
 /* An item goes, or comes twice. */
-static void change_items(fig_image *image, uint32_t index, unsigned turn) {
-    fig_image_section *section = &image->sections[index];
+static void change_items(fig_forgery *image, uint32_t index, unsigned turn) {
+    fig_forgery_section *section = &image->sections[index];
     const size_t item = section->entry.item_bytes > 0 ? section->entry.item_bytes : 1;
     const size_t held = section->raw_bytes, at = held >= item ? turn / 2 % (held / item) * item : 0;
     if (held < item) return;
@@ -31,16 +31,16 @@ static void change_items(fig_image *image, uint32_t index, unsigned turn) {
         section->raw_bytes = held - item;
         return;
     }
-    fig_image_resize(image, index, held + item);
+    fig_forgery_resize(image, index, held + item);
     memmove(section->raw + at + item, section->raw + at, held - at);
 }
 
 /* Whole items mostly, or most changes would end at the sections' sizes. */
-static void change_section(fig_image *image, uint32_t index, unsigned turn) {
-    fig_image_section *section = &image->sections[index];
+static void change_section(fig_forgery *image, uint32_t index, unsigned turn) {
+    fig_forgery_section *section = &image->sections[index];
     const size_t item = section->entry.item_bytes > 0 ? section->entry.item_bytes : 1;
     const size_t held = section->raw_bytes, most = held + GROWTH;
-    fig_image_resize(image, index, most);
+    fig_forgery_resize(image, index, most);
     section->raw_bytes = held;
     size_t count = held;
     if (turn % 4 == 0) {
@@ -52,13 +52,13 @@ static void change_section(fig_image *image, uint32_t index, unsigned turn) {
     section->raw_bytes = turn % 64 == 0 ? count : count / item * item;
 }
 
-static void change_table(fig_image *image, uint32_t index, unsigned turn) {
-    fig_image_section *section = &image->sections[index];
+static void change_table(fig_forgery *image, uint32_t index, unsigned turn) {
+    fig_forgery_section *section = &image->sections[index];
     if (turn % 3 == 0 && image->count < FIG_FILE_SECTION_LIMIT) {
-        const fig_image_section copy = *section;
-        fig_image_insert(image, turn / 3 % (image->count + 1), &copy);
+        const fig_forgery_section copy = *section;
+        fig_forgery_insert(image, turn / 3 % (image->count + 1), &copy);
     } else if (turn % 3 == 1) {
-        fig_image_remove(image, index);
+        fig_forgery_remove(image, index);
     } else {
         uint8_t *entry = (uint8_t *)&section->entry;
         LLVMFuzzerMutate(entry, sizeof section->entry, sizeof section->entry);
@@ -67,17 +67,17 @@ static void change_table(fig_image *image, uint32_t index, unsigned turn) {
 }
 
 size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t count, size_t most, unsigned seed) {
-    fig_image image;
+    fig_forgery image;
     size_t made;
     const unsigned turn = seed / 16;
-    if (seed % 16 == 0 || !fig_image_try(&image, bytes, count, RAW_LIMIT))
+    if (seed % 16 == 0 || !fig_forgery_try(&image, bytes, count, RAW_LIMIT))
         return LLVMFuzzerMutate(bytes, count, most);
     if (image.count > 0 && seed % 16 == 1) change_table(&image, turn % image.count, turn / 64);
     if (image.count > 0 && seed % 16 == 2) change_items(&image, turn % image.count, turn / 64);
     if (image.count > 0 && seed % 16 > 2) change_section(&image, turn % image.count, turn / 64);
-    uint8_t *file = fig_image_write(&image, 0, &made);
+    uint8_t *file = fig_forgery_write(&image, 0, &made);
     if (made <= most) memcpy(bytes, file, made);
     free(file);
-    fig_image_close(&image);
+    fig_forgery_close(&image);
     return made <= most ? made : count;
 }

@@ -1,8 +1,7 @@
 """jax_compare.py: the tutorial's composed step, by libfigraph and by FlashInfer's three modules.
 
     build/figraph capture --preset tutorial --layers 1 -o tutorial.fig
-    tests/gpu/jax_compare.py build/libfigraph_ffi.so tutorial.fig NOTHING.so \\
-        [SILU.so ROPE.so DECODE.so]
+    tests/gpu/jax_compare.py tutorial.fig NOTHING.so [SILU.so ROPE.so DECODE.so]
 
 NOTHING.so is made of tests/jax/nothing.c; the modules of FlashInfer's are built ahead of time, for
 f16 and head_dim 64. Each step is one jit, waited for each time. Ways take turns every few steps, in
@@ -29,12 +28,12 @@ from types import SimpleNamespace
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../../tools/jax"))
 
+import figraph.jax as fj
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tvm_ffi
 import tutorial
-from library import Library
+import tvm_ffi
 
 
 def named(base, name, module, scratch_bytes=None):
@@ -44,9 +43,9 @@ def named(base, name, module, scratch_bytes=None):
         def load(self):
             return module
 
-        def scratch(self, needs):
+        def scratch(self, *needs):
             if scratch_bytes is None:
-                return super().scratch(needs)
+                return super().scratch(*needs)
             return jax.ShapeDtypeStruct((scratch_bytes // 2,), jnp.float16)
 
     Way.__name__ = name
@@ -54,17 +53,17 @@ def named(base, name, module, scratch_bytes=None):
 
 
 class XlaNothing(tutorial.Xla):
-    def __init__(self, library, platform, path):
-        tutorial.Way.__init__(self, library, platform)
+    def __init__(self, platform, path):
+        super().__init__(platform)
         handler = ctypes.cast(ctypes.CDLL(path).nothing, ctypes.c_void_p)
         jax.ffi.register_ffi_target("nothing", jax.ffi.pycapsule(handler), platform="CUDA")
         self.name_of = lambda name: "nothing"
 
 
 class Program(tutorial.Way):
-    def __init__(self, library, platform, path):
-        super().__init__(library, platform)
-        self.content_id = library.load(path)
+    def __init__(self, platform, path):
+        super().__init__(platform)
+        self.file = fj.load(path)
 
 
 TOKENS = 512
@@ -104,19 +103,18 @@ def program_step_of(way, length, page=16):
     lengths = jnp.array([TOKENS], jnp.int32)
     table = jnp.tile(jnp.arange(TOKENS // page, dtype=jnp.int32), (8, 1))
     held = q[None], k[:1] + 0, k.reshape(-1, page, 4, 64), v.reshape(-1, page, 4, 64)
-    options = dict(content_id=way.content_id, kv_length=TOKENS, rows=1)
+    options = dict(kv_length=TOKENS, rows=1, aliases={2: 1, 3: 2, 5: 4, 6: 5})
 
     def chain(held, v_new, table, lengths):
         q, k_new, *caches = held
-        plan, scratch = way.library.plan(lengths, q.dtype, 16, 4, 64, TOKENS, page)
+        plan = fj.plan(lengths, dtype=q.dtype, q_heads=16, cache=fj.Cache(*caches, table[:1]))
         act = jax.ShapeDtypeStruct((1, 64), q.dtype)
-        arrays = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k_new, q, *caches, scratch)]
-        aliases = {2: 1, 3: 2, 5: 4, 6: 5, 8: 6}
-        step = jax.ffi.ffi_call("figraph.program", (act, *arrays), input_output_aliases=aliases)
+        outs = [act, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k_new, q, *caches))]
         activated = []
         for x in xs:
-            got = step(table, x, q, k_new, v_new, *caches, plan, scratch, **options)
-            act, _, k_new, q, *caches, scratch = got
+            arrays = table, x, q, k_new, v_new, *caches
+            got, plan = fj.program(way.file, outs, *arrays, plan=plan, **options)
+            act, _, k_new, q, *caches = got
             activated.append(act)
         return (q, k_new, *caches), joined(activated)
 
@@ -180,31 +178,29 @@ def make_steps(ways, length):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("library")
     parser.add_argument("file")
     parser.add_argument("nothing")
     parser.add_argument("modules", nargs="*")
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--chain", type=int, default=64)
     arguments = parser.parse_args()
-    library = Library(arguments.library)
     nothing = tvm_ffi.load_module(os.path.abspath(arguments.nothing))
     wrapped, bare = tutorial.Wrapped, tutorial.Bare
     ways = {
-        "figraph, xla": tutorial.Xla(library, "gpu", initialize=False),
-        "program, xla": Program(library, "gpu", arguments.file),
-        "nothing, xla": XlaNothing(library, "gpu", os.path.abspath(arguments.nothing)),
-        "figraph, bare": bare(library, "gpu"),
-        "nothing, bare": named(bare, "NothingBare", nothing)(library, "gpu"),
-        "figraph, wrapped": wrapped(library, "gpu"),
-        "nothing, wrapped": named(wrapped, "NothingWrapped", nothing)(library, "gpu"),
+        "figraph, xla": tutorial.Xla("gpu"),
+        "program, xla": Program("gpu", arguments.file),
+        "nothing, xla": XlaNothing("gpu", os.path.abspath(arguments.nothing)),
+        "figraph, bare": bare("gpu"),
+        "nothing, bare": named(bare, "NothingBare", nothing)("gpu"),
+        "figraph, wrapped": wrapped("gpu"),
+        "nothing, wrapped": named(wrapped, "NothingWrapped", nothing)("gpu"),
     }
     if arguments.modules:
         silu, rope, decode = (tvm_ffi.load_module(os.path.abspath(m)) for m in arguments.modules)
         theirs = SimpleNamespace(
             silu_and_mul=silu.silu_and_mul, apply_rope=rope.apply_rope, run=decode.run
         )
-        ways["flashinfer, wrapped"] = named(wrapped, "Theirs", theirs, 32 << 20)(library, "gpu")
+        ways["flashinfer, wrapped"] = named(wrapped, "Theirs", theirs, 32 << 20)("gpu")
     print(f"jax {jax.__version__}, XLA_FLAGS={os.environ.get('XLA_FLAGS', '')}")
     for length in (1, arguments.chain):
         steps = make_steps(ways, length)

@@ -1,7 +1,7 @@
 """jax_layers.py: 32 layers of llama-3.1-8b at 8 x 2048 in one jit, under one plan, steps pipelined.
 
     build/figraph capture --preset llama-3.1-8b --batch-limit 8 --kv-limit 2048 -o llama.fig
-    tests/gpu/jax_layers.py build/libfigraph_ffi.so llama.fig
+    tests/gpu/jax_layers.py llama.fig     where figraph can be imported
 
 Three ways: a call for each operation, figraph.decode_attention for RoPE, append and attention, and
 the whole step as one figraph.program, whose arrays are of all layers. Tells us a step, and what the
@@ -11,30 +11,21 @@ step without JAX.
 
 import argparse
 import os
-import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../../tools/jax"))
-
+import figraph.jax as fj
 import jax
 import jax.numpy as jnp
 import numpy as np
-from library import Library
+from figraph import ffi
 
 ROWS, LAYERS, TOKENS, PAGE = 8, 32, 2048, 16
 Q_HEADS, KV_HEADS, DIM, WIDTH = 32, 8, 128, 14336
-THETA = dict(rope_theta=5e5, llama3_factor=8.0, llama3_low=1.0, llama3_high=4.0)
-ROPE = dict(THETA, llama3_context=8192)
+ROPE = fj.Rope(theta=5e5, llama3_factor=8, llama3_low=1, llama3_high=4, llama3_context=8192)
 
 
 def like(*arrays):
-    return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
-
-
-def call(target, outs, *arrays, aliases=None, **attributes):
-    options = {"input_output_aliases": aliases} if aliases else {}
-    return jax.ffi.ffi_call("figraph." + target, outs, **options)(*arrays, **attributes)
+    return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
 
 
 def normal(seed, *shape):
@@ -49,9 +40,8 @@ class Separate:
     """Out of a layer is q of the next, as k goes on where it lies; v is the same in all. So who
     asks for a step hands over little but caches and what is activated."""
 
-    def __init__(self, library, content_id):
-        self.library = library
-        self.content_id = content_id
+    def __init__(self, file):
+        self.file = file
         self.x = [normal(n, ROWS, 2 * WIDTH) for n in range(LAYERS)]
         self.table = jnp.arange(CACHE[0], dtype=jnp.int32).reshape(ROWS, TOKENS // PAGE)
         self.lengths = jnp.full((ROWS,), TOKENS, jnp.int32)
@@ -61,25 +51,24 @@ class Separate:
         caches = [(normal(n, *CACHE), normal(n + 99, *CACHE)) for n in range(LAYERS)]
         return caches, normal(5, *HEADS[0]), [x[:, :WIDTH] + 0 for x in self.x]
 
-    def plan(self, lengths):
-        return self.library.plan(lengths, "bfloat16", Q_HEADS, KV_HEADS, DIM, TOKENS, PAGE)
+    def plan(self, lengths, cache):
+        return fj.plan(lengths, dtype="bfloat16", q_heads=Q_HEADS, cache=cache)
 
-    def layer(self, q, k, v, caches, lengths, table, plan, scratch):
-        q, k = call("rope", like(q, k), q, k, lengths - 1, **ROPE)
-        rest = lengths, table, plan
-        caches = call("append_kv", like(*caches), k, v, *caches, *rest, aliases={2: 0, 3: 1})
-        rest = *caches, *rest, scratch
-        out, scratch = call("attention", like(q, scratch), q, *rest, aliases={6: 1})
-        return out, k, caches, scratch
+    def layer(self, q, k, v, cache, lengths, plan):
+        q, k = fj.apply_rope(q, k, lengths - 1, ROPE)
+        cache = fj.append_kv(k, v, cache, lengths, plan=plan)
+        out, plan, _ = fj.attention(q, cache, lengths, plan=plan)
+        return out, k, cache, plan
 
     def step(self, state, x, k, v, lengths, table):
         caches, q, activated = state
-        plan, scratch = self.plan(lengths)
+        caches = [fj.Cache(*cache, table) for cache in caches]
+        plan = self.plan(lengths, caches[0])
         grown, acts = [], []
         for n in range(LAYERS):
-            acts.append(call("silu_and_mul", like(activated[n])[0], x[n]))
-            q, k, cache, scratch = self.layer(q, k, v, caches[n], lengths, table, plan, scratch)
-            grown.append(tuple(cache))
+            acts.append(fj.silu_and_mul(x[n]))
+            q, k, cache, plan = self.layer(q, k, v, caches[n], lengths, plan)
+            grown.append((cache.k, cache.v))
         return grown, q, acts
 
     def constants(self):
@@ -87,14 +76,9 @@ class Separate:
 
 
 class Fused(Separate):
-    def layer(self, q, k, v, caches, lengths, table, plan, scratch):
-        arrays = q, k, v, *caches, lengths, table, plan, scratch
-        outs = like(q, q, k, *caches, scratch)
-        aliases = {0: 1, 1: 2, 3: 3, 4: 4, 8: 5}
-        out, _, k, *caches, scratch = call(
-            "decode_attention", outs, *arrays, aliases=aliases, **ROPE
-        )
-        return out, k, caches, scratch
+    def layer(self, q, k, v, cache, lengths, plan):
+        out, cache, plan, _ = fj.decode_attention(q, k, v, cache, lengths, plan=plan, rope=ROPE)
+        return out, k, cache, plan
 
 
 class Program(Separate):
@@ -108,12 +92,11 @@ class Program(Separate):
 
     def step(self, state, x, k, v, lengths, table):
         act, out, q, k, k_cache, v_cache = state
-        plan, scratch = self.plan(lengths)
-        arguments = table, x, q, k, v, k_cache, v_cache, plan, scratch
-        outs = like(act, q, k, out, k_cache, v_cache, scratch)
-        aliases = {2: 1, 3: 2, 5: 4, 6: 5, 8: 6}
-        options = dict(content_id=self.content_id, kv_length=TOKENS, rows=ROWS)
-        act, q, k, out, *caches, _ = call("program", outs, *arguments, aliases=aliases, **options)
+        plan = self.plan(lengths, fj.Cache(k_cache[0], v_cache[0], table))
+        outs = like(act, q, k, out, k_cache, v_cache)
+        (act, q, k, out, *caches), _ = fj.program(
+            self.file, outs, table, x, q, k, v, k_cache, v_cache, rows=ROWS, kv_length=TOKENS,
+            aliases={2: 1, 3: 2, 5: 4, 6: 5}, plan=plan)
         return act, out, q, k, *caches
 
     def constants(self):
@@ -151,24 +134,21 @@ def measure(loop, rounds, count):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("library")
     parser.add_argument("file")
     parser.add_argument("--way", action="append", choices=WAYS)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--count", type=int, default=50)
     arguments = parser.parse_args()
-    library = Library(arguments.library)
-    library.register_targets("CUDA")
-    content_id = library.load(arguments.file)
+    file = fj.load(arguments.file)
     print(f"jax {jax.__version__}, XLA_FLAGS={os.environ.get('XLA_FLAGS', '')}")
     for name in arguments.way or WAYS:
-        loop = Loop(WAYS[name](library, content_id))
+        loop = Loop(WAYS[name](file))
         for _ in range(6):
             loop.step()
         loop.wait()
-        before = library.counts()
+        before = ffi.counts()
         median, least, asked = measure(loop, arguments.rounds, arguments.count)
-        after = library.counts()
+        after = ffi.counts()
         print(
             f"{name:10} {median:8.1f} us a step, least {least:.1f}, the host at least {asked:.1f}; "
             f"eager {after.eager - before.eager}, captured {after.captured - before.captured}",

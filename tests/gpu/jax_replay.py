@@ -1,6 +1,6 @@
 """jax_replay.py: one compiled step of XLA targets on a GPU, captured by XLA and not.
 
-    tests/gpu/jax_replay.py build/libfigraph_ffi.so [--steps 1000] [--devices 2]
+    tests/gpu/jax_replay.py [--steps 1000] [--devices 2]     where figraph can be imported
 
 Runs the same steps in a process of its own for each way in which XLA may launch them: without
 command buffers, with them as they are by default, and with all that can be captured; caches donated
@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 MODES = {
     "off": "--xla_gpu_enable_command_buffer=",
     "default": "",
@@ -28,37 +27,21 @@ MODES = {
 ROWS, CAP, Q_HEADS, KV_HEADS, DIM, WIDTH, LAYERS = 4, 512, 16, 4, 64, 256, 3
 
 
-def make_step(library):
-    import jax
-    import jax.numpy as jnp
+def step(x, caches, lengths):
+    """x: [rows][...] of a layer: gate and up, q, k, v. Lengths grow by one, and wrap."""
+    import figraph.jax as fj
 
-    def like(*arrays):
-        return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
-
-    def step(x, caches, lengths):
-        """x: [rows][...] of a layer: gate and up, q, k, v. Lengths grow by one, and wrap."""
-        absent = jnp.zeros((0, 0), jnp.int32)
-        plan, scratch = library.plan(lengths, "float16", Q_HEADS, KV_HEADS, DIM, CAP)
-        outs, grown = [], []
-        for layer in range(LAYERS):
-            gate_up, q, k, v = (part + layer for part in x)
-            k_cache, v_cache = caches[layer]
-            act = jax.ShapeDtypeStruct((ROWS, WIDTH), jnp.float16)
-            outs.append(jax.ffi.ffi_call("figraph.silu_and_mul", act)(gate_up))
-            q, k = jax.ffi.ffi_call("figraph.rope", like(q, k))(q, k, lengths - 1)
-            append = jax.ffi.ffi_call(
-                "figraph.append_kv", like(k_cache, v_cache), input_output_aliases={2: 0, 3: 1}
-            )
-            k_cache, v_cache = append(k, v, k_cache, v_cache, lengths, absent, plan)
-            attend = jax.ffi.ffi_call(
-                "figraph.attention", like(q, scratch), input_output_aliases={6: 1}
-            )
-            out, scratch = attend(q, k_cache, v_cache, lengths, absent, plan, scratch)
-            outs.append(out)
-            grown.append((k_cache, v_cache))
-        return outs, grown, lengths % CAP + 1
-
-    return step
+    plan = fj.plan(lengths, dtype="float16", q_heads=Q_HEADS, cache=fj.Cache(*caches[0]))
+    outs, grown = [], []
+    for layer in range(LAYERS):
+        gate_up, q, k, v = (part + layer for part in x)
+        outs.append(fj.silu_and_mul(gate_up))
+        q, k = fj.apply_rope(q, k, lengths - 1)
+        cache = fj.append_kv(k, v, fj.Cache(*caches[layer]), lengths, plan=plan)
+        out, plan, _ = fj.attention(q, cache, lengths, plan=plan)
+        outs.append(out)
+        grown.append((cache.k, cache.v))
+    return outs, grown, lengths % CAP + 1
 
 
 def rest(device, resident):
@@ -68,11 +51,13 @@ def rest(device, resident):
         time.sleep(1e-4)
 
 
-def serve(library, step, steps, donated, seed, alone=False):
-    captured = resident = 0
+def serve(steps, donated, seed, alone=False):
     import jax
     import jax.numpy as jnp
     import numpy as np
+    from figraph import ffi
+
+    captured = resident = 0
 
     compiled = jax.jit(step, donate_argnums=(1, 2) if donated else ())
     keys = jax.random.split(jax.random.key(seed), 4)
@@ -94,8 +79,8 @@ def serve(library, step, steps, donated, seed, alone=False):
         elif alone and i > 2:
             rest(device, resident)
         if i == steps // 2:
-            captured = library.counts().captured
-    return np.stack(kept).view(np.uint16), library.counts().captured - captured
+            captured = ffi.counts().captured
+    return np.stack(kept).view(np.uint16), ffi.counts().captured - captured
 
 
 def serve_on(device, *arguments):
@@ -112,28 +97,25 @@ def seats_of(arguments):
     return [(0, seed) for seed in range(arguments.threads)]
 
 
-def child(library, arguments):
+def child(arguments):
     import numpy as np
+    from figraph import ffi
 
-    library.register_targets("CUDA")
-    step = make_step(library)
-    first, _ = serve(library, step, 8, arguments.donated, 0)
+    first, _ = serve(8, arguments.donated, 0)
     assert np.isfinite(first.view(np.float16)).all()
     for device in range(1, arguments.devices):
-        serve_on(device, library, step, 8, arguments.donated, 0)
-    seen = library.counts()
+        serve_on(device, 8, arguments.donated, 0)
+    seen = ffi.counts()
     alone = arguments.threads == 1 and arguments.devices == 1
     with concurrent.futures.ThreadPoolExecutor(arguments.threads) as pool:
         jobs = [
-            pool.submit(
-                serve_on, device, library, step, arguments.steps, arguments.donated, seed, alone
-            )
+            pool.submit(serve_on, device, arguments.steps, arguments.donated, seed, alone)
             for device, seed in seats_of(arguments)
         ]
         kept = np.stack([job.result()[0] for job in jobs])
         assert arguments.devices == 1 or (kept == kept[0]).all(), "devices differ"
         late = jobs[0].result()[1]
-    told = library.counts()
+    told = ffi.counts()
     np.save(arguments.child, kept)
     print(
         f"eager {told.eager - seen.eager}, captured {told.captured - seen.captured}, "
@@ -154,7 +136,7 @@ def parent(arguments):
             for threads in (1, 2) if arguments.devices == 1 else (arguments.devices,):
                 name = f"{mode}{', donated' if donated else ''}, {threads} threads"
                 kept = os.path.join(folder, f"{mode}{donated}{threads}.npy")
-                command = [sys.executable, __file__, arguments.library, "--child", kept]
+                command = [sys.executable, __file__, "--child", kept]
                 command += ["--steps", str(arguments.steps), "--threads", str(threads)]
                 command += ["--devices", str(arguments.devices)]
                 command += ["--donated"] if donated else []
@@ -188,7 +170,6 @@ def parent(arguments):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("library")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--child")
@@ -197,10 +178,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.child is None:
         sys.exit(parent(arguments))
-    sys.path.insert(0, os.path.join(HERE, "../../tools/jax"))
-    from library import Library
-
-    child(Library(arguments.library), arguments)
+    child(arguments)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
  * line. Exit: 0 where every number was right; 1 one was not; 2 a call failed, whose sentence is
  * printed with the time since the step before, and how long closing took. FIG_DEVICE is the
  * device. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,8 @@
 #include "kernels/numeric.h"
 
 enum { ROWS = 8, WIDTH = 4096, PART = 512, RANK_LIMIT = 8 };
+enum { A, B, GATHERED, RESIDUAL, WEIGHT }; /* tensors, of which each has numbers of its own */
+static const double EPSILON = 1e-5;
 
 static fig_ranks_info who = {.size = sizeof who};
 static int64_t last_ns; /* when the last step had ended */
@@ -60,7 +63,7 @@ static fig_graphs *lower(void) {
     fig_program *program;
     fig_graphs *graphs;
     fig_traits traits = {.size = sizeof traits};
-    fig_rms_norm_op norm = {.size = sizeof norm};
+    fig_rms_norm_op norm = {.size = sizeof norm, .epsilon = (float)EPSILON};
     TRY(fig_traits_named(&traits, "h200"));
     TRY(fig_program_create(
         &program, FIG_OPTIONS(fig_spec, .dtype = FIG_BF16, .batch_limit = ROWS, .kv_limit = 16)));
@@ -87,13 +90,21 @@ static uint16_t number_of(int32_t rank, int tensor, int i, int step) {
     return fig_numeric_bf16((float)((rank * 13 + tensor * 5 + i * 3 + step * 7) % 41) - 20.0f);
 }
 
-static void put(const char *name, int tensor, int width, int step) {
+static void put(const char *name, int32_t rank, int tensor, int count, int step) {
     static uint16_t numbers[ROWS * WIDTH];
-    for (int i = 0; i < ROWS * width; i++)
-        numbers[i] = number_of(who.rank, tensor, i, step);
-    TRY(fig_engine_write(
-        engine, FIG_OPTIONS(fig_span, .name = name, .bytes = (uint64_t)ROWS * (uint64_t)width * 2),
-        numbers));
+    for (int i = 0; i < count; i++)
+        numbers[i] = number_of(rank, tensor, i, step);
+    TRY(fig_engine_write(engine, FIG_OPTIONS(fig_span, .name = name, .bytes = (uint64_t)count * 2),
+                         numbers));
+}
+
+/* The residual and the weights are the same on all ranks. */
+static void put_all(int step) {
+    put("a", who.rank, A, ROWS * WIDTH, step);
+    put("b", who.rank, B, ROWS * WIDTH, step);
+    put("residual", 0, RESIDUAL, ROWS * WIDTH, step);
+    put("weight", 0, WEIGHT, WIDTH, step);
+    put("part", who.rank, GATHERED, ROWS * PART, step);
 }
 
 static void get(const char *name, int width, uint16_t *to) {
@@ -102,19 +113,47 @@ static void get(const char *name, int width, uint16_t *to) {
         to));
 }
 
+static float sum_of(int tensor, int i, int step) {
+    float sum = fig_numeric_of_bf16(number_of(0, tensor, i, step));
+    for (int32_t r = 1; r < who.count; r++)
+        sum += fig_numeric_of_bf16(number_of(r, tensor, i, step));
+    return fig_numeric_of_bf16(fig_numeric_bf16(sum));
+}
+
+/* A row of the residual, and of what is normed: to the last bit but one. */
+static int check_norm(int row, int step, const uint16_t *residual, const uint16_t *normed) {
+    static float x[WIDTH];
+    double squares = 0;
+    for (int i = 0; i < WIDTH; i++) {
+        const int at = row * WIDTH + i;
+        const float before = fig_numeric_of_bf16(number_of(0, RESIDUAL, at, step));
+        x[i] = fig_numeric_of_bf16(fig_numeric_bf16(before + sum_of(B, at, step)));
+        if (residual[at] != fig_numeric_bf16(x[i])) return 0;
+        squares += (double)x[i] * (double)x[i];
+    }
+    for (int i = 0; i < WIDTH; i++) {
+        const double weight = (double)fig_numeric_of_bf16(number_of(0, WEIGHT, i, step));
+        const double want = (double)x[i] / sqrt(squares / WIDTH + EPSILON) * weight;
+        if (abs((int)normed[row * WIDTH + i] - (int)fig_numeric_bf16((float)want)) > 1) return 0;
+    }
+    return 1;
+}
+
 static int check(int step) {
     static uint16_t sum[ROWS * WIDTH], all[ROWS * PART * RANK_LIMIT];
+    static uint16_t residual[ROWS * WIDTH], normed[ROWS * WIDTH];
     get("sum", WIDTH, sum);
     get("all", who.count * PART, all);
-    for (int i = 0; i < ROWS * WIDTH; i++) {
-        float want = fig_numeric_of_bf16(number_of(0, 0, i, step));
-        for (int32_t r = 1; r < who.count; r++)
-            want += fig_numeric_of_bf16(number_of(r, 0, i, step));
-        if (sum[i] != fig_numeric_bf16(want)) return 0;
-    }
+    get("residual", WIDTH, residual);
+    get("normed", WIDTH, normed);
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        if (sum[i] != fig_numeric_bf16(sum_of(A, i, step))) return 0;
+    for (int row = 0; row < ROWS; row++)
+        if (!check_norm(row, step, residual, normed)) return 0;
     for (int i = 0; i < ROWS * PART * who.count; i++) {
         const int row = i / (who.count * PART), column = i % (who.count * PART);
-        if (all[i] != number_of(column / PART, 2, row * PART + column % PART, step)) return 0;
+        if (all[i] != number_of(column / PART, GATHERED, row * PART + column % PART, step))
+            return 0;
     }
     return 1;
 }
@@ -123,7 +162,6 @@ static void bind_all(const fig_graphs *graphs) {
     fig_tensor_info info = {.size = sizeof info};
     for (int32_t i = 0; fig_graphs_tensor(graphs, i, &info) == FIG_OK; i++)
         TRY(fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = info.name)));
-    put("b", 1, WIDTH, 0);
 }
 
 static int run(void) {
@@ -132,8 +170,7 @@ static int run(void) {
     for (int n = 0; n < steps; n++) {
         const int strays = is_last && stray >= 0 && n >= stray;
         if (is_last && n == leave) _exit(0);
-        put("a", 0, WIDTH, n);
-        put("part", 2, PART, n);
+        put_all(n);
         TRY(fig_engine_step(
             engine, FIG_OPTIONS(fig_step, .rows = strays ? 2 : ROWS, .kv_lengths = lengths)));
         TRY(fig_engine_wait(engine, 30000000));

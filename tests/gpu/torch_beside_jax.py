@@ -1,10 +1,10 @@
 """torch_beside_jax.py: CUDA tensors of torch's through TVM FFI, and JAX, in one process.
 
-    tests/gpu/torch_beside_jax.py build/libfigraph_ffi.so
+    tests/gpu/torch_beside_jax.py
 
-Needs torch, jax and tvm_ffi. torch's stream is the environment's; what torch captures of a call is
-replayed for other lengths in the same tensors; a call that is refused under capture leaves the
-process and the next capture as they should be.
+Needs torch, jax, tvm_ffi and figraph. torch's stream is the environment's; what torch captures of a
+call is replayed for other lengths in the same tensors; a call that is refused under capture leaves
+the process and the next capture as they should be.
 """
 
 import math
@@ -21,12 +21,11 @@ import numpy as np
 import torch
 import tvm_ffi
 import tutorial
-from library import Library
+from figraph import ffi
 
-library = Library(sys.argv[1])
-module = tvm_ffi.load_module(library.path)
+module = tvm_ffi.load_module(ffi.PATH)
 ROWS, PAGES, PAGE, WIDTH, Q_HEADS, KV_HEADS, DIM = 4, 64, 16, 16, 16, 4, 64
-scratch = library.scratch("float16", Q_HEADS, KV_HEADS, DIM, ROWS, PAGE * WIDTH, PAGE).best_bytes
+_, scratch = ffi.scratch_of("f16", "f16", Q_HEADS, KV_HEADS, DIM, ROWS, PAGE * WIDTH, PAGE)
 
 
 def make_batch():
@@ -78,10 +77,10 @@ def run_on_streams(b):
 
 def replay_a_capture(b):
     graph = torch.cuda.CUDAGraph()
-    before = library.counts()
+    before = ffi.counts()
     with torch.cuda.graph(graph):
         decode(b)
-    assert library.counts().captured == before.captured + 1
+    assert ffi.counts().captured == before.captured + 1
     for seed in range(200):
         torch.manual_seed(seed)
         lengths = torch.randint(-1, PAGE * WIDTH + 3, (ROWS,), dtype=torch.int32)
@@ -116,10 +115,10 @@ def first_call_under_capture():
     """Its kernels are loaded while torch captures, which must not disturb it."""
     x = torch.randn(3, 2 * 1234, dtype=torch.bfloat16, device="cuda")
     out = torch.empty(3, 1234, dtype=torch.bfloat16, device="cuda")
-    graph, before = torch.cuda.CUDAGraph(), library.counts()
+    graph, before = torch.cuda.CUDAGraph(), ffi.counts()
     with torch.cuda.graph(graph):
         module.silu_and_mul(out, x, False)
-    after = library.counts()
+    after = ffi.counts()
     assert after.missed == before.missed + 1 and after.captured == before.captured + 1
     graph.replay()
     gate, up = x.float().chunk(2, dim=-1)
@@ -129,7 +128,7 @@ def first_call_under_capture():
 
 
 def alternate_with_jax(b):
-    way = tutorial.Xla(library, "gpu")
+    way = tutorial.Xla("gpu")
     x = tutorial.normal(0, (32, 512))
     activate = jax.jit(way.silu_and_mul)
     for _ in range(20):
@@ -144,12 +143,12 @@ def call_many_times(b, count):
     for i in range(1000):
         module.silu_and_mul(outs[i % 7], x, False)
     torch.cuda.synchronize()
-    before, memory = library.counts(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before, memory = ffi.counts(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for i in range(count):
         module.silu_and_mul(outs[i % 7], x, False)
     torch.cuda.synchronize()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
-    after = library.counts()
+    after = ffi.counts()
     assert after.missed == before.missed and after.eager == before.eager + count
     assert grown < 1024, f"{grown} KiB"
     print(f"{count} eager calls: {grown} KiB more, and no runner")

@@ -7,9 +7,7 @@ import sys
 
 import numpy as np
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "tools/jax"))
-sys.path.insert(0, os.path.join(ROOT, "tests/support"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 from sentences import refused, run  # noqa: E402, F401
 
 

@@ -1,22 +1,19 @@
 """tvm_functions.py: every function of libfigraph_ffi.so, called from Python through libtvm_ffi.
 
-    tests/jax/tvm_functions.py build/libfigraph_ffi.so
-
-Arrays are numpy's, on the CPU, and torch's too where there is torch. JAX is not needed here.
+Run where figraph and tvm_ffi can be imported. Arrays are numpy's, on the CPU, and torch's too where
+there is torch. JAX is not needed here.
 """
 
 import resource
-import sys
 import threading
 
 import cases
 import numpy as np
 import tvm_ffi
 from cases import close, refused
-from library import Library
+from figraph import ffi
 
-library = Library(sys.argv[1])
-module = tvm_ffi.load_module(library.path)
+module = tvm_ffi.load_module(ffi.PATH)
 t = tvm_ffi.from_dlpack
 numbers = np.random.default_rng(1)
 
@@ -25,8 +22,8 @@ def normal(*shape, dtype=np.float32):
     return numbers.standard_normal(shape).astype(dtype)
 
 
-def needs(rows, tokens, heads=(16, 4), dim=64, dtype="float32", page_size=0):
-    return library.scratch(dtype, heads[0], heads[1], dim, rows, tokens, page_size).best_bytes
+def needs(rows, tokens, heads=(16, 4), dim=64, dtype="f32", page_size=0):
+    return ffi.scratch_of(dtype, dtype, *heads, dim, rows, tokens, page_size)[1]
 
 
 def silu_and_mul_takes_any_rank_and_width():
@@ -168,7 +165,8 @@ def rope_refuses_what_it_cannot_turn():
 def run(q, k, v, layout=0, window_left=-1, alibi=None, soft_cap=0.0, lse=True, tmp=np.uint8):
     tokens = k.shape[0 if layout == 0 else 1]
     heads = q.shape[0], k.shape[1 if layout == 0 else 0]
-    count = needs(1, tokens, heads, q.shape[1], str(q.dtype)) // np.dtype(tmp).itemsize + 1
+    dtype = {"float32": "f32", "float16": "f16"}[str(q.dtype)]
+    count = needs(1, tokens, heads, q.shape[1], dtype) // np.dtype(tmp).itemsize + 1
     out, lse = np.empty_like(q), np.empty(q.shape[0], np.float32) if lse else None
     module.run(
         t(q),
@@ -290,7 +288,7 @@ def many_calls_make_few_runners():
     q, k, v = normal(16, 64), normal(512, 4, 64), normal(512, 4, 64)
     for tokens in (1, 2, 3, 5, 9, 17, 33, 65, 129, 257):
         run(q, k[:tokens], v[:tokens])
-    before = library.counts()
+    before = ffi.counts()
 
     def call(seed):
         for i in range(60):
@@ -303,7 +301,7 @@ def many_calls_make_few_runners():
         thread.start()
     for thread in threads:
         thread.join()
-    after = library.counts()
+    after = ffi.counts()
     assert after.missed == before.missed, "a runner was made again"
     assert after.eager == before.eager + 240
 
@@ -317,7 +315,7 @@ def a_hundred_thousand_calls_keep_nothing():
     def call(count):
         for i in range(count):
             silu(outs[i % 500], arrays[i % 500], False)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, library.counts().missed
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, ffi.counts().missed
 
     before, after = call(2000), call(100000)
     assert after[1] == before[1]

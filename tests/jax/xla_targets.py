@@ -1,9 +1,9 @@
 """xla_targets.py: every XLA target of libfigraph_ffi.so, called by real JAX on the CPU.
 
-    tests/jax/xla_targets.py build/libfigraph_ffi.so [FILE.fig]
+    tests/jax/xla_targets.py FILE.fig
 
-FILE.fig is of `figraph capture --preset tutorial --layers 1`; without it the cases of programs are
-left out. Two devices are two of the CPU.
+FILE.fig is of `figraph capture --preset tutorial --layers 1`. Run where jax and figraph can be
+imported. Two devices are two of the CPU.
 """
 
 import concurrent.futures
@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from cases import close, refused
-from library import Library
+from figraph import ffi
+from figraph import jax as fj
 
-library = Library(sys.argv[1])
-library.register_targets("cpu")
+FILE = fj.load(sys.argv[1])
 numbers = np.random.default_rng(2)
 NONE = np.zeros((0, 0), np.int32)
 
@@ -50,18 +50,17 @@ def silu(x, **options):
     return call("silu_and_mul", out, x, **options)
 
 
-def needs(q, cache, rows, tokens, page_size=0):
-    return library.scratch(
-        q.dtype, q.shape[-2], cache.shape[-2], q.shape[-1], rows, tokens, page_size
-    )
+def scratch(q, cache, rows, tokens, page_size=0):
+    heads = q.shape[-2], cache.shape[-2], q.shape[-1]
+    return bytes_of(ffi.scratch_of("f32", "f32", *heads, rows, tokens, page_size)[1])
 
 
 def attend(q, k, v, *rest, rows=None, tokens=None, page_size=0, **attributes):
     rows = q.shape[0] if rows is None else rows
     tokens = k.shape[1] if tokens is None else tokens
-    scratch = bytes_of(needs(q, k, rows, tokens, page_size).best_bytes)
     lse = jax.ShapeDtypeStruct(q.shape[:-1], jnp.float32)
-    out, _, lse = call("attention", like(q) + (scratch, lse), q, k, v, *rest, **attributes)
+    outs = like(q) + (scratch(q, k, rows, tokens, page_size), lse)
+    out, _, lse = call("attention", outs, q, k, v, *rest, **attributes)
     return out, lse
 
 
@@ -129,8 +128,8 @@ def attention_takes_what_is_optional():
 
 def grow(q, k, v, k_cache, v_cache, lengths):
     """A token for each row, then attention; one plan for both."""
-    tokens, kv_heads = k_cache.shape[1:3]
-    plan, scratch = library.plan(lengths, q.dtype, q.shape[1], kv_heads, q.shape[2], tokens)
+    cache = fj.Cache(k_cache, v_cache)
+    plan, scratch = fj.plan(lengths, dtype=q.dtype, q_heads=q.shape[1], cache=cache)
     aliases = {2: 0, 3: 1}
     rest = k_cache, v_cache, lengths, NONE, plan
     k_cache, v_cache = call("append_kv", like(k_cache, v_cache), k, v, *rest, aliases=aliases)
@@ -148,7 +147,8 @@ def layers_in_one_call_each_share_a_plan():
 
     @jax.jit
     def layers(q, k, v, k_cache, v_cache):
-        plan, scratch = library.plan(lengths, q.dtype, 8, 4, dim, tokens)
+        cache = fj.Cache(k_cache, v_cache)
+        plan, scratch = fj.plan(lengths, dtype=q.dtype, q_heads=8, cache=cache)
         results = []
         for _ in range(3):
             arrays = q, k, v, k_cache, v_cache, lengths, NONE, plan, scratch
@@ -199,12 +199,12 @@ def one_compiled_function_serves_every_length():
 
 
 def threads_and_devices_do_not_disturb_each_other():
-    before = library.counts()
+    before = ffi.counts()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         jobs = [pool.submit(check_growth, jax.devices()[i % 2], i) for i in range(4)]
         for job in jobs:
             job.result()
-    assert library.counts().missed - before.missed <= 3, "a runner was made twice"
+    assert ffi.counts().missed - before.missed <= 3, "a runner was made twice"
 
 
 def without_donation_the_argument_keeps_its_numbers():
@@ -230,11 +230,16 @@ def refusals_name_what_and_where():
     refused("k_cache is [2, 30, 4, 64], its dim 0 must be 1", lambda: block(attend(q[:1], k, k)))
     refused("attribute sm_scale must be a number", lambda: block(attend(q, k, k, sm_scale="1")))
     refused("attribute dtype is missing", lambda: block(call("plan", bytes_of(64), lengths)))
+    rest = dict(q_heads=8, kv_heads=4, head_dim=64, kv_length=30)
+    plan = lambda **types: block(call("plan", bytes_of(64), lengths, **rest, **types))
+    refused("dtype is 9, which is no fig_dtype", lambda: plan(dtype=9))
+    refused("kv_dtype is 6, which is no fig_dtype", lambda: plan(dtype=1, kv_dtype=6))
+    refused("attribute dtype must be an integer", lambda: plan(dtype="float32"))
     outs = like(k, k)
     rest = q[:, :4], q[:, :4], k, k, lengths
     refused("input_output_aliases", lambda: block(call("append_kv", outs, *rest)))
-    no_file = dict(content_id="0" * 64)
-    refused("no file with content_id 000", lambda: block(call("program", like(x), x, **no_file)))
+    refused("no file whose content_id begins with 0000000000000007",
+            lambda: block(call("program", like(x), x, content=7)))
     silu(x)  # the process lives, and so does the target
 
 
@@ -268,62 +273,22 @@ def what_is_exported_runs_again():
     close(loaded.call(x), cases.silu_and_mul(x), 1e-6)
 
 
-def a_recorded_program_runs_by_its_content():
-    """One layer of the tutorial's step: the activation alone, by its segment, and attention."""
-    content_id = library.load(sys.argv[2])
-    assert content_id == library.load(sys.argv[2])
-    x = normal(3, 128, dtype=np.float16)
-    act = jax.ShapeDtypeStruct((3, 64), jnp.float16)
-    got = call("program", act, x, content_id=content_id, segment="act.0")
-    close(got, cases.silu_and_mul(x), 2e-3)
-    refused(
-        "gate_up.0 is float32, it must be float16",
-        lambda: jax.block_until_ready(
-            call("program", act, x.astype(np.float32), content_id=content_id, segment="act.0")
-        ),
-    )
-    refused(
-        'no segment "act.7"',
-        lambda: jax.block_until_ready(
-            call("program", act, x, content_id=content_id, segment="act.7")
-        ),
-    )
-
-
-def a_segment_turns_appends_and_attends():
-    """attn.0 of the same file: q and k turn in place, the caches grow in place, out is new."""
-    content_id, rows, length, dtype = library.load(sys.argv[2]), 2, 33, np.float16
-    q, k, v = (normal(rows, heads, 64, dtype=dtype) for heads in (16, 4, 4))
-    k_cache, v_cache = normal(9, 16, 4, 64, dtype=dtype), normal(9, 16, 4, 64, dtype=dtype)
-    table = np.zeros((8, 32), np.int32)
-    table[:rows, :3] = [[7, 2, 5], [1, 0, 8]]
-    needs = library.program_scratch(content_id, rows, length)
-    outs = like(q, k, q, k_cache, v_cache) + (bytes_of(needs.best_bytes),)
-    rest = dict(content_id=content_id, segment="attn.0", kv_length=length)
-    aliases = {1: 0, 2: 1, 4: 3, 5: 4}
-    segment = jax.jit(lambda *arrays: call("program", outs, *arrays, aliases=aliases, **rest))
-    got = segment(table, q, k, v, k_cache, v_cache)
-    turned = [cases.rope(x, np.full(rows, length - 1)) for x in (q, k)]
-    close(got[0], turned[0], 2e-3)
-    close(got[1], turned[1], 2e-3)
-    for r in range(rows):
-        held = [x[table[r, :3]].reshape(-1, 4, 64)[:length].copy() for x in (k_cache, v_cache)]
-        held[0][-1], held[1][-1] = turned[1][r], v[r]
-        close(got[2][r], cases.attention(turned[0][r], *held)[0], 3e-3)
-    close(got[3][table[0, 2], 0], turned[1][0], 2e-3)
-    close(got[4][table[1, 2], 0], v[1], 0)
-    wrong = dict(rest, segment="")  # needs gate_up.0 first
-    refused(
-        "gate_up.0 is [1, 1, 8, 32], it must have 2 dims",
-        lambda: jax.block_until_ready(call("program", outs, table, table[None, None], k, **wrong)),
-    )
+def a_segment_takes_what_its_tensors_are():
+    x, act = normal(3, 128, dtype=np.float16), jax.ShapeDtypeStruct((3, 64), jnp.float16)
+    segment = lambda x, number: jax.block_until_ready(
+        call("program", act, x, content=FILE.number, segment=number))
+    close(segment(x, 1), cases.silu_and_mul(x), 2e-3)
+    refused("gate_up.0 is float32, it must be float16", lambda: segment(x.astype(np.float32), 1))
+    refused("gate_up.0 is [1, 3, 128, 1], it must have 2 dims",
+            lambda: segment(x[None, ..., None], 1))
+    refused("segment is 3, the program has 2", lambda: segment(x, 3))
 
 
 def layers_may_come_as_one_array():
     """Here one layer's: with a dim in front they are what they are without it."""
-    content_id, rows, dtype = library.load(sys.argv[2]), 2, np.float16
+    rows, dtype = 2, np.float16
     gate_up = normal(rows, 128, dtype=dtype)
-    options = dict(content_id=content_id, segment="act.0")
+    options = dict(content=FILE.number, segment=1)
     stacked = jax.ShapeDtypeStruct((1, rows, 64), dtype)
     got = jax.jit(lambda x: call("program", stacked, x, **options))(gate_up[None])
     close(got[0], cases.silu_and_mul(gate_up), 2e-3)
@@ -348,11 +313,7 @@ CASES = [
     refusals_name_what_and_where,
     a_machine_without_a_gpu_lowers_for_one,
     what_is_exported_runs_again,
+    a_segment_takes_what_its_tensors_are,
+    layers_may_come_as_one_array,
 ]
-if len(sys.argv) > 2:
-    CASES += [
-        a_recorded_program_runs_by_its_content,
-        a_segment_turns_appends_and_attends,
-        layers_may_come_as_one_array,
-    ]
 cases.run(CASES)

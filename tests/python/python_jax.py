@@ -3,9 +3,13 @@
 Run where jax and figraph can be imported.
 """
 
+import doctest
 import functools
+import inspect
 import os
+import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../support"), os.path.join(HERE, "../jax")]
@@ -23,6 +27,9 @@ from sentences import refused, run  # noqa: E402
 ROWS, TOKENS, Q, KV, DIM = 3, 24, 8, 4, 64
 LENGTHS = np.array([24, 1, 25], np.int32)
 numbers = np.random.default_rng(5)
+FOLDER = tempfile.TemporaryDirectory()
+FILE = FOLDER.name + "/tutorial.fig"
+figraph.capture("tutorial", traits="host", layers=1).save(FILE)
 
 
 def normal(*shape, dtype=np.float32):
@@ -157,6 +164,54 @@ def one_compiled_function_serves_every_length_in_place():
     close(out[0], cases.attention(turned, keys, values)[0], 1e-5)
 
 
+def attributes_are_numbers_of_one_type():
+    """JAX finds 7 and 7.0 equal, and would run the program of one for the other."""
+    q, k, v = normal(ROWS, Q, DIM), normal(ROWS, KV, DIM), normal(ROWS, KV, DIM)
+
+    def step(theta, window):
+        rope, logits = fj.Rope(theta=theta, rotary_dim=window * 8), fj.Logits(0.5, theta, window)
+        plan = fj.plan(LENGTHS, dtype=q.dtype, q_heads=Q, cache=dense(), window=window)
+        made = fj.decode_attention(q, k, v, dense(), LENGTHS, plan=plan, rope=rope, logits=logits)
+        return made.out, fj.apply_rope(q, k, LENGTHS, rope), fj.append_kv(k, v, dense(), LENGTHS)
+
+    seen = [calls_of(jax.make_jaxpr(step, (0, 1))(*given).jaxpr) for given in ((7, 4), (7.0, 4.0))]
+    assert seen[0] == seen[1] and len(seen[0]) == 4
+    for name, attributes in seen[0]:
+        for key, (kind, value) in attributes.items():
+            assert kind in (int, float), f"{name}: {key} is {value}"
+    assert dict(seen[0])["figraph.decode_attention"]["rope_theta"] == (float, 7.0)
+    refused("window is 2.5", lambda: fj.Logits(window=2.5).attributes(64, "nhd"), (TypeError,))
+
+
+def calls_of(jaxpr):
+    """Each custom call's name and its attributes with their types, also of inner functions."""
+    found = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "ffi_call":
+            pairs = dict(equation.params["attributes"])
+            attributes = {key: (type(value), value) for key, value in pairs.items()}
+            found.append((equation.params["target_name"], attributes))
+        for inner in jax.tree_util.tree_leaves(list(equation.params.values())):
+            if hasattr(inner, "jaxpr"):
+                found += calls_of(inner.jaxpr)
+    return found
+
+
+def maps_are_right_or_refused_by_name():
+    q, k, v = normal(2, ROWS, Q, DIM), normal(2, ROWS, KV, DIM), normal(2, ROWS, KV, DIM)
+    over = (0, None, None)
+    decode = lambda q: fj.decode_attention(q, k[0], v[0], dense(), LENGTHS).out
+    for what, call in (
+        ("attention", lambda: jax.vmap(fj.attention, over)(q, dense(), LENGTHS)),
+        ("decode_attention", lambda: jax.vmap(decode)(q)),
+        ("append_kv", lambda: jax.vmap(lambda k: fj.append_kv(k, v[0], dense(), LENGTHS))(k)),
+        ("plan", lambda: jax.vmap(lambda lengths: fj.plan(
+            lengths, dtype=q.dtype, q_heads=Q, cache=dense()))(np.stack([LENGTHS, LENGTHS]))),
+    ):
+        refused(f"figraph.jax.{what} under vmap: rows are its batch, give it 2 times as many",
+                call, (NotImplementedError,))
+
+
 def what_is_wrong_is_refused_while_jax_traces():
     q, cache, x, scale = normal(ROWS, Q, DIM), dense(), normal(2, 7), normal(KV)
     trace = jax.eval_shape
@@ -188,20 +243,102 @@ def what_is_wrong_is_refused_while_jax_traces():
     refused("dtype is int32", lambda: fj.plan(LENGTHS, dtype="int32", q_heads=Q, cache=cache))
     refused("", lambda: trace(fj.attention, normal(ROWS, 7, DIM), cache, LENGTHS),
             (figraph.Error,))
-    mapped = jax.vmap(fj.attention, (0, None, None))
-    refused("figraph.jax.attention under vmap: rows are its batch, give it 2 times as many",
-            lambda: mapped(normal(2, ROWS, Q, DIM), cache, LENGTHS), (NotImplementedError,))
+    for rope, words in (
+        (fj.Rope(rotary_dim=65), "rope: rotary_dim is 65"),
+        (fj.Rope(theta=-1), "rope: theta is -1"),
+        (fj.Rope(llama3_factor=8), "rope: llama3_low is 0"),
+        (fj.Rope(rotary_dim=0.5), "rope.rotary_dim is 0.5, it must be a whole number"),
+    ):
+        refused(words, lambda: trace(lambda: fj.apply_rope(q, k, LENGTHS, rope)))
+    for logits, words in ((fj.Logits(scale=-1), "logits.scale is -1"),
+                          (fj.Logits(soft_cap=np.inf), "logits.soft_cap is inf"),
+                          (fj.Logits(window=-1), "logits.window is -1")):
+        refused(words, lambda: trace(lambda: fj.attention(q, cache, LENGTHS, logits=logits)))
+    other = fj.plan(LENGTHS[:1], dtype=q.dtype, q_heads=Q, cache=dense(1))
+    refused("plan.plan is [", lambda: fj.attention(q, cache, LENGTHS, plan=other), (ValueError,))
+
+
+def exported(function, *arguments):
+    allow = [export.DisabledSafetyCheck.custom_call(name) for name in fj.custom_calls()]
+    make = export.export(jax.jit(function), platforms=("cpu", "cuda"), disabled_checks=allow)
+    return make(*arguments)
 
 
 def what_is_exported_runs_where_figraph_is_imported():
     q, cache = normal(ROWS, Q, DIM), dense()
-    allow = [export.DisabledSafetyCheck.custom_call(name) for name in fj.custom_calls()]
-    step = jax.jit(lambda q, k, v, lengths: fj.attention(q, fj.Cache(k, v), lengths).out)
-    exported = export.export(step, platforms=("cpu", "cuda"), disabled_checks=allow)(
-        q, cache.k, cache.v, LENGTHS)
-    loaded = export.deserialize(exported.serialize())
-    assert set(loaded.platforms) == {"cpu", "cuda"}
+    step = lambda q, k, v, lengths: fj.attention(q, fj.Cache(k, v), lengths).out
+    loaded = export.deserialize(exported(step, q, cache.k, cache.v, LENGTHS).serialize())
+    assert set(loaded.platforms) == {"cpu", "cuda"} and fj.missing(loaded) == []
     close(loaded.call(q, cache.k, cache.v, LENGTHS), fj.attention(q, cache, LENGTHS).out, 0)
+
+
+def recorded_programs_run_by_what_is_in_them():
+    """One layer of the tutorial: its activation, and RoPE, append and attention over pages."""
+    file = fj.load(FILE)
+    assert file == fj.load(FILE) and file.segments == ["act.0", "attn.0"]
+    x = normal(3, 128, dtype=np.float16)
+    act = jax.ShapeDtypeStruct((3, 64), jnp.float16)
+    (got,), _ = fj.program(file, [act], x, rows=3, segment="act.0")
+    close(got, cases.silu_and_mul(x), 2e-3)
+    refused('the file has no segment "act.7", it has act.0, attn.0',
+            lambda: fj.program(file, [act], x, rows=3, segment="act.7"), (figraph.Error,))
+    q, k, v = (normal(2, heads, 64, dtype=np.float16) for heads in (16, 4, 4))
+    caches = [normal(9, 16, 4, 64, dtype=np.float16) for _ in "kv"]
+    table, rows = np.zeros((8, 32), np.int32), dict(rows=2, segment="attn.0", kv_length=33)
+    table[:2, :3] = [[7, 2, 5], [1, 0, 8]]
+    outs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k, q, *caches)]
+    aliases = {1: 0, 2: 1, 4: 3, 5: 4}
+    (q_out, _, out, *grown), _ = fj.program(file, outs, table, q, k, v, *caches, aliases=aliases,
+                                            **rows)
+    turned = cases.rope(q, np.full(2, 32))
+    close(q_out, turned, 2e-3)
+    held = [np.asarray(x)[table[0, :3]].reshape(-1, 4, 64)[:33] for x in grown]
+    close(out[0], cases.attention(turned[0], *held)[0], 3e-3)
+
+
+def an_exported_program_says_which_file_is_missing():
+    """It names files by what is in them, so the process that loads it may have them anywhere."""
+    file, x = fj.load(FILE), normal(3, 128, dtype=np.float16)
+    act = jax.ShapeDtypeStruct((3, 64), jnp.float16)
+    made = exported(lambda x: fj.program(file, [act], x, rows=3, segment="act.0")[0][0], x)
+    assert fj.missing(made) == []
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(folder + "/x.npy", x)
+        for name, data in (("made", made.serialize()), ("other.fig", open(FILE, "rb").read())):
+            with open(f"{folder}/{name}", "wb") as out:
+                out.write(data)
+        done = subprocess.run([sys.executable, "-c", LOADER, folder], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.split("\n")
+    assert told[0] == str([file.content_id[:16]]), told
+    words = f"no file whose content_id begins with {file.content_id[:16]} was loaded"
+    assert words in told[1], told
+    assert told[2:4] == ["[]", "True"], told
+
+
+LOADER = """
+import sys
+import jax, numpy, figraph.jax as fj
+from jax import export
+made = export.deserialize(bytearray(open(sys.argv[1] + "/made", "rb").read()))
+x = numpy.load(sys.argv[1] + "/x.npy")
+print(fj.missing(made))
+try:
+    jax.block_until_ready(made.call(x))
+except Exception as error:
+    print(str(error).replace("\\n", " "))
+fj.load(sys.argv[1] + "/other.fig")
+print(fj.missing(made))
+print(numpy.isfinite(made.call(x)).all())
+"""
+
+
+def help_is_a_tutorial_whose_every_line_is_run():
+    found = doctest.testmod(fj)
+    assert found.failed == 0 and found.attempted > 15, found
+    for name in fj.__all__:
+        assert inspect.getdoc(getattr(fj, name)), name
 
 
 def what_readme_shows_is_what_happens():
@@ -225,7 +362,12 @@ run([
     caches_may_be_of_8_bits_with_scales,
     layers_share_a_plan_and_grow_their_caches,
     one_compiled_function_serves_every_length_in_place,
+    attributes_are_numbers_of_one_type,
+    maps_are_right_or_refused_by_name,
     what_is_wrong_is_refused_while_jax_traces,
     what_is_exported_runs_where_figraph_is_imported,
+    recorded_programs_run_by_what_is_in_them,
+    an_exported_program_says_which_file_is_missing,
+    help_is_a_tutorial_whose_every_line_is_run,
     what_readme_shows_is_what_happens,
 ])

@@ -31,8 +31,8 @@ PROGRAM = os.path.abspath(sys.argv[1])
 FOLDER = tempfile.TemporaryDirectory()
 os.chdir(FOLDER.name)
 MODULES = [figraph] + [importlib.import_module("figraph." + name) for name in (
-    "arrays", "engine", "errors", "forms", "graphs", "native", "program", "specs", "stats",
-    "streams")]
+    "arrays", "engine", "errors", "forms", "graphs", "native", "program", "runs", "specs",
+    "stats", "streams")]
 TUTORIAL = figraph.capture("tutorial", traits="host")
 
 
@@ -108,6 +108,29 @@ def what_is_refused_carries_the_library_s_sentence():
     refused("closed", lambda: engine.step([1]), errors.Order)
     bare = figraph.Engine(TUTORIAL, device="host")
     refused("gate_up.0", lambda: bare.step([1]), errors.Unbound)
+
+
+def lengths_may_lie_where_the_host_does_not_look():
+    plain = opened()
+    graphs = figraph.capture("tutorial", traits="host", reads=("lengths", "positions"))
+    engine = figraph.Engine(graphs, device="host")
+    lengths, positions = array.array("i", [3, 1] + 6 * [0]), array.array("i", [2, 0] + 6 * [0])
+    for one in (engine, plain):
+        one.bind_rest(pages=8 * 32)
+        for row in (0, 1):
+            one.set_pages(row, [row])
+        one.write("q.0", array.array("H", range(2 * 16 * 64)))
+        one.write("v.0", array.array("H", range(2 * 4 * 64)))
+    engine.write("lengths", lengths)
+    engine.write("positions", positions)
+    engine.step(rows=2)
+    plain.step(lengths[:2])
+    for one in (engine, plain):
+        one.wait(timeout=10)
+    size = 2 * 2 * 16 * 64
+    assert engine.read("out.0", size) == plain.read("out.0", size) != bytes(size)
+    refused("reads is ('positions',)",
+            lambda: figraph.capture("tutorial", traits="host", reads=["positions"]), ValueError)
 
 
 def dataclasses_have_the_fields_that_the_headers_have():
@@ -329,6 +352,7 @@ CASES = [
     help_is_a_tutorial_and_leaves_nothing_out,
     each_status_is_a_class_that_is_named_after_it,
     what_is_refused_carries_the_library_s_sentence,
+    lengths_may_lie_where_the_host_does_not_look,
     dataclasses_have_the_fields_that_the_headers_have,
     a_spec_goes_to_the_library_and_back,
     the_package_and_the_program_make_the_same_file,

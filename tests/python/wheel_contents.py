@@ -32,7 +32,7 @@ with zipfile.ZipFile(path) as archive:
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         assert rest == f"sha256={digest},{len(data)}", file
     for file in ("figraph/__init__.py", "figraph/abi.py", "figraph/py.typed",
-                 f"{info}/licenses/LICENSE"):
+                 "figraph/torch/__init__.py", f"{info}/licenses/LICENSE"):
         assert file in files, file
     programs = [file for file in files if file.startswith("figraph/lib/")]
     assert len(programs) == 4, programs

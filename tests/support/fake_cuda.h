@@ -63,6 +63,7 @@ typedef struct fig_fake_cuda {
                                                 before the one before them has ended */
     const char *ran[FIG_OP_KERNEL_COUNT];    /* entry that ran last of the operation */
     fig_image_path path;                     /* of the last image asked for */
+    int64_t foreign_images;                  /* loaded, that are not of the table */
     fig_cu_context current;                  /* NULL: none */
 } fig_fake_cuda;
 

@@ -191,8 +191,19 @@ static fig_cu_result graph_get_edges(fig_cu_graph graph, fig_cu_node *from, fig_
 
 static fig_image image(fig_op op, uint32_t family, fig_image_path path) {
     fake.path = path;
-    if (fake.no_images) return (fig_image){NULL, 0};
-    return (fig_image){&images[(op * FIG_FAMILY_LIMIT + family) * FIG_IMAGE_PATH_COUNT + path], 1};
+    if (fake.no_images) return (fig_image){NULL, 0, NULL};
+    return (fig_image){&images[(op * FIG_FAMILY_LIMIT + family) * FIG_IMAGE_PATH_COUNT + path], 1,
+                       NULL};
+}
+
+/* Whose image it is. One that is not of this table begins with the number, as two bytes. */
+static size_t number_of(const uint8_t *code) {
+    uint16_t number;
+    if (code >= images && code < images + sizeof images)
+        return (size_t)(code - images) / FIG_IMAGE_PATH_COUNT;
+    memcpy(&number, code, sizeof number);
+    fake.foreign_images++;
+    return number;
 }
 
 static fig_cu_result library_load_data(fig_cu_library *library, const void *code,
@@ -205,7 +216,7 @@ static fig_cu_result library_load_data(fig_cu_library *library, const void *code
         return fig_fake_cuda_unsafe();
     *library = calloc(1, sizeof **library);
     if (*library == NULL) return FIG_CU_OUT_OF_MEMORY;
-    const size_t number = (size_t)((const uint8_t *)code - images) / FIG_IMAGE_PATH_COUNT;
+    const size_t number = number_of(code);
     (*library)->op = (fig_op)(number / FIG_FAMILY_LIMIT);
     (*library)->family = (uint32_t)(number % FIG_FAMILY_LIMIT);
     fake.held++;

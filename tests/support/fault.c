@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,13 +39,20 @@
 
 static _Thread_local int64_t fault_due; /* calls until the one that fails; 0: none will */
 static _Thread_local int64_t fault_seen;
-static _Thread_local int fault_armed;
+static _Thread_local int fault_armed, fault_kills;
+static _Thread_local uint64_t fault_bytes; /* asked for while armed */
 static _Thread_local size_t fault_most_bytes;
+
+static void count_bytes(size_t bytes) {
+    if (fault_armed) fault_bytes += bytes;
+}
 
 static int fault_is_due(void) {
     if (!fault_armed) return 0;
     fault_seen++;
-    return fault_due > 0 && --fault_due == 0;
+    const int is_due = fault_due > 0 && --fault_due == 0;
+    if (is_due && fault_kills) raise(SIGKILL);
+    return is_due;
 }
 
 static size_t shortened(size_t bytes) {
@@ -54,13 +62,23 @@ static size_t shortened(size_t bytes) {
 void fig_fault_arm(int64_t n) {
     fault_due = n;
     fault_seen = 0;
+    fault_bytes = 0;
     fault_armed = 1;
 }
 
+void fig_fault_arm_kill(int64_t n) {
+    fault_kills = 1;
+    fig_fault_arm(n);
+}
+
 int64_t fig_fault_disarm(void) {
-    fault_armed = 0;
+    fault_armed = fault_kills = 0;
     fault_due = 0;
     return fault_seen;
+}
+
+uint64_t fig_fault_bytes(void) {
+    return fault_bytes;
 }
 
 void fig_fault_shorten(size_t bytes) {
@@ -70,26 +88,31 @@ void fig_fault_shorten(size_t bytes) {
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
 GATE(void *, malloc, (size_t bytes)) {
+    count_bytes(bytes);
     FAIL_WITH(ENOMEM, NULL);
     return __real_malloc(bytes);
 }
 
 GATE(void *, calloc, (size_t count, size_t bytes)) {
+    count_bytes(count * bytes);
     FAIL_WITH(ENOMEM, NULL);
     return __real_calloc(count, bytes);
 }
 
 GATE(void *, realloc, (void *block, size_t bytes)) {
+    count_bytes(bytes);
     FAIL_WITH(ENOMEM, NULL);
     return __real_realloc(block, bytes);
 }
 
 GATE(void *, aligned_alloc, (size_t unit, size_t bytes)) {
+    count_bytes(bytes);
     FAIL_WITH(ENOMEM, NULL);
     return __real_aligned_alloc(unit, bytes);
 }
 
 GATE(int, posix_memalign, (void **block, size_t unit, size_t bytes)) {
+    count_bytes(bytes);
     if (fault_is_due()) return ENOMEM;
     return __real_posix_memalign(block, unit, bytes);
 }

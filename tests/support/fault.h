@@ -27,9 +27,15 @@ enum { FIG_FAULT_STRIDE = 1 };
 /* From here on the n-th gated call of this thread fails, once; 0: none does, calls are counted. */
 void fig_fault_arm(int64_t n);
 
+/* The same, but where the n-th call would begin the process ends as by kill -9. */
+void fig_fault_arm_kill(int64_t n);
+
 /* Nothing fails any more. Returns the gated calls seen since arm: fewer than its n means that none
  * failed. Call it before an assertion, since what reports one may allocate. */
 int64_t fig_fault_disarm(void);
+
+/* Bytes that this thread asked memory for between arm and disarm, whatever was given back. */
+uint64_t fig_fault_bytes(void);
 
 /* From here on read, write, pread and pwrite of this thread move at most `bytes` at a time, as they
  * may at any time; 0: as many as asked. */

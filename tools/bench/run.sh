@@ -1,9 +1,9 @@
 #!/bin/sh
 # run.sh: every CSV that a GPU's results consist of, by figraph bench, in one call.
 #
-# Files are named <chip>_<what>.csv. Shapes beside 32/8 heads of 128 have the bytes of 8x4096 or
-# near them, so that their shares can be compared. Invariant: a part that fails leaves the others to
-# run, and the exit code is 1.
+# Files are named <chip>_<what>.csv and say driver, date and commit: stamp.sh. Shapes beside 32/8
+# heads of 128 have the bytes of 8x4096 or near them, so that their shares can be compared.
+# Invariant: a part that fails leaves the others to run, and the exit code is 1.
 #
 # Usage: tools/bench/run.sh [--only SET] [DIRECTORY [OPTION...]]   FIGRAPH is the program
 #   SET         uniform, ragged, fp8, shapes, step, replay, ops or tune; without it all of these;
@@ -40,6 +40,7 @@ is_asked() { # SET, or the set and what follows "_"
 keep() { # WHAT
     chip=$(awk -F , 'NR == 2 { print $2 }' "$scratch/t.csv")
     mv "$scratch/t.csv" "$results/${chip:-unknown}_$1.csv"
+    tools/bench/stamp.sh "$results/${chip:-unknown}_$1.csv"
     echo "$results/${chip:-unknown}_$1.csv"
 }
 bench() { # WHAT PART OPTION...
@@ -90,6 +91,7 @@ tune() { # OPTION...
     done
     chip=$(awk -F , 'NR == 2 { print $1 }' "$scratch/all.csv")
     mv "$scratch/all.csv" "$results/${chip:-unknown}_tune.csv"
+    tools/bench/stamp.sh "$results/${chip:-unknown}_tune.csv"
     echo "$results/${chip:-unknown}_tune.csv"
 }
 

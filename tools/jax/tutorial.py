@@ -1,7 +1,9 @@
 """tutorial.py: three operations of a decode step in JAX, by libfigraph, against plain JAX.
 
-    python tools/jax/tutorial.py build/libfigraph_ffi.so                the CPU, every way there is
-    python tools/jax/tutorial.py build/libfigraph_ffi.so --platform gpu --way wrapped
+    python tools/jax/tutorial.py                        the CPU, every way there is
+    python tools/jax/tutorial.py --platform gpu --way wrapped
+
+It needs figraph, the package, which brings the library.
 
 A gated activation, RoPE of packed tokens, and attention of one request over its cache, are each
 compared with a reference in plain JAX. Then all three run inside one jax.jit, one of them is timed,
@@ -20,11 +22,11 @@ import functools
 import math
 import time
 
+import figraph.jax as fj
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from library import Library
+from figraph import ffi
 
 F32 = jnp.float32
 ABSENT = (0,)  # the shape of what is left out
@@ -74,23 +76,21 @@ def plain_step(q, k, v, k_cache, v_cache, lengths):
 class Way:
     """What all ways share: shapes of results, and scratch as a result that is dropped."""
 
-    def __init__(self, library, platform):
-        self.library = library
+    def __init__(self, platform):
         self.platform = platform
 
-    def needs(self, q, k, rows, kv_length):
-        return self.library.scratch(q.dtype, q.shape[-2], k.shape[-2], q.shape[-1], rows, kv_length)
-
-    def scratch(self, needs):
-        return jax.ShapeDtypeStruct((needs.best_bytes,), jnp.uint8)
+    def scratch(self, q, k, rows, kv_length):
+        heads = q.shape[-2], k.shape[-2], q.shape[-1]
+        name = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}[str(q.dtype)]
+        _, count = ffi.scratch_of(name, name, *heads, rows, kv_length)
+        return jax.ShapeDtypeStruct((count,), jnp.uint8)
 
 
 class Xla(Way):
-    name_of = staticmethod("figraph.{}".format)
+    """Importing figraph.jax registers the targets. All but RoPE of packed tokens are its functions;
+    here they are called as anyone would who has the targets alone."""
 
-    def __init__(self, library, platform, initialize=True):
-        super().__init__(library, platform)
-        library.register_targets("CUDA" if platform == "gpu" else "cpu", initialize)
+    name_of = staticmethod("figraph.{}".format)
 
     def silu_and_mul(self, x):
         out = jax.ShapeDtypeStruct(x.shape[:-1] + (x.shape[-1] // 2,), x.dtype)
@@ -104,16 +104,14 @@ class Xla(Way):
         )
 
     def decode_attention(self, q, k, v):
-        needs = self.needs(q, k, 1, k.shape[0])
-        outs = (jax.ShapeDtypeStruct(q.shape, q.dtype), self.scratch(needs))
+        outs = (jax.ShapeDtypeStruct(q.shape, q.dtype), self.scratch(q, k, 1, k.shape[0]))
         return jax.ffi.ffi_call(self.name_of("attention"), outs)(q, k, v)[0]
 
     def grow(self, q, k, v, k_cache, v_cache, lengths):
         """A token of each sequence goes into its cache, and attention sees it. Both, and all layers
         if there were more, read one plan."""
-        tokens, kv_heads, head_dim = k_cache.shape[1:]
-        shape = q.dtype, q.shape[1], kv_heads, head_dim, tokens
-        plan, scratch = self.library.plan(lengths, *shape)
+        cache = fj.Cache(k_cache, v_cache)
+        plan, scratch = fj.plan(lengths, dtype=q.dtype, q_heads=q.shape[1], cache=cache)
         paged = jnp.zeros((0, 0), jnp.int32)
         caches = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (k_cache, v_cache))
         append_kv = self.name_of("append_kv")
@@ -130,10 +128,10 @@ class Bare(Way):
 
     names = {"silu_and_mul": "silu_and_mul", "rope": "apply_rope_jax", "run": "run_jax"}
 
-    def __init__(self, library, platform):
+    def __init__(self, platform):
         import jax_tvm_ffi
 
-        super().__init__(library, platform)
+        super().__init__(platform)
         self.module = self.load()
         self.register = functools.partial(
             jax_tvm_ffi.register_ffi_target, platform=platform, allow_cuda_graph=True
@@ -149,7 +147,7 @@ class Bare(Way):
     def load(self):
         import tvm_ffi
 
-        return tvm_ffi.load_module(self.library.path)
+        return tvm_ffi.load_module(ffi.PATH)
 
     def order(self, attributes):
         return ["rets", "args"] + ["attrs." + name for name in attributes]
@@ -183,7 +181,7 @@ class Bare(Way):
     def decode_attention(self, q, k, v):
         outs = (
             jax.ShapeDtypeStruct(q.shape, q.dtype),
-            self.scratch(self.needs(q, k, 1, k.shape[0])),
+            self.scratch(q, k, 1, k.shape[0]),
             jax.ShapeDtypeStruct(ABSENT, F32),
         )
         return jax.ffi.ffi_call(self.target("run"), outs)(
@@ -206,7 +204,7 @@ class Bare(Way):
         v_cache = v_cache.at[row, lengths - 1].set(v)
         outs = (
             jax.ShapeDtypeStruct(q.shape, q.dtype),
-            self.scratch(self.needs(q, k_cache, q.shape[0], k_cache.shape[1])),
+            self.scratch(q, k_cache, q.shape[0], k_cache.shape[1]),
             jax.ShapeDtypeStruct(ABSENT, F32),
         )
         out, _, _ = jax.ffi.ffi_call(self.target("batch"), outs)(
@@ -365,14 +363,12 @@ def importable(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("library")
     parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--way", choices=WAYS, action="append")
     arguments = parser.parse_args()
-    library = Library(arguments.library)
     for name in arguments.way or [name for name in WAYS if importable(name)]:
         print(f"{name}: jax {jax.__version__}, {arguments.platform}")
-        run(WAYS[name](library, arguments.platform))
+        run(WAYS[name](arguments.platform))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 /* bench_allreduce.c: figraph bench allreduce, what a sum over ranks takes, each way that it can go.
  *
  * Ranks are threads of this process, each with a GPU of its own. A program is a row of sums, each
- * of what the one before left; every rank replays it as often as the others. Invariant: ranks open
- * and time the same programs in the same order, so that they meet in every one. */
+ * of what the one before left; every rank replays it as often as the others, and before that once,
+ * whose numbers are compared with float64. Invariant: ranks open, check and time the same programs
+ * in the same order, so that they meet in every one. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -30,6 +31,8 @@ enum {
 };
 static const char DEFAULT_ROWS[] = "1,2,4,8,16,32,64,128,256,512";
 static const char HOST_ROWS[] = "1,3";
+/* Of what is due: what every one of a chain's sums may round by, all to one side. */
+static const double TOLERANCE = CHAIN / 256.0;
 
 /* The ways, in the order of their columns: by force, then as the library chooses, without a norm
  * and with one. */
@@ -138,15 +141,75 @@ static fig_status bind_all(fig_engine *engine, const fig_graphs *graphs) {
     return status;
 }
 
-/* A row of zeros would be normed by a way of its own: the residual is ones, and so are weights. */
-static fig_status fill_ones(fig_engine *engine, const char *name, int64_t count) {
-    enum { ONE = 0x3f80 }; /* of bf16 */
+/* bf16 of a number that has no more bits than it. */
+static uint16_t exactly(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+/* Of element i of a row: what a rank gives of it is so often this as its number says, from 1. */
+static float given(int64_t i) {
+    return 1.0f + (float)(i % 4) / 4;
+}
+
+/* So often given(i), or 1 in all elements where `times` is 0. */
+static fig_status fill(fig_engine *engine, const char *name, int64_t count, int32_t times) {
     const fig_span span = {.size = sizeof span, .name = name, .bytes = (uint64_t)count * 2};
-    uint16_t *ones = malloc(span.bytes);
-    for (int64_t i = 0; ones != NULL && i < count; i++)
-        ones[i] = ONE;
-    const fig_status status = ones != NULL ? fig_engine_write(engine, &span, ones) : FIG_NOMEM;
-    free(ones);
+    uint16_t *values = malloc(span.bytes);
+    for (int64_t i = 0; values != NULL && i < count; i++)
+        values[i] = exactly(times > 0 ? (float)times * given(i) : 1.0f);
+    const fig_status status = values != NULL ? fig_engine_write(engine, &span, values) : FIG_NOMEM;
+    free(values);
+    return status;
+}
+
+/* What a chain leaves of the four elements that rows are made of. */
+static void sum_in_float64(const bench *b, int normed, double due[4]) {
+    double residual[4] = {1, 1, 1, 1};
+    for (int i = 0; i < 4; i++)
+        due[i] = (double)given(i) * (b->ranks + 1) / 2; /* of a rank, on average */
+    for (int n = 0; n < CHAIN; n++) {
+        double square = 0;
+        for (int i = 0; i < 4; i++) {
+            due[i] *= b->ranks;
+            residual[i] += due[i];
+            square += residual[i] * residual[i] / 4;
+        }
+        for (int i = 0; normed && i < 4; i++)
+            due[i] = residual[i] / sqrt(square + 1e-6);
+    }
+}
+
+/* Once, before it is timed: the last row of what a chain leaves. */
+static fig_status check_size(member *m, fig_engine *engine, int way, const fig_step *step) {
+    const bench *b = m->of;
+    const fig_span span = {.size = sizeof span,
+                           .name = "a",
+                           .offset = (uint64_t)(step->rows - 1) * (uint64_t)b->width * 2,
+                           .bytes = (uint64_t)b->width * 2};
+    double due[4];
+    uint16_t *got = malloc(span.bytes);
+    fig_status status = got != NULL ? FIG_OK : FIG_NOMEM;
+    if (status == FIG_OK) status = fill(engine, "a", (int64_t)step->rows * b->width, m->rank + 1);
+    if (status == FIG_OK && ways[way].normed)
+        status = fill(engine, "residual", (int64_t)step->rows * b->width, 0);
+    if (status == FIG_OK) status = fig_engine_step(engine, step);
+    if (status == FIG_OK) status = fig_engine_wait(engine, TIMEOUT_US);
+    if (status == FIG_OK) status = fig_engine_read(engine, &span, got);
+    sum_in_float64(b, ways[way].normed, due);
+    for (int32_t i = 0; status == FIG_OK && i < b->width; i++) {
+        const uint32_t bits = (uint32_t)got[i] << 16;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        if (fabs((double)value / due[i % 4] - 1) <= TOLERANCE) continue;
+        m->code =
+            fig_report_failure("bench allreduce: %s: rank %d, %d rows: element %d of the last "
+                               "is %.9g where %.9g is due",
+                               ways[way].column, m->rank, step->rows, i, (double)value, due[i % 4]);
+        break;
+    }
+    free(got);
     return status;
 }
 
@@ -163,10 +226,13 @@ static fig_status time_size(member *m, fig_engine *engine, int way, int32_t size
                                         .samples = is_host ? 1 : SAMPLES,
                                         .replays = is_host ? 1 : REPLAYS,
                                         .step = &step};
-    fig_status status = fig_engine_time(engine, &options, &timed);
-    if (status == FIG_OK) status = fig_engine_launch_info(engine, timed.bucket, 1, &info);
+    fig_status status = check_size(m, engine, way, &step);
+    if (status == FIG_OK && m->code == FIG_EXIT_FINE)
+        status = fig_engine_time(engine, &options, &timed);
+    if (status == FIG_OK && m->code == FIG_EXIT_FINE)
+        status = fig_engine_launch_info(engine, timed.bucket, 1, &info);
     free(lengths);
-    if (status != FIG_OK) return status;
+    if (status != FIG_OK || m->code != FIG_EXIT_FINE) return status;
     if (!is_host) m->us[way][size] = timed.median_ns / 1e3 / CHAIN;
     if (way == WAY_CHOSEN) snprintf(m->family[size], sizeof m->family[size], "%s", info.family);
     return FIG_OK;
@@ -187,10 +253,9 @@ static fig_status time_way(member *m, int way) {
     if (status == FIG_UNSUPPORTED && way < WAY_CHOSEN) return FIG_OK;
     if (status != FIG_OK) return status;
     status = bind_all(engine, graphs);
-    if (status == FIG_OK && ways[way].normed) status = fill_ones(engine, "weight", b->width);
-    if (status == FIG_OK && ways[way].normed)
-        status = fill_ones(engine, "residual", (int64_t)most_rows(b) * b->width);
-    for (int32_t size = 0; status == FIG_OK && size < b->rows.count; size++)
+    if (status == FIG_OK && ways[way].normed) status = fill(engine, "weight", b->width, 0);
+    for (int32_t size = 0; status == FIG_OK && m->code == FIG_EXIT_FINE && size < b->rows.count;
+         size++)
         status = time_size(m, engine, way, size);
     const fig_status closed = fig_engine_close(engine);
     return status == FIG_OK ? closed : status;
@@ -203,9 +268,10 @@ static void *run_member(void *user) {
         for (int32_t size = 0; size < SIZE_LIMIT; size++)
             m->us[way][size] = (double)NAN;
         const fig_status status = time_way(m, way);
-        if (status == FIG_OK) continue;
-        m->code = status == FIG_LOST ? FIG_EXIT_BAD : fig_report_status("bench allreduce");
-        fig_ranks_abort(m->group, fig_message());
+        if (status != FIG_OK)
+            m->code = status == FIG_LOST ? FIG_EXIT_BAD : fig_report_status("bench allreduce");
+        if (m->code != FIG_EXIT_FINE)
+            fig_ranks_abort(m->group, status != FIG_OK ? fig_message() : "its sums are wrong");
     }
     return NULL;
 }
@@ -251,7 +317,7 @@ static int run_members(bench *b, member *members) {
     }
     for (int32_t r = 0; r < begun; r++) {
         pthread_join(members[r].thread, NULL);
-        if (members[r].code != FIG_EXIT_FINE) code = members[r].code;
+        if (members[r].code != FIG_EXIT_FINE && code != FIG_EXIT_FAILED) code = members[r].code;
     }
     for (int32_t size = 0; code == FIG_EXIT_FINE && size < b->rows.count; size++)
         add_size(b, members, size);

@@ -1,8 +1,8 @@
 /* bench_ops.c: figraph bench ops, the small operations in a chain.
  *
- * Each is recorded many times and every launch comes after the one before, as in a model where
- * each waits for its input. Invariant: all rows of a call are of one
- * run on one machine. */
+ * Each is recorded once and compared with float64, then many times, and every launch comes after
+ * the one before, as in a model where each waits for its input. Invariant: all rows of a call are
+ * of one run on one machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 
 #include <figraph.h>
 
+#include "tools/figraph/bench/bench_ops.h"
 #include "tools/figraph/bench/bench_parts.h"
 #include "tools/figraph/bench/bench_pool.h"
 #include "tools/figraph/bench/bench_rig.h"
@@ -23,10 +24,6 @@ enum {
     FEW_ROWS = 512,  /* more are many */
     HOST_CHAIN = 2,
     ROW_LIMIT = 1024, /* of a step; more are several to a row */
-    Q_HEADS = 32,
-    KV_HEADS = 8,
-    HEAD_DIM = 128,
-    PAGE = 16,
     ALIGNED = 256,
     SIZE_LIMIT = 256
 };
@@ -38,68 +35,62 @@ static const fig_bench_column columns[] = {
     {"us", 9, 3},           {"gbps", 8, 1},  {"share", 6, 3}, {"spread", 6, 3}, {"copy_gbps", 0, 1},
     {"ceiling_gbps", 0, 1}, {"bytes", 0, 0}, {NULL, 0, 0}};
 
-typedef enum op { OP_SILU, OP_GELU, OP_GELU_TANH, OP_RMS_NORM, OP_ROPE, OP_APPEND, OP_BOTH } op;
 static const char *const op_names[] = {"silu", "gelu",   "gelu_tanh",  "rms_norm",
                                        "rope", "append", "rope_append"};
 enum { OP_COUNT = sizeof op_names / sizeof *op_names };
 
-/* One line of what comes out. */
-typedef struct size {
-    op op;
-    int32_t width, rows; /* width: of the output; heads * head_dim of those that have heads */
-} size;
-
 typedef struct bench {
     fig_bench_machine machine;
     fig_bench_table table;
-    size sizes[SIZE_LIMIT];
+    fig_bench_size sizes[SIZE_LIMIT];
     int32_t size_count;
     fig_bench_pool pool;
     double copy; /* bytes that a second reads and writes in a copy; 0 on the host */
 } bench;
 
-static int has_heads(op of) {
-    return of >= OP_ROPE;
+static int has_heads(fig_bench_op of) {
+    return of >= FIG_BENCH_ROPE;
 }
 
-static int appends(op of) {
-    return of == OP_APPEND || of == OP_BOTH;
+static int appends(fig_bench_op of) {
+    return of == FIG_BENCH_APPEND || of == FIG_BENCH_BOTH;
 }
 
-static int32_t inputs_of(const size *of) {
-    return of->op == OP_RMS_NORM ? 1 : 2;
+static int32_t inputs_of(const fig_bench_size *of) {
+    return of->op == FIG_BENCH_RMS_NORM ? 1 : 2;
 }
 
-static int32_t multiple_of(const size *of) {
+static int32_t multiple_of(const fig_bench_size *of) {
     return of->rows > ROW_LIMIT ? of->rows / ROW_LIMIT : 1;
 }
 
 /* What must be read and written: an activation reads two numbers for each that it writes. */
-static double bytes_of(const size *of) {
-    const double q = (double)Q_HEADS * HEAD_DIM, kv = (double)KV_HEADS * HEAD_DIM;
+static double bytes_of(const fig_bench_size *of) {
+    const double q = (double)FIG_BENCH_Q_HEADS * FIG_BENCH_HEAD_DIM,
+                 kv = (double)FIG_BENCH_KV_HEADS * FIG_BENCH_HEAD_DIM;
     const double rows = of->rows, item = 2;
     switch (of->op) {
-    case OP_SILU:
-    case OP_GELU:
-    case OP_GELU_TANH: return 3 * item * rows * of->width;
-    case OP_RMS_NORM: return item * (2 * rows * of->width + of->width);
-    case OP_ROPE: return 2 * item * rows * (q + kv);
-    case OP_APPEND: return 2 * item * rows * 2 * kv;
-    case OP_BOTH: return item * rows * (2 * (q + kv) + 3 * kv); /* k is read once */
+    case FIG_BENCH_SILU:
+    case FIG_BENCH_GELU:
+    case FIG_BENCH_GELU_TANH: return 3 * item * rows * of->width;
+    case FIG_BENCH_RMS_NORM: return item * (2 * rows * of->width + of->width);
+    case FIG_BENCH_ROPE: return 2 * item * rows * (q + kv);
+    case FIG_BENCH_APPEND: return 2 * item * rows * 2 * kv;
+    case FIG_BENCH_BOTH: return item * rows * (2 * (q + kv) + 3 * kv); /* k is read once */
     }
     return 0;
 }
 
 /* ---- Recording ----------------------------------------------------------------------------- */
 
-static fig_spec spec_of(const size *of) {
+static fig_spec spec_of(const fig_bench_size *of) {
     return (fig_spec){.size = sizeof(fig_spec),
                       .dtype = FIG_BF16,
                       .kv_dtype = FIG_BF16,
-                      .q_heads = Q_HEADS,
-                      .kv_heads = KV_HEADS,
-                      .head_dim = HEAD_DIM,
-                      .page_size = PAGE,
+                      .q_heads = FIG_BENCH_Q_HEADS,
+                      .kv_heads = FIG_BENCH_KV_HEADS,
+                      .head_dim = FIG_BENCH_HEAD_DIM,
+                      .page_size = FIG_BENCH_PAGE,
                       .batch_limit = of->rows / multiple_of(of),
                       .row_tokens = has_heads(of->op) ? multiple_of(of) : 1,
                       .kv_limit = 128};
@@ -118,7 +109,7 @@ static set_name name_of(const char *stem, int32_t set) {
 }
 
 /* Where many rows are, so many sets of tensors are taken in turn that none is left in a cache. */
-static int32_t sets_of(const size *of, int32_t launches) {
+static int32_t sets_of(const fig_bench_size *of, int32_t launches) {
     const double cold = ceil(COLD_BYTES / bytes_of(of));
     if (of->rows <= FEW_ROWS) return 1;
     return cold < 2 ? 2 : cold > launches ? launches : (int32_t)cold;
@@ -133,16 +124,16 @@ typedef struct heads_set {
 static heads_set record_heads_set(fig_bench_rig *rig, const fig_spec *spec, fig_tensor page_table,
                                   int32_t set) {
     const int32_t multiple = spec->row_tokens;
-    const fig_tensor q =
-        fig_bench_rig_rows(rig, name_of("q", set).text, Q_HEADS, HEAD_DIM, multiple);
-    const fig_tensor k =
-        fig_bench_rig_rows(rig, name_of("k", set).text, KV_HEADS, HEAD_DIM, multiple);
+    const fig_tensor q = fig_bench_rig_rows(rig, name_of("q", set).text, FIG_BENCH_Q_HEADS,
+                                            FIG_BENCH_HEAD_DIM, multiple);
+    const fig_tensor k = fig_bench_rig_rows(rig, name_of("k", set).text, FIG_BENCH_KV_HEADS,
+                                            FIG_BENCH_HEAD_DIM, multiple);
     heads_set recorded = {.rope = {.size = sizeof recorded.rope, .q = q, .k = k},
                           .append = {.size = sizeof recorded.append, .k = k},
                           .both = {.size = sizeof recorded.both, .q = q, .k = k}};
     if (page_table.id == 0) return recorded;
-    recorded.append.v =
-        fig_bench_rig_rows(rig, name_of("v", set).text, KV_HEADS, HEAD_DIM, multiple);
+    recorded.append.v = fig_bench_rig_rows(rig, name_of("v", set).text, FIG_BENCH_KV_HEADS,
+                                           FIG_BENCH_HEAD_DIM, multiple);
     recorded.append.cache.k = fig_bench_rig_cache(rig, spec, name_of("k_cache", set).text);
     recorded.append.cache.v = fig_bench_rig_cache(rig, spec, name_of("v_cache", set).text);
     recorded.append.cache.page_table = page_table;
@@ -151,7 +142,8 @@ static heads_set record_heads_set(fig_bench_rig *rig, const fig_spec *spec, fig_
     return recorded;
 }
 
-static void record_heads(fig_bench_rig *rig, const size *of, int32_t launches, int32_t sets) {
+static void record_heads(fig_bench_rig *rig, const fig_bench_size *of, int32_t launches,
+                         int32_t sets) {
     const fig_spec spec = spec_of(of);
     heads_set recorded[CHAIN];
     fig_tensor page_table = {0};
@@ -160,17 +152,18 @@ static void record_heads(fig_bench_rig *rig, const size *of, int32_t launches, i
         recorded[set] = record_heads_set(rig, &spec, page_table, set);
     for (int32_t i = 0; i < launches; i++) {
         const heads_set *next = &recorded[i % sets];
-        if (of->op == OP_ROPE) fig_rope(rig->program, &next->rope);
-        if (of->op == OP_APPEND) fig_append_kv(rig->program, &next->append);
-        if (of->op == OP_BOTH) fig_decode_attention(rig->program, &next->both);
+        if (of->op == FIG_BENCH_ROPE) fig_rope(rig->program, &next->rope);
+        if (of->op == FIG_BENCH_APPEND) fig_append_kv(rig->program, &next->append);
+        if (of->op == FIG_BENCH_BOTH) fig_decode_attention(rig->program, &next->both);
     }
 }
 
-static void record_rows(fig_bench_rig *rig, const size *of, int32_t launches, int32_t sets) {
+static void record_rows(fig_bench_rig *rig, const fig_bench_size *of, int32_t launches,
+                        int32_t sets) {
     const int32_t multiple = multiple_of(of);
     fig_gated_op gated[CHAIN];
     fig_tensor weight = {0};
-    if (of->op == OP_RMS_NORM)
+    if (of->op == FIG_BENCH_RMS_NORM)
         weight = fig_program_tensor(
             rig->program, FIG_OPTIONS(fig_tensor_info, .name = "weight", .role = FIG_ROLE_BOUND,
                                       .dtype = FIG_BF16, .rank = 1, .dims = {of->width}));
@@ -182,10 +175,10 @@ static void record_rows(fig_bench_rig *rig, const size *of, int32_t launches, in
             .out = fig_bench_rig_rows(rig, name_of("out", set).text, of->width, 0, multiple)};
     for (int32_t i = 0; i < launches; i++) {
         const fig_gated_op *next = &gated[i % sets];
-        if (of->op == OP_SILU) fig_silu_and_mul(rig->program, next);
-        if (of->op == OP_GELU) fig_gelu_and_mul(rig->program, next);
-        if (of->op == OP_GELU_TANH) fig_gelu_tanh_and_mul(rig->program, next);
-        if (of->op == OP_RMS_NORM)
+        if (of->op == FIG_BENCH_SILU) fig_silu_and_mul(rig->program, next);
+        if (of->op == FIG_BENCH_GELU) fig_gelu_and_mul(rig->program, next);
+        if (of->op == FIG_BENCH_GELU_TANH) fig_gelu_tanh_and_mul(rig->program, next);
+        if (of->op == FIG_BENCH_RMS_NORM)
             fig_rms_norm(rig->program, FIG_OPTIONS(fig_rms_norm_op, .in = next->in,
                                                    .weight = weight, .out = next->out));
     }
@@ -195,7 +188,8 @@ static void record_rows(fig_bench_rig *rig, const size *of, int32_t launches, in
 
 /* Tensors that are read lie in the pool's first half, one behind the other, and what is only
  * written in its second: filling them anew for each size would take longer than timing it. */
-static fig_status bind_rows(fig_bench_rig *rig, const bench *b, const size *of, int32_t sets) {
+static fig_status bind_rows(fig_bench_rig *rig, const bench *b, const fig_bench_size *of,
+                            int32_t sets) {
     const size_t item = fig_synthetic_bytes(FIG_BF16), rows = (size_t)of->rows;
     const struct {
         const char *stem;
@@ -203,9 +197,9 @@ static fig_status bind_rows(fig_bench_rig *rig, const bench *b, const size *of, 
         int written;
     } all[] = {{"in", rows * (size_t)(inputs_of(of) * of->width) * item, 0},
                {"out", rows * (size_t)of->width * item, 1},
-               {"q", rows * Q_HEADS * HEAD_DIM * item, 0},
-               {"k", rows * KV_HEADS * HEAD_DIM * item, 0},
-               {"v", rows * KV_HEADS * HEAD_DIM * item, 0}};
+               {"q", rows * FIG_BENCH_Q_HEADS * FIG_BENCH_HEAD_DIM * item, 0},
+               {"k", rows * FIG_BENCH_KV_HEADS * FIG_BENCH_HEAD_DIM * item, 0},
+               {"v", rows * FIG_BENCH_KV_HEADS * FIG_BENCH_HEAD_DIM * item, 0}};
     const int first = has_heads(of->op) ? 2 : 0;
     const int end = !has_heads(of->op) ? 2 : appends(of->op) ? 5 : 4;
     size_t at[2] = {0, b->pool.half_bytes};
@@ -223,10 +217,10 @@ static fig_status bind_rows(fig_bench_rig *rig, const bench *b, const size *of, 
     return status;
 }
 
-static fig_status bind_caches(fig_bench_rig *rig, const size *of, int32_t sets) {
+static fig_status bind_caches(fig_bench_rig *rig, const fig_bench_size *of, int32_t sets) {
     const fig_spec spec = spec_of(of);
-    const size_t bytes =
-        (size_t)spec.batch_limit * PAGE * KV_HEADS * HEAD_DIM * fig_synthetic_bytes(FIG_BF16);
+    const size_t bytes = (size_t)spec.batch_limit * FIG_BENCH_PAGE * FIG_BENCH_KV_HEADS *
+                         FIG_BENCH_HEAD_DIM * fig_synthetic_bytes(FIG_BF16);
     fig_status status = FIG_OK;
     for (int32_t i = 0; status == FIG_OK && i < 2 * sets; i++) {
         const set_name name = name_of(i % 2 ? "v_cache" : "k_cache", i / 2);
@@ -239,36 +233,55 @@ static fig_status bind_caches(fig_bench_rig *rig, const size *of, int32_t sets) 
     return status;
 }
 
-static int32_t launches_of(const bench *b, const size *of) {
+static int32_t launches_of(const bench *b, const fig_bench_size *of) {
     if (b->machine.device == FIG_DEVICE_HOST) return HOST_CHAIN;
     return of->rows > FEW_ROWS ? LONG_CHAIN : CHAIN;
 }
 
-static int bind_all(fig_bench_rig *rig, const bench *b, const size *of, int32_t sets) {
+static int bind_all(fig_bench_rig *rig, const bench *b, const fig_bench_size *of, int32_t sets) {
     fig_status status = bind_rows(rig, b, of, sets);
     if (status == FIG_OK && appends(of->op)) status = bind_caches(rig, of, sets);
     return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status("bench ops");
 }
 
-/* Serial, since sets of tensors are no reason for launches to wait for each other. */
-static int time_size(const bench *b, const size *of, fig_timed *timed) {
+/* So many launches of it, over so many sets of tensors. Serial, since sets of tensors are no reason
+ * for launches to wait for each other. */
+static int open_size(fig_bench_rig *rig, const bench *b, const fig_bench_size *of, int32_t launches,
+                     int32_t sets) {
     const fig_spec spec = spec_of(of);
-    const int32_t launches = launches_of(b, of), sets = sets_of(of, launches);
+    int code = fig_bench_rig_begin(rig, &spec);
+    if (code != FIG_EXIT_FINE) return code;
+    rig->serial = 1;
+    if (has_heads(of->op)) {
+        record_heads(rig, of, launches, sets);
+    } else {
+        record_rows(rig, of, launches, sets);
+    }
+    code = fig_bench_rig_open(rig, &b->machine, (fig_bucket){spec.batch_limit, 128});
+    if (code == FIG_EXIT_FINE) code = bind_all(rig, b, of, sets);
+    if (code == FIG_EXIT_FINE && of->op == FIG_BENCH_RMS_NORM)
+        code = fig_bench_rig_fill(rig, "weight", FIG_BF16, of->width);
+    return code;
+}
+
+static int check_size(const bench *b, const fig_bench_size *of) {
+    const fig_spec spec = spec_of(of);
+    fig_bench_rig rig = {.engine = NULL};
+    int code = open_size(&rig, b, of, 1, 1);
+    if (code == FIG_EXIT_FINE) code = fig_bench_ops_check(&rig, of, &spec);
+    fig_bench_rig_close(&rig);
+    return code;
+}
+
+static int time_size(const bench *b, const fig_bench_size *of, fig_timed *timed) {
+    const fig_spec spec = spec_of(of);
+    const int32_t launches = launches_of(b, of);
     int32_t lengths[ROW_LIMIT];
-    fig_bench_rig rig;
+    fig_bench_rig rig = {.engine = NULL};
     for (int32_t row = 0; row < spec.batch_limit; row++)
         lengths[row] = spec.row_tokens;
     const fig_step step = {.size = sizeof step, .rows = spec.batch_limit, .kv_lengths = lengths};
-    int code = fig_bench_rig_begin(&rig, &spec);
-    if (code != FIG_EXIT_FINE) return code;
-    rig.serial = 1;
-    if (has_heads(of->op)) {
-        record_heads(&rig, of, launches, sets);
-    } else {
-        record_rows(&rig, of, launches, sets);
-    }
-    code = fig_bench_rig_open(&rig, &b->machine, (fig_bucket){spec.batch_limit, 128});
-    if (code == FIG_EXIT_FINE) code = bind_all(&rig, b, of, sets);
+    int code = open_size(&rig, b, of, launches, sets_of(of, launches));
     if (code == FIG_EXIT_FINE) code = fig_bench_rig_time(&rig, &b->machine, &step, timed);
     fig_bench_rig_close(&rig);
     timed->median_ns /= launches;
@@ -277,11 +290,12 @@ static int time_size(const bench *b, const size *of, fig_timed *timed) {
     return code;
 }
 
-static int measure_size(bench *b, const size *of) {
+static int measure_size(bench *b, const fig_bench_size *of) {
     fig_timed timed = {0};
     fig_bench_table *table = &b->table;
     const double bytes = bytes_of(of);
-    const int code = time_size(b, of, &timed);
+    int code = check_size(b, of);
+    if (code == FIG_EXIT_FINE) code = time_size(b, of, &timed);
     if (code != FIG_EXIT_FINE) return code;
     fig_bench_table_add(table);
     fig_bench_table_word(table, "device", "%s", fig_source_device_name(b->machine.device));
@@ -302,15 +316,16 @@ static int measure_size(bench *b, const size *of) {
 
 /* ---- What is asked for --------------------------------------------------------------------- */
 
-static void add_sizes(bench *b, op of, const int32_t *widths, const int32_t *rows) {
+static void add_sizes(bench *b, fig_bench_op of, const int32_t *widths, const int32_t *rows) {
     for (int i = 0; widths[i] > 0; i++)
         for (int j = 0; rows[j] > 0 && b->size_count < SIZE_LIMIT; j++)
-            b->sizes[b->size_count++] = (size){of, widths[i], rows[j]};
+            b->sizes[b->size_count++] = (fig_bench_size){of, op_names[of], widths[i], rows[j]};
 }
 
 static int read_sizes(const fig_arguments *arguments, bench *b) {
     static const int32_t widths[] = {1792, 3584, 7168, 14336, 28672, 0};
-    static const int32_t norms[] = {2048, 4096, 8192, 0}, heads[] = {Q_HEADS * HEAD_DIM, 0};
+    static const int32_t norms[] = {2048, 4096, 8192, 0},
+                         heads[] = {FIG_BENCH_Q_HEADS * FIG_BENCH_HEAD_DIM, 0};
     static const int32_t rows[] = {1, 8, 64, 256, 1024, 4096, 0}, few[] = {1, 256, 0};
     static const int32_t host_widths[] = {64, 0}, host_rows[] = {1, 3, 0};
     const char *only = fig_arguments_text(arguments, "--op");
@@ -318,11 +333,11 @@ static int read_sizes(const fig_arguments *arguments, bench *b) {
     const int32_t *counts = host ? host_rows : b->machine.quick ? few : rows;
     for (int of = 0; of < OP_COUNT; of++) {
         if (only != NULL && strcmp(only, op_names[of]) != 0) continue;
-        add_sizes(b, (op)of,
-                  has_heads((op)of)       ? heads
-                  : host                  ? host_widths
-                  : (op)of == OP_RMS_NORM ? norms
-                                          : widths,
+        add_sizes(b, (fig_bench_op)of,
+                  has_heads((fig_bench_op)of)              ? heads
+                  : host                                   ? host_widths
+                  : (fig_bench_op)of == FIG_BENCH_RMS_NORM ? norms
+                                                           : widths,
                   counts);
     }
     if (b->size_count > 0) return FIG_EXIT_FINE;

@@ -2,9 +2,10 @@
  *
  * Records the standard step, lowers it for every bucket of the ladder and saves. */
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
-#include <figraph.h>
+#include <figraph_archive.h>
 
 #include "tools/figraph/commands/commands.h"
 #include "tools/figraph/step/source.h"
@@ -12,8 +13,18 @@
 #include "tools/figraph/terminal/report.h"
 #include "tools/figraph/terminal/vocabulary.h"
 
+enum { NOTE_LIMIT = 64, KEY_BYTES = 128 };
+
+/* --note KEY=VALUE, as often as it was given. */
+typedef struct given_notes {
+    fig_note of[NOTE_LIMIT];
+    char keys[NOTE_LIMIT][KEY_BYTES];
+    int32_t count;
+} given_notes;
+
 typedef struct captured {
     const char *path, *why; /* why it is for this machine */
+    fig_archive_options archive;
     int64_t bytes;
     fig_graphs_info info;
     const fig_source *share; /* of one rank, by which the file will be used */
@@ -47,9 +58,28 @@ static void print_capture(const captured *file) {
     printf("  content   %s\n", info->content_id);
 }
 
+static int read_notes(const fig_arguments *arguments, given_notes *notes) {
+    int at = 0;
+    notes->count = 0;
+    for (const char *word; (word = fig_arguments_next(arguments, "--note", &at)) != NULL;) {
+        const size_t key = strcspn(word, "=");
+        if (word[key] == '\0' || key >= KEY_BYTES)
+            return fig_report_refuse("capture: --note: %s: it is KEY=VALUE", word);
+        if (notes->count == NOTE_LIMIT)
+            return fig_report_refuse("capture: --note: more than %d", NOTE_LIMIT);
+        char *own = notes->keys[notes->count];
+        memcpy(own, word, key);
+        own[key] = '\0';
+        notes->of[notes->count++] =
+            (fig_note){.size = sizeof(fig_note), .key = own, .value = word + key + 1};
+    }
+    return FIG_EXIT_FINE;
+}
+
 static int save(const fig_graphs *graphs, captured *file, int json) {
     struct stat status;
-    if (fig_graphs_save(graphs, file->path) != FIG_OK) return fig_report_status(file->path);
+    if (fig_graphs_archive(graphs, file->path, &file->archive) != FIG_OK)
+        return fig_report_status(file->path);
     if (stat(file->path, &status) != 0)
         return fig_report_refuse("%s: it was saved and is gone", file->path);
     file->bytes = (int64_t)status.st_size;
@@ -63,16 +93,23 @@ static int save(const fig_graphs *graphs, captured *file, int json) {
 }
 
 static int run(const fig_arguments *arguments) {
+    given_notes notes;
     captured file = {.path = fig_arguments_text(arguments, "-o"),
-                     .info = {.size = sizeof file.info}};
+                     .info = {.size = sizeof file.info},
+                     .archive = {.size = sizeof file.archive,
+                                 .notes = notes.of,
+                                 .embed = fig_arguments_text(arguments, "--embed") != NULL}};
     fig_integer range = {.name = "--layers", .least = 1, .most = INT32_MAX};
     fig_source source, share;
     fig_source_machine machine;
     fig_graphs *graphs;
     int64_t layers;
-    int code = fig_source_read(arguments, &source);
+    int code = read_notes(arguments, &notes);
+    file.archive.note_count = notes.count;
+    if (code == FIG_EXIT_FINE) code = fig_source_read(arguments, &source);
+    if (code != FIG_EXIT_FINE) return code;
     range.fallback = source.spec.layers;
-    if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &range, &layers);
+    code = fig_arguments_integer(arguments, &range, &layers);
     if (code == FIG_EXIT_FINE) code = fig_source_read_machine(arguments, &machine);
     if (code != FIG_EXIT_FINE) return code;
     code = fig_source_keep_layers(arguments, &source, (int32_t)layers);
@@ -103,6 +140,9 @@ const fig_command fig_cmd_capture = {
             FIG_SOURCE_DEVICE,
             FIG_SOURCE_TRAITS,
             {"-o", "FILE", "where the file goes", FIG_OPTION_REQUIRED},
+            {"--note", "KEY=VALUE", "words to find in the file; as often as you like",
+             .repeats = 1},
+            {"--embed", NULL, "put the kernels' images in, for an archive; see inspect --images"},
             {"--json", NULL, "print an object"},
         },
 };

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <figraph_archive.h>
 #include <figraph_unstable.h>
 
 #include "tools/figraph/commands/commands.h"
@@ -50,6 +51,14 @@ static int read_options(const fig_arguments *arguments, fig_print_options *optio
     return code;
 }
 
+/* As sha256sum prints: the list that --trust of replay reads. */
+static void print_images(const fig_graphs *graphs) {
+    fig_image_info info = {.size = sizeof info};
+    for (int32_t i = 0; fig_graphs_image(graphs, i, &info) == FIG_OK; i++)
+        printf("%s  %s/%s/%d.%d\n", info.sha256, info.operation, info.family,
+               (int)info.compute_capability / 10, (int)info.compute_capability % 10);
+}
+
 static int print_file(const fig_arguments *arguments, int32_t ranks,
                       const fig_print_options *options) {
     fig_graphs *graphs;
@@ -57,7 +66,10 @@ static int print_file(const fig_arguments *arguments, int32_t ranks,
         return fig_report_status(arguments->operand);
     }
     int code = fig_source_divide(arguments, ranks, &graphs);
-    if (code == FIG_EXIT_FINE && fig_graphs_print(graphs, options, write_stdout, NULL) != FIG_OK) {
+    if (code == FIG_EXIT_FINE && fig_arguments_text(arguments, "--images") != NULL) {
+        print_images(graphs);
+    } else if (code == FIG_EXIT_FINE &&
+               fig_graphs_print(graphs, options, write_stdout, NULL) != FIG_OK) {
         code = fig_report_status(arguments->operand);
     }
     fig_graphs_destroy(graphs);
@@ -96,6 +108,7 @@ const fig_command fig_cmd_inspect = {
             {"--bucket", "K", "the launches of the K-th bucket; without it the summary"},
             FIG_SOURCE_RANKS,
             {"--all", NULL, "a line for each bucket, not one for each batch"},
+            {"--images", NULL, "SHA-256 of each image of kernels that it records, a line for each"},
             {"--json", NULL, "print an object, which holds all buckets"},
             {"--format", "NAME", "html, svg or dot: a page, a drawing, or one for Graphviz"},
             {"--kv", "LENS", "with html: kv lengths of a step whose split is drawn, 8x4096 say"},

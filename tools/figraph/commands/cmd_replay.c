@@ -13,6 +13,7 @@
 #include "tools/figraph/step/check.h"
 #include "tools/figraph/step/session.h"
 #include "tools/figraph/step/source.h"
+#include "tools/figraph/step/trusted.h"
 #include "tools/figraph/terminal/emit.h"
 #include "tools/figraph/terminal/lengths.h"
 #include "tools/figraph/terminal/report.h"
@@ -39,6 +40,8 @@ typedef struct bucket_summary {
 typedef struct replay {
     const char *path;
     fig_device device;
+    fig_trusted trusted;
+    const fig_trust *trust; /* NULL: the library's own kernels run */
     int32_t rows, steps;
     uint64_t seed;
     int checked, json;
@@ -102,6 +105,10 @@ static int read_arguments(const fig_arguments *arguments, replay_run *replay) {
     replay->seed = (uint64_t)seed;
     replay->checked = fig_arguments_text(arguments, "--check") != NULL;
     replay->json = fig_arguments_text(arguments, "--json") != NULL;
+    const char *list = fig_arguments_text(arguments, "--trust");
+    if (list != NULL) code = fig_trusted_read(&replay->trusted, list, "replay: --trust");
+    if (code != FIG_EXIT_FINE) return code;
+    if (list != NULL) replay->trust = &replay->trusted.trust;
     if (fig_graphs_load(&replay->graphs, replay->path) != FIG_OK) {
         return fig_report_status(replay->path);
     }
@@ -112,6 +119,7 @@ static int open_replay(replay_run *replay) {
     fig_session_options options = {
         .graphs = replay->graphs,
         .device = replay->device,
+        .trust = replay->trust,
         .schedule = {.graphs = replay->graphs,
                      .rows = replay->rows,
                      .steps = replay->steps,
@@ -300,6 +308,7 @@ const fig_command fig_cmd_replay = {
             {"--rows", "N", "rows of a step; without it 8, or as many as lengths"},
             {"--kv", "LENS", "kv lengths of the first step; see figraph plan --help"},
             FIG_SOURCE_DEVICE,
+            {"--trust", "LIST", "run kernels that FILE holds: a file of their SHA-256"},
             {"--seed", "S", "of the made-up data; without it 1"},
             {"--json", NULL, "print an object"},
         },

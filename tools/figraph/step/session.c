@@ -231,7 +231,8 @@ int fig_session_open(fig_session *session, const fig_session_options *options) {
     if (code == FIG_EXIT_FINE) code = read_tensors(session);
     if (code == FIG_EXIT_FINE) code = make_pages(session, &options->schedule);
     if (code != FIG_EXIT_FINE) return code;
-    fig_engine_options engine_options = {.size = sizeof engine_options, .device = options->device};
+    const fig_engine_options engine_options = {
+        .size = sizeof engine_options, .device = options->device, .trust = options->trust};
     if (fig_engine_open(&session->engine, session->graphs, &engine_options) != FIG_OK) {
         return fig_report_status("replay");
     }

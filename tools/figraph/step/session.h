@@ -6,7 +6,7 @@
 #ifndef FIG_TOOLS_SESSION_H
 #define FIG_TOOLS_SESSION_H
 
-#include <figraph.h>
+#include <figraph_archive.h>
 
 #include "tools/figraph/step/schedule.h"
 
@@ -57,6 +57,7 @@ typedef struct fig_session {
 typedef struct fig_session_options {
     const fig_graphs *graphs;
     fig_device device;
+    const fig_trust *trust; /* in kernels that the file holds; NULL: the library's own run */
     fig_schedule_options
         schedule; /* what will be replayed: caches are made as large as it asks for */
 } fig_session_options;

@@ -78,7 +78,7 @@ static int take_option(fig_arguments *arguments, int count, char *const *words, 
                                  command->name, (int)name_bytes(word), word, command->name);
     }
     const fig_option *option = &command->options[index];
-    if (arguments->values[index] != NULL) {
+    if (arguments->values[index] != NULL && !option->repeats) {
         return fig_report_refuse("%s: %s was given twice", command->name, option->name);
     }
     if (option->value == NULL) {
@@ -235,6 +235,19 @@ const char *fig_arguments_text(const fig_arguments *arguments, const char *name)
     int index = option_named(arguments->command, name, strlen(name));
     assert(index >= 0);
     return arguments->values[index];
+}
+
+/* A value never begins with "--", so a word that does is no other option's. */
+const char *fig_arguments_next(const fig_arguments *arguments, const char *name, int *at) {
+    assert(strncmp(name, "--", 2) == 0);
+    while (*at < arguments->count && strcmp(arguments->words[*at], "--") != 0) {
+        const char *word = arguments->words[(*at)++];
+        if (strncmp(word, "--", 2) != 0 || name_bytes(word) != strlen(name)) continue;
+        if (strncmp(word, name, strlen(name)) != 0) continue;
+        const char *value = attached_value(word);
+        return value != NULL ? value : arguments->words[(*at)++];
+    }
+    return NULL;
 }
 
 int fig_arguments_integer(const fig_arguments *arguments, const fig_integer *integer,

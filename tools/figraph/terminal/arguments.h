@@ -23,6 +23,7 @@ typedef struct fig_option {
     const char *value; /* what stands behind it in the help: "N"; NULL: a flag */
     const char *help;
     fig_option_need need; /* the command refuses for itself where it needs one of several */
+    int repeats;          /* 1: it may be given any number of times */
 } fig_option;
 
 typedef struct fig_command fig_command;
@@ -57,6 +58,10 @@ void fig_arguments_print_help(const fig_command *command);
 
 /* The value of an option of the command's table, NULL where it was not given. */
 const char *fig_arguments_text(const fig_arguments *arguments, const char *name);
+
+/* Each value of an option that repeats, in the order given; NULL: there are no more. *at begins as
+ * 0. */
+const char *fig_arguments_next(const fig_arguments *arguments, const char *name, int *at);
 
 typedef struct fig_integer {
     const char *name;

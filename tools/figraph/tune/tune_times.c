@@ -28,6 +28,7 @@ int fig_tune_times_add(fig_tune_times *times, const fig_tune_time *row) {
     return FIG_EXIT_FINE;
 }
 
+/* Columns behind these say who measured it. */
 static int parse(const char *line, fig_tune_time *row) {
     int used = 0;
     *row = (fig_tune_time){.chip = ""};
@@ -35,8 +36,8 @@ static int parse(const char *line, fig_tune_time *row) {
                &row->kv_heads, &row->head_dim, &row->value_bytes, &row->window, row->cell,
                row->variant, &row->chain_us, &row->alone_us, &used) != 10)
         return 0;
-    return line[used + (int)strspn(line + used, "\r\n")] == '\0' && row->chain_us > 0 &&
-           row->alone_us > 0 && row->chain_us < INFINITY && row->alone_us < INFINITY;
+    return strchr(",\r\n", line[used]) != NULL && row->chain_us > 0 && row->alone_us > 0 &&
+           row->chain_us < INFINITY && row->alone_us < INFINITY;
 }
 
 static int read_lines(fig_tune_times *times, const char *path, FILE *file) {

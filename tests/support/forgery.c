@@ -1,7 +1,7 @@
-/* image.c: a .fig file taken apart, to be changed and put together again.
+/* forgery.c: a .fig file taken apart, to be changed and put together again.
  *
  * Written from FORMAT.md, not from the library's writer, which lends it SHA-256 alone. */
-#include "tests/support/image.h"
+#include "tests/support/forgery.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +21,14 @@ static uint8_t *copy(const uint8_t *bytes, size_t count) {
     return held;
 }
 
-void fig_image_close(fig_image *image) {
+void fig_forgery_close(fig_forgery *image) {
     for (uint32_t i = 0; i < image->count; i++)
         free(image->sections[i].raw);
     memset(image, 0, sizeof *image);
 }
 
 /* 1: the section's frame lies in the file, and holds what the section says. */
-static int take_section(fig_image_section *section, const uint8_t *bytes, size_t count,
+static int take_section(fig_forgery_section *section, const uint8_t *bytes, size_t count,
                         size_t raw_limit) {
     const fig_file_section *entry = &section->entry;
     if (entry->offset > count || entry->stored_bytes > count - entry->offset ||
@@ -41,7 +41,7 @@ static int take_section(fig_image_section *section, const uint8_t *bytes, size_t
     return done == section->raw_bytes;
 }
 
-int fig_image_try(fig_image *image, const uint8_t *bytes, size_t count, size_t raw_limit) {
+int fig_forgery_try(fig_forgery *image, const uint8_t *bytes, size_t count, size_t raw_limit) {
     fig_file_header header;
     memset(image, 0, sizeof *image);
     if (count < sizeof header) return 0;
@@ -51,22 +51,22 @@ int fig_image_try(fig_image *image, const uint8_t *bytes, size_t count, size_t r
         return 0;
     image->maker = header.maker;
     for (uint32_t i = 0; i < header.section_count; i++) {
-        fig_image_section *section = &image->sections[image->count++];
+        fig_forgery_section *section = &image->sections[image->count++];
         memcpy(&section->entry, bytes + sizeof header + i * sizeof section->entry,
                sizeof section->entry);
         if (take_section(section, bytes, count, raw_limit)) continue;
-        fig_image_close(image);
+        fig_forgery_close(image);
         return 0;
     }
     return 1;
 }
 
-void fig_image_open(fig_image *image, const uint8_t *bytes, size_t count) {
-    if (!fig_image_try(image, bytes, count, SIZE_MAX)) abort();
+void fig_forgery_open(fig_forgery *image, const uint8_t *bytes, size_t count) {
+    if (!fig_forgery_try(image, bytes, count, SIZE_MAX)) abort();
 }
 
-void fig_image_insert(fig_image *image, uint32_t index, const fig_image_section *section) {
-    fig_image_section inserted = *section;
+void fig_forgery_insert(fig_forgery *image, uint32_t index, const fig_forgery_section *section) {
+    fig_forgery_section inserted = *section;
     assert(image->count < FIG_FILE_SECTION_LIMIT && index <= image->count);
     inserted.raw = copy(section->raw, section->raw_bytes);
     memmove(&image->sections[index + 1], &image->sections[index],
@@ -75,7 +75,7 @@ void fig_image_insert(fig_image *image, uint32_t index, const fig_image_section 
     image->count++;
 }
 
-void fig_image_remove(fig_image *image, uint32_t index) {
+void fig_forgery_remove(fig_forgery *image, uint32_t index) {
     assert(index < image->count);
     free(image->sections[index].raw);
     image->count--;
@@ -83,8 +83,8 @@ void fig_image_remove(fig_image *image, uint32_t index) {
             (image->count - index) * sizeof image->sections[0]);
 }
 
-void fig_image_resize(fig_image *image, uint32_t index, size_t raw_bytes) {
-    fig_image_section *section = &image->sections[index];
+void fig_forgery_resize(fig_forgery *image, uint32_t index, size_t raw_bytes) {
+    fig_forgery_section *section = &image->sections[index];
     uint8_t *raw = allocate(raw_bytes);
     const size_t kept = raw_bytes < section->raw_bytes ? raw_bytes : section->raw_bytes;
     memcpy(raw, section->raw, kept);
@@ -93,11 +93,11 @@ void fig_image_resize(fig_image *image, uint32_t index, size_t raw_bytes) {
     section->raw_bytes = raw_bytes;
 }
 
-static void hash_contents(const fig_image *image, uint8_t content_id[32]) {
+static void hash_contents(const fig_forgery *image, uint8_t content_id[32]) {
     fig_hash_sha256 hash;
     fig_hash_sha256_init(&hash);
     for (uint32_t i = 0; i < image->count; i++) {
-        const fig_image_section *section = &image->sections[i];
+        const fig_forgery_section *section = &image->sections[i];
         const uint64_t raw_bytes = section->raw_bytes;
         const int derived = memcmp(section->entry.name, "KERN", 4) == 0 ||
                             memcmp(section->entry.name, "DIGS", 4) == 0;
@@ -129,14 +129,14 @@ static size_t store(uint8_t *to, const uint8_t *raw, size_t raw_bytes) {
     return (size_t)(next - to);
 }
 
-uint8_t *fig_image_write(const fig_image *image, int level, size_t *count) {
+uint8_t *fig_forgery_write(const fig_forgery *image, int level, size_t *count) {
     fig_file_header header = {.section_count = image->count, .maker = image->maker};
     size_t at = sizeof header + image->count * sizeof(fig_file_section), capacity = at;
     for (uint32_t i = 0; i < image->count; i++)
         capacity += ZSTD_compressBound(image->sections[i].raw_bytes) + 32;
     uint8_t *bytes = allocate(capacity);
     for (uint32_t i = 0; i < image->count; i++) {
-        const fig_image_section *section = &image->sections[i];
+        const fig_forgery_section *section = &image->sections[i];
         fig_file_section entry = section->entry;
         entry.offset = at;
         entry.stored_bytes = level == 0 ? store(bytes + at, section->raw, section->raw_bytes)
@@ -153,12 +153,12 @@ uint8_t *fig_image_write(const fig_image *image, int level, size_t *count) {
     memcpy(header.magic, FIG_FILE_MAGIC, sizeof header.magic);
     hash_contents(image, header.content_id);
     memcpy(bytes, &header, sizeof header);
-    fig_image_seal(bytes, at);
+    fig_forgery_seal(bytes, at);
     *count = at;
     return bytes;
 }
 
-void fig_image_seal(uint8_t *bytes, size_t count) {
+void fig_forgery_seal(uint8_t *bytes, size_t count) {
     uint8_t digest[32];
     fig_hash_sha256 hash;
     memset(bytes + offsetof(fig_file_header, check), 0, 8);

@@ -1,0 +1,213 @@
+/* short_turn.cuh: what attention over short rows does of RoPE and append, where it is all of
+ * decode_attention.
+ *
+ * Each block of a cluster has all vectors of q of its row's kv head, and one of its warps the row's
+ * newest token. So q is turned in registers, where a lane has both numbers of each pair, and never
+ * written back; and that warp turns k, half of whose pairs are another lane's, puts k and v into
+ * its turn as short_feed.cuh does what it takes again, and writes them to the cache once the
+ * block's sums are on their way. Nobody waits for a cache that this launch writes.
+ *
+ *     angles  [cosines, sines][head_dim / 2], of the row's position, shared by the block
+ *
+ * Premises, which the family asks for: those of attention_short.cuh and attention_turn.cuh, and k
+ * and v in whole chunks. Invariant: out and the cache are bit for bit what rope, append_kv and
+ * attention leave one after the other; a page number outside the cache is never written. */
+#ifndef FIG_KERNELS_SHORT_TURN_CUH
+#define FIG_KERNELS_SHORT_TURN_CUH
+
+#include "kernels/short_feed.cuh"
+
+/* Four words of 16 bits each: a chunk of a head. */
+typedef struct fig_short_chunk {
+    uint32_t of[4];
+} fig_short_chunk;
+
+/* ---- Angles */
+
+/* Called by the block; each thread makes those of a pair. */
+template <class form>
+static __device__ __forceinline__ const float *fig_short_make_angles(const fig_attention_params &p,
+                                                                     int32_t position) {
+    const int32_t PAIRS = form::HEAD_DIM / 2, pair = (int32_t)threadIdx.x;
+    __shared__ __align__(16) float angles[form::HEAD_DIM];
+    static_assert(PAIRS <= form::THREADS, "a thread for each pair");
+    const fig_rope_table *table = &p.turn.angles.table;
+    const float factor = (float)table->factor;
+    float cosine, sine;
+    fig_heads_turn_of(max(position, 0) * table->frequencies[min(pair, PAIRS - 1)], &cosine, &sine);
+    if (pair < PAIRS) {
+        angles[pair] = cosine * factor;
+        angles[PAIRS + pair] = sine * factor;
+    }
+    __syncthreads();
+    return angles;
+}
+
+/* ---- Chunks */
+
+static __device__ __forceinline__ double fig_short_squares(const fig_short_chunk &x,
+                                                           int32_t dtype) {
+    double squares = 0;
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++) {
+        const float2 pair = fig_turn_widen(dtype, x.of[i]);
+        squares += (double)pair.x * (double)pair.x + (double)pair.y * (double)pair.y;
+    }
+    return squares;
+}
+
+/* Two numbers; norm: NULL where NORMED is 0. */
+template <class form, int32_t NORMED>
+static __device__ __forceinline__ float2 fig_short_normed(uint32_t word, const uint32_t *norm,
+                                                          float factor) {
+    const float2 x = fig_turn_widen(form::DTYPE, word);
+    if constexpr (NORMED) return fig_turn_normed(x, *norm, factor, form::DTYPE);
+    return x;
+}
+
+/* Chunk number `chunk` of a head as it becomes; other: the one half a head before or behind it,
+ * which has the other numbers of its pairs. Every product is rounded before it is added. */
+template <class form, int32_t NORMED>
+static __device__ __forceinline__ fig_short_chunk
+fig_short_turn_chunk(const fig_short_chunk &own, const fig_short_chunk &other, int32_t chunk,
+                     const float *angles, const void *norm, float factor) {
+    const int32_t HALF = form::OF_ROW / 2, PAIRS = form::HEAD_DIM / 2;
+    const int32_t first = chunk % HALF * 4; /* words */
+    const uint32_t *weights = (const uint32_t *)norm;
+    const float sign = chunk >= HALF ? 1.0f : -1.0f;
+    fig_short_chunk turned;
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++) {
+        const int32_t at = 4 * chunk + i, apart = chunk >= HALF ? -4 * HALF : 4 * HALF;
+        const float2 cosine = ((const float2 *)angles)[first + i];
+        const float2 sine = ((const float2 *)(angles + PAIRS))[first + i];
+        const float2 x = fig_short_normed<form, NORMED>(own.of[i], weights + at, factor);
+        const float2 y = fig_short_normed<form, NORMED>(other.of[i], weights + at + apart, factor);
+        turned.of[i] =
+            fig_vector_pair(__fmul_rn(x.x, cosine.x) + sign * __fmul_rn(y.x, sine.x),
+                            __fmul_rn(x.y, cosine.y) + sign * __fmul_rn(y.y, sine.y), form::DTYPE);
+    }
+    return turned;
+}
+
+/* ---- q */
+
+template <class form>
+static __device__ __forceinline__ fig_short_chunk
+fig_short_chunk_of_q(const uint32_t (&q)[form::TILES][2], int32_t i) {
+    return {{q[2 * i][0], q[2 * i][1], q[2 * i + 1][0], q[2 * i + 1][1]}};
+}
+
+template <class form>
+static __device__ __forceinline__ void fig_short_put_chunk(const fig_short_chunk &x, int32_t i,
+                                                           uint32_t (&q)[form::TILES][2]) {
+    q[2 * i][0] = x.of[0];
+    q[2 * i][1] = x.of[1];
+    q[2 * i + 1][0] = x.of[2];
+    q[2 * i + 1][1] = x.of[3];
+}
+
+template <class form, int32_t NORMED>
+static __device__ __forceinline__ void
+fig_short_turn_chunks(const fig_attention_params &p, int32_t column, const float *angles,
+                      float factor, uint32_t (&q)[form::TILES][2]) {
+    const int32_t HALF = form::OF_LANE / 2;
+#pragma unroll
+    for (int32_t i = 0; i < HALF; i++) {
+        const fig_short_chunk first = fig_short_chunk_of_q<form>(q, i);
+        const fig_short_chunk second = fig_short_chunk_of_q<form>(q, i + HALF);
+        const int32_t at = column + 4 * i;
+        fig_short_put_chunk<form>(
+            fig_short_turn_chunk<form, NORMED>(first, second, at, angles, p.turn.q_norm, factor), i,
+            q);
+        fig_short_put_chunk<form>(fig_short_turn_chunk<form, NORMED>(second, first, at + 4 * HALF,
+                                                                     angles, p.turn.q_norm, factor),
+                                  i + HALF, q);
+    }
+}
+
+/* The lane's chunks, which fig_short_load_q has brought: number `column`, column + 4, .. */
+template <class form>
+static __device__ __forceinline__ void fig_short_turn_q(const fig_attention_params &p,
+                                                        int32_t column, const float *angles,
+                                                        uint32_t (&q)[form::TILES][2]) {
+    double squares = 0;
+    if (__builtin_expect(p.turn.q_norm == NULL, 1))
+        return fig_short_turn_chunks<form, 0>(p, column, angles, 1, q);
+#pragma unroll
+    for (int32_t i = 0; i < form::OF_LANE; i++)
+        squares += fig_short_squares(fig_short_chunk_of_q<form>(q, i), form::DTYPE);
+    fig_short_turn_chunks<form, 1>(
+        p, column, angles, fig_heads_factor(squares, 4, form::HEAD_DIM, p.turn.norm_epsilon), q);
+}
+
+/* ---- The newest token */
+
+/* Where its k and v are, and where in the cache they go. */
+template <class form>
+static __device__ __forceinline__ void fig_short_find_own(const fig_attention_params &p,
+                                                          const fig_short_row &row,
+                                                          fig_short_newest<form> *newest) {
+    int32_t within;
+    const int32_t page = fig_short_number(p, row, row.length - 1, &within);
+#pragma unroll
+    for (int32_t n = 0; n < fig_short_newest<form>::COUNT; n++) {
+        const int32_t at = fig_short_newest_at<form>(n), is_v = at >= form::OF_ROW;
+        const fig_row_strides rows = is_v ? p.turn.v_strides : p.turn.k_strides;
+        const fig_cache_strides strides = is_v ? p.v_cache_strides : p.k_cache_strides;
+        const int32_t chunk = at % form::OF_ROW * FIG_RING_CHUNK;
+        newest->from[n] = (const uint8_t *)(is_v ? p.turn.v : p.turn.k) +
+                          2 * (row.row * rows.row + row.kv_head * rows.head) + chunk;
+        newest->to[n] =
+            (uint8_t *)(is_v ? p.v_cache : p.k_cache) +
+            2 * (page * strides.page + within * strides.token + row.kv_head * strides.head) + chunk;
+        if (page < 0 || page >= (is_v ? p.v_pages : p.k_pages)) newest->to[n] = NULL;
+    }
+}
+
+/* The lane's chunk number `at` of k. All lanes call it, as some have what others ask for. */
+template <class form, int32_t NORMED>
+static __device__ __forceinline__ fig_short_chunk fig_short_turn_k(const fig_attention_params &p,
+                                                                   const fig_short_chunk &own,
+                                                                   int32_t at,
+                                                                   const float *angles) {
+    fig_short_chunk other;
+    float factor = 1;
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++)
+        other.of[i] = __shfl_xor_sync(0xffffffffu, own.of[i], form::OF_ROW / 2);
+    if (NORMED)
+        factor = fig_heads_factor(fig_short_squares(own, form::DTYPE), form::OF_ROW, form::HEAD_DIM,
+                                  p.turn.norm_epsilon);
+    return fig_short_turn_chunk<form, NORMED>(own, other, at % form::OF_ROW, angles, p.turn.k_norm,
+                                              factor);
+}
+
+/* Turns k, and leaves v as it is. Where a head takes no more than half of the lanes, k comes with
+ * the first load, else it is all of that. */
+template <class form>
+static __device__ __forceinline__ void fig_short_turn_newest(const fig_attention_params &p,
+                                                             const float *angles,
+                                                             fig_short_newest<form> *newest) {
+    const int32_t at = fig_short_newest_at<form>(0);
+    uint4 *x = &newest->chunks[0];
+    const fig_short_chunk own = {{x->x, x->y, x->z, x->w}};
+    fig_short_chunk turned;
+    if (__builtin_expect(p.turn.k_norm == NULL, 1)) {
+        turned = fig_short_turn_k<form, 0>(p, own, at, angles);
+    } else {
+        turned = fig_short_turn_k<form, 1>(p, own, at, angles);
+    }
+    if (at < form::OF_ROW) *x = make_uint4(turned.of[0], turned.of[1], turned.of[2], turned.of[3]);
+}
+
+/* Into the cache. Lanes behind the last chunk have that one, too. */
+template <class form>
+static __device__ __forceinline__ void
+fig_short_append_newest(const fig_short_newest<form> &newest) {
+#pragma unroll
+    for (int32_t n = 0; n < fig_short_newest<form>::COUNT; n++)
+        if (newest.to[n] != NULL) *(uint4 *)newest.to[n] = newest.chunks[n];
+}
+
+#endif

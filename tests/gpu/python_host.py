@@ -1,0 +1,51 @@
+"""python_host.py: what stage and launch cost Python's host on a GPU: under 6 us in the median.
+
+    tests/gpu/python_host.py
+
+Run where figraph can be imported. One layer of llama-3.1-8b, its lengths others in each step.
+"""
+
+import gc
+import statistics
+import time
+
+import figraph
+
+LIMIT_US, STEPS, IN_FLIGHT = 6.0, 20000, 32
+
+
+def measure(graphs, rows):
+    with figraph.Engine(graphs, device="cuda", slots=2 * IN_FLIGHT) as engine:
+        engine.bind_rest(pages=256 * rows)
+        for row in range(rows):
+            engine.set_pages(row, range(row * 256, (row + 1) * 256))
+        engine.prepare()
+        times = []
+        for n in range(STEPS + IN_FLIGHT):
+            lengths = [100 + n % 1000] * rows
+            began = time.perf_counter_ns()
+            engine.stage(lengths)
+            engine.launch()
+            times.append((time.perf_counter_ns() - began) / 1e3)
+            if n % IN_FLIGHT == IN_FLIGHT - 1:
+                engine.wait()
+        return times[IN_FLIGHT:], engine.stats().host.percentile(50) / 1e3
+
+
+def main():
+    graphs = figraph.capture("llama-3.1-8b", layers=1, batch_limit=64, kv_limit=4096)
+    gc.disable()
+    slow = []
+    for rows in (1, 8, 32):
+        times, of_library = measure(graphs, rows)
+        median = statistics.median(times)
+        print(f"{rows} rows: stage and launch {median:.2f} us in the median, "
+              f"{statistics.quantiles(times, n=10)[8]:.2f} in one of ten, of which the library's "
+              f"{of_library:.2f}")
+        slow += [rows] * (median > LIMIT_US)
+    if slow:
+        raise SystemExit(f"more than {LIMIT_US} us for {slow} rows")
+
+
+if __name__ == "__main__":
+    main()

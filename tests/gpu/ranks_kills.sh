@@ -1,0 +1,119 @@
+#!/bin/sh
+# ranks_kills.sh: kills a rank of a step at a random moment, many times: at the rendezvous, while a
+# GPU is opened, and at work. Every fifth is stopped instead, so that it is neither there nor gone.
+# The others are to end in time, each with a sentence.
+#
+# Runs on the host too, where FIG_DEVICE=host says so. A survivor may take the group's time to find
+# out and close_ms to close. Invariant: the last line is "N passed, N failed", and each kill counts.
+#
+# Usage: tests/gpu/ranks_kills.sh [KILLS]
+#   RANKS    2; JOBS: kills under way side by side, 8
+#   LIMIT_S  no kill begins later than that; MOMENTS_MS: nor later in the life of its ranks, 3000
+#   ROUTES   for each kill the next of these, as ranks_step has them: "0 0 4", 4 is NCCL
+set -u
+LC_ALL=C
+FIG_DEVICE=${FIG_DEVICE:-cuda}
+FIG_SECRET=kills
+export LC_ALL FIG_DEVICE FIG_SECRET
+kills=${1:-200}
+ranks=${RANKS:-2}
+jobs=${JOBS:-8}
+limit_s=${LIMIT_S:-600}
+moments_ms=${MOMENTS_MS:-3000}
+rank=${BUILD:-build}/release/tests/gpu/ranks_step
+timeout_ms=3000
+close_ms=3000
+first_port=$((20000 + $$ % 20000))
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0
+failed=0
+
+verdict() { # 0: it holds; what was to hold
+    if [ "$1" -eq 0 ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $2"
+    fi
+}
+# shellcheck source=tests/support/leftovers.sh
+. "$(dirname "$0")/../support/leftovers.sh"
+
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+random() { # LIMIT
+    echo $(($(od -An -N4 -tu4 /dev/urandom) % $1))
+}
+# shellcheck disable=SC2086 # a list of routes
+route() { # of kill N
+    set -- "$1" ${ROUTES:-0 0 4}
+    shift $((1 + $1 % ($# - 1)))
+    echo "$1"
+}
+start() { # N RANK, which becomes this process
+    RANK=$2 WORLD_SIZE=$ranks LOCAL_RANK=$2 MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=$((first_port + $1)) exec "$rank" --steps 100000000 \
+        --timeout-ms $timeout_ms --routes "$(route "$1")" --of "$scratch" \
+        > "$scratch/said.$1.$2" 2>&1
+}
+# A process of ours that has ended and was not waited for is still there, as a zombie.
+is_running() { grep -q '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status" 2> /dev/null; }
+
+# Kill N: starts the ranks, kills one, and judges the others.
+one() {
+    victim=$((($1 / 3) % ranks)) pids=''
+    for r in $(seq 0 $((ranks - 1))); do
+        start "$1" "$r" &
+        pids="$pids $!"
+    done
+    sleep "$(random "$moments_ms").0e-3"
+    # shellcheck disable=SC2086 # a list of processes
+    set -- "$1" $pids
+    n=$1
+    shift $((1 + victim))
+    fallen=$1
+    if [ $((n % 5)) -eq 4 ]; then kill -STOP "$fallen"; else kill -KILL "$fallen"; fi
+    began=$(now_ms) r=0
+    for pid in $pids; do
+        [ $r -eq $victim ] || judge "$n" $r "$pid" "$began"
+        r=$((r + 1))
+    done
+    kill -KILL "$fallen" 2> /dev/null
+    wait "$fallen" 2> /dev/null # the shell says how it ended
+}
+judge() { # N RANK PROCESS BEGAN
+    while is_running "$3" && [ $(($(now_ms) - $4)) -lt 20000 ]; do sleep 0.02; done
+    took=$(($(now_ms) - $4)) code=0
+    kill -KILL "$3" 2> /dev/null # one that hangs
+    wait "$3" || code=$?
+    said=$(head -n 1 "$scratch/said.$1.$2")
+    [ "$took" -le $((timeout_ms + close_ms)) ] && [ $code -eq 2 ] && [ -n "$said" ]
+    echo "$? $took $(route "$1") kill $1: rank $2 ended by $code after $took ms: $said"
+}
+worker() { # of so many, the number
+    n=$1
+    while [ "$n" -lt "$kills" ] && [ $(($(now_ms) - started)) -lt $((limit_s * 1000)) ]; do
+        one "$n" >> "$scratch/ended.$1"
+        n=$((n + jobs))
+    done
+}
+
+started=$(now_ms)
+workers=''
+for w in $(seq 0 $((jobs - 1))); do
+    worker "$w" &
+    workers="$workers $!"
+done
+# shellcheck disable=SC2086 # a list of processes
+wait $workers
+sort -n -k 2 "$scratch"/ended.* > "$scratch/ended"
+while read -r holds took of sentence; do
+    verdict "$holds" "$sentence (route $of, $took ms)"
+done < "$scratch/ended"
+awk '{ ms[NR] = $2 } END {
+    printf "%d survivors, ended after %d ms in the middle, %d at most\n", NR, ms[int((NR + 1) / 2)],
+        ms[NR] }' "$scratch/ended"
+nothing_left
+nothing_shared
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

@@ -1,0 +1,196 @@
+"""python_jax_step.py: whole decode steps of figraph.jax on the CPU, against references in float64.
+
+Run where jax and figraph can be imported. Four devices are four of the CPU.
+"""
+
+import os
+import sys
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../support"), os.path.join(HERE, "../jax")]
+import cases  # noqa: E402
+import decode_model  # noqa: E402
+import figraph  # noqa: E402
+import figraph.jax as fj  # noqa: E402
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from cases import close  # noqa: E402
+from decode_model import DIM, KV, WIDTH, Model, Truth  # noqa: E402
+from figraph import ffi  # noqa: E402
+from jax.sharding import Mesh, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
+from sentences import refused, run  # noqa: E402
+
+LAYERS, ROWS, TOKENS = 2, 3, 16
+PARAMS = decode_model.weights(LAYERS)
+INPUTS = np.random.default_rng(3).standard_normal((TOKENS + 2, ROWS, WIDTH)).astype(np.float32)
+
+
+def begun(rows=ROWS, **options):
+    return decode_model.begun(LAYERS, rows, TOKENS, **options)
+
+
+def one_trace_serves_lengths_from_1_to_the_cap():
+    for options in ({}, dict(pages=6, page_size=8), dict(layout="hnd")):
+        model = Model()
+        step, truth, state = fj.DecodeStep(model), Truth(PARAMS, ROWS), begun(**options)
+        before = ffi.counts()
+        for token in range(TOKENS):
+            out, state = step(PARAMS, state, INPUTS[token])
+            close(out, truth.step(INPUTS[token], token + 1), 1e-4)
+        after = ffi.counts()
+        assert model.traces == 1 and len(step.buckets) == 1
+        assert state.cap == TOKENS and (np.asarray(state.lengths) == TOKENS + 1).all()
+        # A plan and two layers a step, and none but these was made anew.
+        assert after.eager - before.eager == 3 * TOKENS
+        assert after.missed - before.missed <= 2
+
+
+def caches_are_donated_and_page_tables_are_not():
+    step, state = fj.DecodeStep(Model()), begun(pages=6, page_size=8)
+    table = jnp.asarray(state.caches[0].page_table)
+    state = state.serving(jnp.asarray(state.lengths), table)
+    _, grown = step(PARAMS, state, INPUTS[0])
+    assert all(c.k.is_deleted() and c.v.is_deleted() for c in state.caches)
+    assert all(c.page_table is table for c in grown.caches) and not table.is_deleted()
+    bucket = next(iter(step.buckets.values()))
+    held = sum(c.k.nbytes + c.v.nbytes for c in grown.caches) + grown.lengths.nbytes
+    assert bucket.memory_analysis().alias_size_in_bytes == held
+
+
+def buckets_that_are_warm_are_not_traced_again():
+    model = Model()
+    step = fj.DecodeStep(model)
+    states = [jax.eval_shape(lambda rows=rows: begun(rows)) for rows in (1, 2, 3)]
+    step.warmup(*((PARAMS, s, jax.ShapeDtypeStruct((s.rows, WIDTH), jnp.float32)) for s in states))
+    assert model.traces == 3 and len(step.buckets) == 3
+    for rows in (3, 1, 2, 3):
+        out, _ = step(PARAMS, begun(rows), INPUTS[0, :rows])
+        assert out.shape == (rows, WIDTH)
+    assert model.traces == 3
+
+
+def lengths_past_the_cap_raise_where_that_is_checked():
+    checked, plain = fj.DecodeStep(Model(), check=True), fj.DecodeStep(Model())
+    state = begun().serving(np.array([1, TOKENS, 2], np.int32))
+    _, state = checked(PARAMS, state, INPUTS[0])
+    lengths = np.asarray(state.lengths)
+    refused(f"lengths[1] is {TOKENS + 1}, its cache holds {TOKENS} tokens",
+            lambda: checked(PARAMS, state, INPUTS[1]), (figraph.errors.TooLarge,))
+    out, _ = plain(PARAMS, state.serving(lengths), INPUTS[1])
+    close(out[1], INPUTS[1, 1], 0)  # an idle row, which attention gives zeros
+    refused("needs lengths that are known",
+            lambda: jax.jit(checked)(PARAMS, begun(), INPUTS[0]), (TypeError,))
+
+
+def idle_rows_stay_idle_and_others_do_not_see_them():
+    step, truth = fj.DecodeStep(Model()), Truth(PARAMS, ROWS)
+    state = begun().serving(np.array([1, 0, 1], np.int32))
+    for token in range(3):
+        out, state = step(PARAMS, state, INPUTS[token])
+        expected = truth.step(INPUTS[token], token + 1)
+        close(out[0], expected[0], 1e-4)
+        close(out[1], INPUTS[token, 1], 0)
+        close(out[2], expected[2], 1e-4)
+    assert np.asarray(state.lengths).tolist() == [4, 0, 4]
+
+
+def positions_may_be_given_and_rope_left_out():
+    """Where all stand at one place nothing turns against anything else."""
+    places = np.full(ROWS, 7, np.int32)
+    for options in (dict(rope=None), dict(positions=places)):
+        step, truth, state = fj.DecodeStep(Model(**options)), Truth(PARAMS, ROWS), begun()
+        for token in range(3):
+            out, state = step(PARAMS, state, INPUTS[token])
+            close(out, truth.step(INPUTS[token], token + 1, turned=False), 1e-4)
+        k = np.stack([truth.held[row][0][0][1] for row in range(ROWS)])
+        close(state.caches[0].k[:, 1], k if "rope" in options else cases.rope(k, places), 1e-4)
+
+
+def a_step_may_be_part_of_a_larger_jit():
+    step, state = fj.DecodeStep(Model()), begun()
+
+    @jax.jit
+    def several(params, state, inputs):
+        def one(state, x):
+            out, state = step(params, state, x)
+            return state, out
+
+        return jax.lax.scan(one, state, inputs)
+
+    state, outs = several(PARAMS, state, INPUTS[:4])
+    truth = Truth(PARAMS, ROWS)
+    for token in range(4):
+        close(outs[token], truth.step(INPUTS[token], token + 1), 1e-4)
+    assert np.asarray(state.lengths).tolist() == [5, 5, 5]
+
+
+def heads_are_shared_by_the_ranks_of_a_mesh():
+    mesh = Mesh(np.array(jax.devices()), ("heads",))
+    specs = [dict(qkv=P(None, "heads"), out=P("heads")) for _ in PARAMS]
+    for options in (dict(pages=6, page_size=8), dict(layout="hnd")):
+        model = Model("heads")
+        step = fj.DecodeStep(model, mesh=mesh, axis="heads", params=specs)
+        state = begun(**options)
+        spread = jax.tree_util.tree_map(
+            lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec)), state,
+            state.over_heads("heads"))
+        params = decode_model.shared(PARAMS, 4)
+        truth = Truth(PARAMS, ROWS)
+        for token in range(3):
+            out, spread = step(params, spread, INPUTS[token])
+            close(out, truth.step(INPUTS[token], token + 1), 1e-4)
+        assert model.traces == 1
+        shard = spread.caches[0].k.addressable_shards[0].data.shape
+        assert shard[2 if state.layout == "nhd" else 1] == KV // 4
+        told = step.explain(params, spread, INPUTS[3])
+        assert told.donated_bytes == told.aliased_bytes and not told.copies_cache, told
+    refused("the caches are spread over several devices",
+            lambda: fj.DecodeStep(Model())(params, spread, INPUTS[3]), (ValueError,))
+    six = fj.State.empty(1, ROWS, TOKENS, kv_heads=6, head_dim=DIM, dtype=jnp.float32)
+    refused("6 kv heads cannot be shared by 4 of axis heads",
+            lambda: step(params, six, INPUTS[3]), (ValueError,))
+    refused('axis is "rows", the mesh has heads',
+            lambda: fj.DecodeStep(Model(), mesh=mesh, axis="rows"), (ValueError,))
+    refused("mesh and axis: one is given", lambda: fj.DecodeStep(Model(), mesh=mesh))
+
+
+def what_xla_does_is_explained():
+    step, state = fj.DecodeStep(Model()), jax.tree_util.tree_map(jnp.asarray, begun())
+    told = step.explain(PARAMS, state, INPUTS[0])
+    assert (told.how, told.calls, told.eager, told.captured) == ("eager", 3, 3, 0), told
+    assert "XLA captures nothing on a CPU" in str(told) and "no cache is copied" in str(told)
+    assert told.donated_bytes == told.aliased_bytes > 0 and not told.copies_cache
+    assert not state.caches[0].k.is_deleted()
+
+    def reads_the_old_cache(params, state, x):
+        out, grown = Model()(params, state, x)
+        return out + state.caches[0].k.sum(), grown
+
+    told = fj.DecodeStep(reads_the_old_cache).explain(PARAMS, state, INPUTS[0])
+    assert told.copies_cache and "f32[3,16,4,64]" in str(told), told
+    nothing = fj.DecodeStep(lambda params, state, x: (x, state))
+    assert "no call of figraph's" in nothing.explain(PARAMS, state, INPUTS[0]).why
+
+
+def models_that_give_something_else_are_told():
+    lost = fj.DecodeStep(lambda params, state, x: (x, state.caches))
+    refused("the model gave tuple", lambda: lost(PARAMS, begun(), INPUTS[0]), (TypeError,))
+    refused('layout is "dhn"', lambda: begun(layout="dhn"), (ValueError,))
+    refused("tokens is 16, it must be a multiple of 5", lambda: begun(pages=6, page_size=5))
+
+
+run([
+    one_trace_serves_lengths_from_1_to_the_cap,
+    caches_are_donated_and_page_tables_are_not,
+    buckets_that_are_warm_are_not_traced_again,
+    lengths_past_the_cap_raise_where_that_is_checked,
+    idle_rows_stay_idle_and_others_do_not_see_them,
+    positions_may_be_given_and_rope_left_out,
+    a_step_may_be_part_of_a_larger_jit,
+    heads_are_shared_by_the_ranks_of_a_mesh,
+    what_xla_does_is_explained,
+    models_that_give_something_else_are_told,
+])

@@ -1,0 +1,96 @@
+#!/bin/sh
+# test_peers.sh: tools/bench/peers.py asks in turn, counts what was right, and names who is absent.
+#
+# figraph and the peers are stand-ins whose times are known. Invariant: the last line is "N passed,
+# N failed".
+set -u
+# shellcheck source=tests/support/tally.sh
+. "$(dirname "$0")/support/tally.sh"
+
+# figraph: each cell takes 10 us the first time and 12.1 us the second.
+cat > "$scratch/figraph" << 'END'
+#!/bin/sh
+echo figraph >> "$ASKED"
+file=$4
+us=$(sort -u "$COUNT" | grep -qx "$6" && echo 12.1 || echo 10.0)
+echo "$6" >> "$COUNT"
+echo device,chip,chain_us,alone_us,worst_ulp > "$file"
+echo "cuda,h200,$us,20.0,0.5" >> "$file"
+END
+# python: flashinfer answers, has a path that is wrong and one that is quicker; its cudnn dies at
+# the second cell, SDPA does not open, FlexAttention says nothing, JAX is no program.
+cat > "$scratch/python" << 'END'
+#!/bin/sh
+read -r _
+case $* in
+*flashinfer.py) echo '{"version": "0.7"}' ;;
+*cudnn) echo '{"version": "0.7"}' && echo cudnn ;;
+*flex) sleep 30 ;;
+*torch.py) echo '{"absent": "ModuleNotFoundError: No module named torch"}' ;;
+*) exit 7 ;;
+esac > "$0.$$"
+answer() {
+    echo "{\"path\": \"$1\", \"us\": $2, \"least_us\": $2, \"error\": 1e-3, \"note\": \"$3\"}"
+}
+grep -v cudnn "$0.$$" || exit
+turn=0
+while read -r _; do
+    turn=$((turn + 1))
+    if grep -q cudnn "$0.$$"; then
+        echo cudnn >> "$ASKED"
+        [ $turn -eq 1 ] || exit 3
+        echo "{\"rows\": [$(answer cudnn 22.0 '')]}"
+    else
+        echo flashinfer >> "$ASKED"
+        echo "{\"rows\": [$(answer cc 33.0 ''), $(answer tc 16.5 ''), \
+            $(answer xqa null 'wrong: off by 1')]}"
+    fi
+done
+END
+chmod +x "$scratch/figraph" "$scratch/python"
+export ASKED="$scratch/asked" COUNT="$scratch/count"
+: > "$COUNT"
+
+peers() { # OPTION...
+    tools/bench/peers.py --figraph "$scratch/figraph" --python "$scratch/python" \
+        --patience 2 --csv "$scratch/t.csv" "$@" > "$scratch/out" 2>&1
+}
+says() { # WORDS...
+    check "peers.py is to say \"$*\"" grep -q -- "$*" "$scratch/out"
+}
+table() { # PROGRAM: over the CSV
+    check "$1" python3 -c "import csv
+t = list(csv.DictReader(open('$scratch/t.csv')))
+$1"
+}
+
+check 'a run' peers --cells 1x512,8x512 --agree "$(dirname "$0")/support/peers_older.csv"
+says 'sdpa is absent: ModuleNotFoundError: No module named torch'
+says 'flex is absent: no answer within 2 s'
+says 'jax is absent: it ended with exit code 7'
+says 'flashinfer-cudnn is absent: it ended with exit code 3'
+says '8x512 flashinfer xqa: wrong: off by 1'
+# 16.5 beside the geometric mean of 10 and 12.1, which is 11.
+says 'takes 1.500 of ours, geometric mean of 2 cells; least 1.500; with dense caches among'
+says 'lie 21.0 % apart at most'
+says 'cc 1x512 bf16: 1.100 of what the older run took'
+says 'of 2 times that the older run has too 1 lie more than 5 % apart'
+check 'figraph is asked before and after, peers in an order that is turned round' \
+    test "$(xargs < "$ASKED")" = \
+    'figraph flashinfer cudnn figraph figraph cudnn flashinfer figraph'
+table 'assert all(not r["us"] for r in t if r["note"].startswith(("wrong", "absent")))'
+table 'assert sum(r["peer"] == "figraph" and r["us"] != "" for r in t) == 4'
+table 'assert {r["peer"] for r in t if r["note"].startswith("absent")} == {
+    "sdpa", "flex", "jax", "flashinfer-cudnn"}'
+table 'assert all(r["chip"] == "h200" and r["driver"] and r["commit"] for r in t)'
+table 'assert [r["bytes"] for r in t if r["peer"] == "figraph"] == [
+    "2097152", "2097152", "16777216", "16777216"]'
+
+# A time of figraph's that is not there is no ratio; nor is one without peers.
+printf '#!/bin/sh\necho "attention is wrong" >&2\nexit 1\n' > "$scratch/figraph"
+check 'a run of a figraph that fails' peers --cells 1x512 --peers flashinfer
+says '1x512 32/8 bf16: without times of figraph'
+table 'assert [r["note"] for r in t if r["peer"] == "figraph"] == 2 * ["attention is wrong"]'
+check 'a peer that is none is refused' sh -c "! tools/bench/peers.py --peers vllm 2> '$scratch/err'"
+check 'it is named' grep -q vllm "$scratch/err"
+finish

@@ -1,0 +1,63 @@
+#!/bin/sh
+# test_wrong_kernel.sh: figraph bench tells no time of a kernel whose numbers are wrong.
+#
+# figraph is linked with one twin that was made wrong on purpose, in place of the library's, and
+# asked for times on the host. tests/gpu/wrong_kernel does the same of kernels. Invariant: the last
+# line is "N passed, N failed".
+set -u
+# shellcheck source=tests/support/tally.sh
+. "$(dirname "$0")/support/tally.sh"
+built=${BUILD:-build}
+tools=$(find "$built/release/tools/figraph" -name '*.o')
+
+# linked FILE EXPRESSION: build a figraph in which the file is another
+linked() {
+    sed "$2" "$1" > "$scratch/wrong.c"
+    if cmp -s "$1" "$scratch/wrong.c"; then
+        echo "\"$2\" changes nothing in $1"
+        return 1
+    fi
+    # What an object has is not taken from a library behind it.
+    # shellcheck disable=SC2086
+    ${CC:-gcc} -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -w -iquote . -Iinclude -pthread \
+        "$scratch/wrong.c" $tools "$built/libfigraph.a" -lzstd -ljansson -lhwloc -lm \
+        -o "$scratch/figraph"
+}
+# is_caught PART OPTION...: exit code 1, a sentence, no figure and no file
+is_caught() {
+    code=0
+    rm -f "$scratch/t.csv"
+    "$scratch/figraph" bench "$@" --device host --csv "$scratch/t.csv" > "$scratch/out" \
+        2> "$scratch/err" || code=$?
+    cat "$scratch/out" "$scratch/err"
+    [ $code -eq 1 ] && [ ! -s "$scratch/out" ] && [ ! -e "$scratch/t.csv" ] &&
+        grep -q "^figraph: bench .* is .* due\|^figraph: bench .* is not " "$scratch/err"
+}
+# wrong FILE EXPRESSION PART OPTION...
+wrong() {
+    file=$1 expression=$2
+    shift 2
+    check "$file, $expression" linked "$file" "$expression"
+    check "$file, $expression: bench $*" is_caught "$@"
+}
+
+wrong kernels/attention.c 's/to\[i\] += from\[i\] \* scale/to[i] -= from[i] * scale/' \
+    attention --kv 2x40,1x33+2x9
+check 'a step of it' is_caught step
+wrong kernels/rope.c 's/cosine\[i\] + a \* turn/cosine[i] - a * turn/' ops --op rope
+check 'a step of it' is_caught step
+check 'RoPE and append in one' is_caught ops --op rope_append
+wrong kernels/append_kv.c 's/&place, 1, head, p->v/\&place, 1, head, p->k/' ops --op append
+wrong kernels/gated.c 's/expf(-x)/expf(x)/' ops --op silu
+check 'a step of it' is_caught step
+wrong kernels/gated.c 's/expf(-twice)/expf(twice)/' ops --op gelu_tanh
+wrong kernels/rms_norm.c 's/1\.0 \/ sqrt/-1.0 \/ sqrt/' ops --op rms_norm
+wrong kernels/all_reduce.c 's/sum\[i\] += more\[i\]/sum[i] -= more[i]/' allreduce --ranks 2
+
+# As they are they pass.
+check 'the library as it is' linked kernels/rope.c '1s/^/ /'
+for part in 'attention --kv 2x40' step ops 'allreduce --ranks 2'; do
+    # shellcheck disable=SC2086
+    check "bench $part" "$scratch/figraph" bench $part --device host
+done
+finish
