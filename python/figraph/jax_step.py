@@ -12,7 +12,8 @@ from typing import Any, Callable, Optional, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
+from jax import export
+from jax.sharding import NamedSharding, PartitionSpec
 
 from . import errors
 from .jax_calls import LAYOUTS, Array, Cache, Plan, shaped, typed
@@ -143,6 +144,14 @@ class State:
         return cls(caches, lengths, layout=layout, plans=plans)
 
 
+# So that jax.export writes functions of a state.
+export.register_namedtuple_serialization(Cache, serialized_name="figraph.jax.Cache")
+export.register_namedtuple_serialization(Plan, serialized_name="figraph.jax.Plan")
+export.register_pytree_node_serialization(State, serialized_name="figraph.jax.State",
+                                          serialize_auxdata=str.encode,
+                                          deserialize_auxdata=bytes.decode)
+
+
 def _shard_map(function: Callable[..., Any], mesh: Any, given: Any, made: Any) -> Any:
     """What a rank makes is not looked at: a custom call tells JAX nothing of replicas."""
     if hasattr(jax, "shard_map"):
@@ -185,7 +194,6 @@ class DecodeStep:
         self.mesh, self.axis = mesh, axis
         self.specs = params, inputs, outputs
         self.buckets: dict[Any, Any] = {}  # compiled, by what their arrays look like
-        self.jitted = jax.jit(self._step, donate_argnums=1)
 
     def __call__(self, params: Any, state: State, *inputs: Any) -> tuple[Any, State]:
         leaves = jax.tree_util.tree_leaves((state.lengths, inputs))
@@ -214,7 +222,8 @@ class DecodeStep:
         bucket = (state.bucket, *looks)
         if bucket not in self.buckets:
             self._check_shares(state)
-            lowered = self.jitted.lower(params, state.moving(), state.staying(), *inputs)
+            jitted = jax.jit(self._step, donate_argnums=1, **self._placed(state, inputs))
+            lowered = jitted.lower(params, state.moving(), state.staying(), *inputs)
             self.buckets[bucket] = lowered.compile()
         return self.buckets[bucket]
 
@@ -233,6 +242,22 @@ class DecodeStep:
                 raise ValueError("the caches are spread over several devices, and XLA would gather "
                                  "them for every call: give mesh and axis")
 
+    def _specs(self, state: State, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
+        """Of what _step takes and of what it gives."""
+        specs = state.over_heads(self.axis)
+        params, others, outputs = self.specs
+        given = (params, specs.moving(), specs.staying(), *(others for _ in inputs))
+        return given, (outputs, specs.moving())
+
+    def _placed(self, state: State, inputs: tuple[Any, ...]) -> dict[str, Any]:
+        """Where jax.jit has arguments, as it cannot tell from what stands for them."""
+        if self.mesh is None:
+            return {}
+        place = lambda spec: NamedSharding(self.mesh, spec)
+        given, _ = self._specs(state, inputs)
+        is_spec = lambda x: isinstance(x, PartitionSpec)
+        return dict(in_shardings=jax.tree_util.tree_map(place, given, is_leaf=is_spec))
+
     def _step(self, params: Any, moving: Any, staying: State, *inputs: Any) -> Any:
         def run(params: Any, moving: Any, staying: State, *inputs: Any) -> Any:
             out, state = self.model(params, staying.joined(moving), *inputs)
@@ -244,11 +269,8 @@ class DecodeStep:
 
         if self.mesh is None:
             return run(params, moving, staying, *inputs)
-        specs = staying.joined(moving).over_heads(self.axis)
-        own, others, made = self.specs
-        given = own, specs.moving(), specs.staying(), *(others for _ in inputs)
-        shared = _shard_map(run, self.mesh, given, (made, specs.moving()))
-        return shared(params, moving, staying, *inputs)
+        specs = self._specs(staying.joined(moving), inputs)
+        return _shard_map(run, self.mesh, *specs)(params, moving, staying, *inputs)
 
 
 def _check_lengths(state: State, is_traced: bool) -> None:

@@ -56,6 +56,7 @@ class DecodeStep:
     tensor to be written, too. check: raise errors.TooLarge where a length is more than a cache
     holds; else such a row is idle. Lengths on a GPU are waited for to be looked at.
 
+    It is for captures, and keeps what they read; what torch compiles calls the operators instead.
     lengths is a tensor, int32 [rows], which each step reads: write it, or give lengths to the call.
     A loop that is captured may write it as well, lengths += 1 as its end.
     """

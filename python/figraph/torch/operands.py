@@ -101,6 +101,20 @@ def gated(x: Tensor) -> list[int]:
     return [*x.shape[:-1], x.shape[-1] // 2]
 
 
+def normed(x: Tensor, residual: Optional[Tensor], weight: Tensor) -> None:
+    """What rms_norm takes."""
+    typed("input", x, list(ACTIVATIONS))
+    if x.ndim < 1:
+        raise ValueError("input is [], its last dim is what is normalised")
+    typed("weight", weight, [x.dtype])
+    shaped("weight", weight, x.shape[-1])
+    if residual is not None:
+        typed("residual", residual, [x.dtype])
+        shaped("residual", residual, *x.shape)
+        if not residual.is_contiguous():
+            raise ValueError("residual has gaps or another order of dims, it must be row-major")
+
+
 def heads(q: Tensor) -> None:
     """Rows of heads."""
     typed("q", q, list(ACTIVATIONS))

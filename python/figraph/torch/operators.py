@@ -40,11 +40,11 @@ def _bytes(count: int, beside: Tensor) -> Tensor:
     return beside.new_empty(count, dtype=torch.uint8)
 
 
-# ---- Activations and RoPE ------------------------------------------------------------------------
+# ---- Row by row, and RoPE ------------------------------------------------------------------------
 
 
 def _rows(x: Tensor) -> Tensor:
-    return x.flatten(0, -2) if x.ndim > 2 else x
+    return x.flatten(0, -2) if x.ndim > 1 else x[None]
 
 
 def _gated(name: str) -> None:
@@ -61,6 +61,22 @@ def _gated(name: str) -> None:
 
 for _name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"):
     _gated(_name)
+
+
+def _norm_fake(x: Tensor, residual: Optional[Tensor], weight: Tensor, *rest: float) -> Tensor:
+    operands.normed(x, residual, weight)
+    return x.new_empty(x.shape)
+
+
+def _norm(x: Tensor, residual: Optional[Tensor], weight: Tensor, *rest: float) -> Tensor:
+    out = _norm_fake(x, residual, weight)
+    sums = None if residual is None else _rows(residual)
+    call("rms_norm", _rows(x.contiguous()), sums, weight.contiguous(), _rows(out), *rest)
+    return out
+
+
+_define("rms_norm(Tensor input, Tensor(a!)? residual, Tensor weight, float epsilon, "
+        "float weight_offset) -> Tensor", _norm, _norm_fake)
 
 
 def _rope_fake(q: Tensor, k: Tensor, positions: Tensor, *angles: Any) -> tuple[Tensor, Tensor]:
