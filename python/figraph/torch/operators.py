@@ -12,10 +12,10 @@ from typing import Any, Callable, NamedTuple, Optional
 import torch
 from torch import Tensor
 
+from .. import operands
+from ..operands import ACTIVATIONS, CACHES, Cache, Form, Logits, Plan, dtype_name
 from ..specs import DTYPES
-from . import operands
 from .calls import call
-from .operands import ACTIVATIONS, CACHES, Cache, Form
 
 ANGLES = ("int rotary_dim, bool interleaved, float scale, float theta, float llama3_factor, "
           "float llama3_low, float llama3_high, int llama3_context")
@@ -65,6 +65,8 @@ for _name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"):
 
 def _norm_fake(x: Tensor, residual: Optional[Tensor], weight: Tensor, *rest: float) -> Tensor:
     operands.normed(x, residual, weight)
+    if residual is not None and not residual.is_contiguous():
+        raise ValueError("residual has gaps or another order of dims, it must be row-major")
     return x.new_empty(x.shape)
 
 
@@ -81,11 +83,12 @@ _define("rms_norm(Tensor input, Tensor(a!)? residual, Tensor weight, float epsil
 
 def _rope_fake(q: Tensor, k: Tensor, positions: Tensor, *angles: Any) -> tuple[Tensor, Tensor]:
     operands.turned(q, k, positions)
+    operands.sound_rope(int(q.shape[2]), *angles)
     return q.new_empty(q.shape), k.new_empty(k.shape)
 
 
 def _rope(q: Tensor, k: Tensor, positions: Tensor, *angles: Any) -> tuple[Tensor, Tensor]:
-    outs = _rope_fake(q, k, positions)
+    outs = _rope_fake(q, k, positions, *angles)
     call("rope", q, k, positions, *outs, *angles)
     return outs
 
@@ -133,7 +136,8 @@ _define(f"append_kv(Tensor k, Tensor v, {GROWN}, Tensor? plan) -> ()", _append, 
 def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int, head_dim: int,
                page_size: int, kv_length: int, kv_dtype: torch.dtype,
                window: int) -> tuple[Tensor, Tensor]:
-    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kv_dtype)
+    kind = CACHES[dtype_name(kv_dtype)]
+    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kind)
     operands.lengths_of(lengths, form.rows)
     needs = operands.scratch_bytes(dtype, q_heads, form, window)
     return _bytes(needs[0], lengths), _bytes(needs[1], lengths)
@@ -142,8 +146,8 @@ def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int,
 def _plan(lengths: Tensor, dtype: torch.dtype, *rest: Any) -> tuple[Tensor, Tensor]:
     *numbers, kv_dtype, window = rest
     outs = _plan_fake(lengths, dtype, *rest)
-    call("plan", lengths, *outs, DTYPES[ACTIVATIONS[dtype]], DTYPES[CACHES[kv_dtype]], *numbers,
-         window - 1)
+    call("plan", lengths, *outs, DTYPES[ACTIVATIONS[dtype_name(dtype)]],
+         DTYPES[CACHES[dtype_name(kv_dtype)]], *numbers, window - 1)
     return outs
 
 
@@ -167,11 +171,16 @@ class Asked(NamedTuple):
     with_lse: bool
 
 
-def _attended(q: Tensor, held: Held, asked: Asked) -> Form:
+def _attended(q: Tensor, held: Held, asked: Asked) -> tuple[Form, int]:
+    """Of the cache, and bytes of scratch."""
     form = operands.attended(q, held.cache(), held.lengths, held.layout, asked.alibi, asked.sinks)
+    operands.sound_logits(Logits(asked.sm_scale, asked.soft_cap, asked.window))
+    needs = operands.scratch_bytes(q.dtype, q.shape[1], form, asked.window)
     if (asked.plan is None) != (asked.scratch is None):
         raise ValueError("plan and scratch: one is given, the other is not")
-    return form
+    if asked.plan is not None and asked.scratch is not None:
+        operands.planned(Plan(asked.plan, asked.scratch), needs)
+    return form, needs[1]
 
 
 def _outs(q: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
@@ -180,14 +189,11 @@ def _outs(q: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape), q.new_empty(sums, dtype=torch.float32)
 
 
-def _run(function: str, given: tuple[Tensor, ...], held: Held, asked: Asked, form: Form,
+def _run(function: str, given: tuple[Tensor, ...], held: Held, asked: Asked, scratch_bytes: int,
          angles: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """Of attention or decode_attention; given: q, and what comes before the cache."""
-    q, scratch = given[0], asked.scratch
-    outs = _outs(q, asked)
-    if scratch is None:
-        needs = operands.scratch_bytes(q.dtype, q.shape[1], form, asked.window)
-        scratch = _bytes(needs[1], q)
+    outs = _outs(given[0], asked)
+    scratch = _bytes(scratch_bytes, given[0]) if asked.scratch is None else asked.scratch
     call(function, *given, held.k, held.v, held.lengths, held.page_table, asked.plan, asked.alibi,
          asked.sinks, held.k_scale, held.v_scale, outs[0], scratch, outs[1], *angles, held.layout,
          asked.window - 1, asked.soft_cap, asked.sm_scale)
@@ -202,30 +208,31 @@ def _attention_fake(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
 
 def _attention(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     held, asked = Held(*rest[:7]), Asked(*rest[7:])
-    return _run("attention", (q,), held, asked, _attended(q, held, asked), ())
+    return _run("attention", (q,), held, asked, _attended(q, held, asked)[1], ())
 
 
 _define(f"attention(Tensor q, {READ}, {ATTENTION}) -> (Tensor, Tensor)", _attention,
         _attention_fake)
 
 
-def _decoded(q: Tensor, k: Tensor, v: Tensor, held: Held, asked: Asked) -> Form:
-    form = _attended(q, held, asked)
-    operands.tokens("k", k, q.dtype, form)
-    operands.tokens("v", v, q.dtype, form)
-    return form
+def _decoded(q: Tensor, k: Tensor, v: Tensor, held: Held, asked: Asked, *angles: Any) -> int:
+    form, scratch_bytes = _attended(q, held, asked)
+    for name, one in (("k", k), ("v", v)):
+        operands.tokens(name, one, dtype_name(q.dtype), form)
+    operands.sound_rope(int(q.shape[2]), *angles)
+    return scratch_bytes
 
 
 def _decode_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     held, asked = Held(*rest[:7]), Asked(*rest[7:15])
-    _decoded(q, k, v, held, asked)
+    _decoded(q, k, v, held, asked, *rest[15:])
     return _outs(q, asked)
 
 
 def _decode(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     held, asked = Held(*rest[:7]), Asked(*rest[7:15])
-    form = _decoded(q, k, v, held, asked)
-    return _run("decode_attention", (q, k, v), held, asked, form, rest[15:])
+    scratch_bytes = _decoded(q, k, v, held, asked, *rest[15:])
+    return _run("decode_attention", (q, k, v), held, asked, scratch_bytes, rest[15:])
 
 
 _define(f"decode_attention(Tensor(a!) q, Tensor(b!) k, Tensor v, {GROWN}, {ATTENTION}, {ANGLES}) "
