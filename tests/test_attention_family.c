@@ -89,11 +89,14 @@ static void as_many_workers_for_each_head_of_a_row_are_a_cluster(void **state) {
     const fig_family_choice choice = choose(&p, 90);
     assert_int_equal(choice.shape.grid[0], 96);
     assert_int_equal(choice.shape.block[0], 128);
-    /* Two turns of 64 tokens, weights and sums of 4 warps, and what 4 blocks send. */
-    assert_int_equal(choice.shape.shared_bytes,
-                     2 * 64 * 2 * 256 + 4 * (512 + 64) + 128 * 32 + 4 * 64 + 16);
+    assert_int_equal(choice.shape.shared_bytes, H200_BYTES / 3);
     p.split.workers++;
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
+    /* Two turns of 64 tokens, weights and sums of 4 warps, and what 4 blocks send. */
+    p.split.workers--;
+    p.head_dim = 256;
+    assert_int_equal(choose(&p, 90).shape.shared_bytes,
+                     2 * 64 * 2 * 512 + 4 * (512 + 64) + 256 * 32 + 4 * 64 + 16);
 }
 
 /* Before anything is bound addresses and strides are 0, which is no fault. */

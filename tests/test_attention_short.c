@@ -268,6 +268,21 @@ static void a_cluster_has_as_many_blocks_as_a_row_has_turns(void **state) {
             cases[i].blocks);
 }
 
+/* An SM has 1 KB more than the most of a block, and takes as much of each. */
+static void two_blocks_of_4_warps_have_room_in_an_sm_and_no_third(void **state) {
+    (void)state;
+    static const int32_t head_dims[] = {64, 128};
+    const fig_traits hopper = {.size = sizeof hopper, .sm_count = 132, .shared_bytes = 232448};
+    for (int32_t n = 0; n < 4; n++) {
+        fig_attention_params p = sound_params();
+        p.head_dim = head_dims[n % 2];
+        if (n / 2) p.kv_dtype = FIG_E4M3;
+        const uint32_t bytes = fig_attention_family_short_shared(&p, &hopper) + 1024;
+        assert_in_range(2 * bytes, 1, 232448 + 1024);
+        assert_true(3 * bytes > 232448 + 1024);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_rows_agree_with_float64),
@@ -275,6 +290,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_same_again_gives_the_same_bits),
         cmocka_unit_test(what_it_does_not_take_it_refuses),
         cmocka_unit_test(a_cluster_has_as_many_blocks_as_a_row_has_turns),
+        cmocka_unit_test(two_blocks_of_4_warps_have_room_in_an_sm_and_no_third),
     };
     seed = fig_twin_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
