@@ -19,6 +19,7 @@ import numpy as np  # noqa: E402
 from cases import close  # noqa: E402
 from decode_model import DIM, KV, WIDTH, Model, Truth  # noqa: E402
 from figraph import ffi  # noqa: E402
+from jax import export  # noqa: E402
 from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 from sentences import refused, run  # noqa: E402
@@ -109,6 +110,12 @@ def positions_may_be_given_and_rope_left_out():
         close(state.caches[0].k[:, 1], k if "rope" in options else cases.rope(k, places), 1e-4)
 
 
+def layers_read_one_plan():
+    text = str(jax.make_jaxpr(fj.DecodeStep(Model()))(PARAMS, begun(), INPUTS[0]))
+    assert text.count("figraph.plan") == 1, text.count("figraph.plan")
+    assert text.count("figraph.decode_attention") == LAYERS
+
+
 def a_step_may_be_part_of_a_larger_jit():
     step, state = fj.DecodeStep(Model()), begun()
 
@@ -127,6 +134,17 @@ def a_step_may_be_part_of_a_larger_jit():
     assert np.asarray(state.lengths).tolist() == [5, 5, 5]
 
 
+def a_step_is_exported_with_its_state():
+    allow = [export.DisabledSafetyCheck.custom_call(name) for name in fj.custom_calls()]
+    jitted = jax.jit(fj.DecodeStep(Model()))
+    for state in (begun(layout="hnd"), begun(pages=6, page_size=8)):
+        made = export.export(jitted, disabled_checks=allow)(PARAMS, state, INPUTS[0])
+        out, grown = export.deserialize(made.serialize()).call(PARAMS, state, INPUTS[0])
+        close(out, Truth(PARAMS, ROWS).step(INPUTS[0], 1), 1e-4)
+        assert type(grown) is fj.State and grown.layout == state.layout
+        assert np.asarray(grown.lengths).tolist() == [2, 2, 2]
+
+
 def heads_are_shared_by_the_ranks_of_a_mesh():
     mesh = Mesh(np.array(jax.devices()), ("heads",))
     specs = [dict(qkv=P(None, "heads"), out=P("heads")) for _ in PARAMS]
@@ -138,6 +156,8 @@ def heads_are_shared_by_the_ranks_of_a_mesh():
             lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec)), state,
             state.over_heads("heads"))
         params = decode_model.shared(PARAMS, 4)
+        shapes = jax.eval_shape(lambda: state)
+        step.warmup((params, shapes, jax.ShapeDtypeStruct((ROWS, WIDTH), jnp.float32)))
         truth = Truth(PARAMS, ROWS)
         for token in range(3):
             out, spread = step(params, spread, INPUTS[token])
@@ -145,6 +165,7 @@ def heads_are_shared_by_the_ranks_of_a_mesh():
         assert model.traces == 1
         shard = spread.caches[0].k.addressable_shards[0].data.shape
         assert shard[2 if state.layout == "nhd" else 1] == KV // 4
+        assert len(step.buckets) == 1
         told = step.explain(params, spread, INPUTS[3])
         assert told.donated_bytes == told.aliased_bytes and not told.copies_cache, told
     refused("the caches are spread over several devices",
@@ -189,7 +210,9 @@ run([
     lengths_past_the_cap_raise_where_that_is_checked,
     idle_rows_stay_idle_and_others_do_not_see_them,
     positions_may_be_given_and_rope_left_out,
+    layers_read_one_plan,
     a_step_may_be_part_of_a_larger_jit,
+    a_step_is_exported_with_its_state,
     heads_are_shared_by_the_ranks_of_a_mesh,
     what_xla_does_is_explained,
     models_that_give_something_else_are_told,
