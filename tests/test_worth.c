@@ -24,9 +24,7 @@
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
 
-#ifdef __SANITIZE_ADDRESS__
-enum { IS_TIMED = 0 };
-#elif defined(__SANITIZE_THREAD__)
+#ifdef FIG_CHECK_THREADS /* as variants with sanitizers have it */
 enum { IS_TIMED = 0 };
 #else
 enum { IS_TIMED = 1 };
@@ -153,7 +151,7 @@ static fig_program *begin_program(fig_spec *spec) {
 }
 
 static fig_graphs *lower(fig_program *program, const fig_lower_options *options) {
-    fig_graphs *graphs;
+    fig_graphs *graphs = NULL;
     if (fig_program_finish(program) != FIG_OK ||
         fig_graphs_lower(&graphs, program, options) != FIG_OK)
         fail_msg("%s", fig_message());
