@@ -65,13 +65,13 @@ turns_by 47.77 --kv-limit 4097
 turns_by 47.77
 run inspect "$scratch/phi.fig"
 prints 'NeoX, 96 of head_dim, frequencies 1 to 2.5361685e-06, times' '1.1902381'
-run capture --config tests/configs/gpt-oss-20b.json --layers 2 -o "$scratch/x.fig"
+run capture --config tests/configs/gpt-oss-20b.json --layers 2 -o "$scratch/model.fig"
 ends 0
-run inspect "$scratch/x.fig"
+run inspect "$scratch/model.fig"
 prints 'logits      window 128, sinks'
-run capture --config tests/configs/gemma-3-1b-it.json --layers 6 -o "$scratch/x.fig"
+run capture --config tests/configs/gemma-3-1b-it.json --layers 6 -o "$scratch/model.fig"
 ends 0
-run inspect "$scratch/x.fig"
+run inspect "$scratch/model.fig"
 prints 'rope        NeoX, theta 1e+06'
 prints 'in windows  NeoX, theta 10000'
 run capture --preset tutorial --kv-dtype fp8 -o "$scratch/x.fig"

@@ -1,5 +1,6 @@
 /* test_decode_step.c: the standard step has the nodes, names and forms that the public header
  * promises, for any spec. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "planner/frequencies.h"
 #include "planner/spec.h"
 #include "graphs/program.h"
 #include "tests/support/sample.h"
@@ -282,6 +284,64 @@ static void the_activation_is_the_specs(void **state) {
     }
 }
 
+/* The angles that the launches of a layer's attention are given. */
+static fig_rope_table angles_of(const fig_lower_common *common, int32_t layer, fig_op op) {
+    for (uint32_t i = 0; i < common->launch_count; i++) {
+        const fig_launch *launch = &common->launches[i];
+        const uint8_t *params = common->params + launch->params;
+        if (launch->op != op || common->view->nodes[launch->node].layer != layer) continue;
+        if (op == FIG_OP_ATTENTION)
+            return ((const fig_attention_params *)(const void *)params)->turn.angles.table;
+        return ((const fig_decode_attention_params *)(const void *)params)->angles.table;
+    }
+    fail_msg("layer %d has no such launch", (int)layer);
+    return (fig_rope_table){.factor = 0};
+}
+
+/* Windows in layers 0 and 2 turn by a theta of their own, layer 1 by the spec's or by a table. */
+static void check_kinds(int has_table) {
+    fig_spec spec = fig_sample_spec();
+    spec.layers = 3;
+    spec.window = 16;
+    spec.window_layers[0] = 5;
+    spec.window_rope = (fig_rope_spec){.theta = 65536, .rotary_dim = 32};
+    for (int32_t i = 0; has_table && i < spec.head_dim / 2; i++)
+        spec.rope_table.frequencies[i] = 1.0 / (i + 3);
+    fig_program *program = fig_sample_step(&spec);
+    const fig_program_view *view = fig_program_view_of(program);
+    const fig_lower_target target = fig_sample_target("host");
+    fig_bucket_shape shape = {.caps = {1, 1}};
+    fig_workspace workspace;
+    fig_lower_common common;
+    assert_int_equal(fig_lower_shape(view, &target, 0, &shape), FIG_OK);
+    assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
+    assert_int_equal(fig_lower_common_init(&common, view, &workspace), FIG_OK);
+    for (int32_t layer = 0; layer < 3; layer++) {
+        const fig_rope_table own = angles_of(&common, layer, FIG_OP_DECODE_ATTENTION);
+        const fig_rope_table attention = angles_of(&common, layer, FIG_OP_ATTENTION);
+        assert_memory_equal(&own, &attention, sizeof own);
+        if (layer == 1 && has_table) {
+            assert_memory_equal(&own, &view->spec.rope_table, sizeof own);
+            continue;
+        }
+        const double theta = layer == 1 ? 1e4 : 65536, dim = layer == 1 ? 64 : 32;
+        for (int32_t i = 0; i < FIG_FREQUENCY_LIMIT; i++) {
+            const double due = i < dim / 2 ? pow(theta, -2 * i / dim) : 0;
+            assert_true(fabs(own.frequencies[i] - due) <= 1e-14 * due);
+        }
+        assert_true(own.factor == 1);
+    }
+    fig_lower_common_finish(&common);
+    fig_workspace_finish(&workspace);
+    fig_program_destroy(program);
+}
+
+static void layers_turn_as_their_kind_does(void **state) {
+    (void)state;
+    check_kinds(0);
+    check_kinds(1);
+}
+
 static void every_preset_and_the_most_layers_record(void **state) {
     (void)state;
     fig_spec spec = {.size = sizeof spec};
@@ -314,6 +374,7 @@ int main(void) {
         cmocka_unit_test(a_layer_sees_what_the_spec_lets_it),
         cmocka_unit_test(each_class_of_layers_has_its_page_table),
         cmocka_unit_test(the_activation_is_the_specs),
+        cmocka_unit_test(layers_turn_as_their_kind_does),
         cmocka_unit_test(every_preset_and_the_most_layers_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

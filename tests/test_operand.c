@@ -76,7 +76,7 @@ static const refusal refusals[] = {
     {GATED(OUT, DIM + 1, 20), FIG_INVALID, "in: dims[1] is 48, it must be 40"},
     {GATED(OUT, DIM + 1, (1 << 20) + 8), FIG_INVALID, "limit 1048576"},
 
-    {{FIG_OP_GATED, 0, FIG_EDIT_INTEGER, 3}, FIG_INVALID, "activation is 3, limits 0 to 2"},
+    {{FIG_OP_GATED, 0, FIG_EDIT_INTEGER, 4}, FIG_INVALID, "activation is 4, limits 0 to 3"},
     {{FIG_OP_GATED, 0, FIG_EDIT_INTEGER, -1}, FIG_INVALID, "activation is -1"},
 
     {{FIG_OP_PLAN, FIG_PLAN_IN_LENGTHS, FIG_EDIT_ABSENT, 0},

@@ -49,6 +49,38 @@ static void rope_is_in_place_and_of_the_spec_unless_told(void **state) {
     assert_int_equal(end(program), FIG_OK);
 }
 
+/* The node is longer, and of its terms it has those alone that say which pairs turn. */
+static void a_table_takes_the_place_of_terms(void **state) {
+    (void)state;
+    fig_program *program = begin();
+    const fig_tensor q = fig_sample_rows(program, "q", 8, 64),
+                     k = fig_sample_rows(program, "k", 2, 64);
+    const fig_rope_spec own = {.interleaved = 1, .rotary_dim = 4, .theta = 5000, .scale = 2};
+    const fig_rope_table table = {.frequencies = {1, 0.25}}, none = {.factor = 0};
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .rope = &own, .rope_table = &table));
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .rope = &own, .rope_table = &none));
+    const fig_program_view *view = fig_program_view_of(program);
+    const fig_rope_terms bare = {.interleaved = 1, .rotary_dim = 4};
+    fig_rope_node_attributes stored;
+    assert_int_equal(view->nodes[0].attribute_bytes, sizeof stored);
+    memcpy(&stored, view->attributes, sizeof stored);
+    assert_memory_equal(&stored.turn.rope, &bare, sizeof bare);
+    assert_true(stored.reserved == 0 && stored.table.factor == 1);
+    assert_memory_equal(stored.table.frequencies, table.frequencies, sizeof table.frequencies);
+    assert_int_equal(view->nodes[1].attribute_bytes, sizeof(fig_rope_attributes));
+    assert_int_equal(end(program), FIG_OK);
+}
+
+static void a_table_that_is_not_of_the_pairs_is_refused(void **state) {
+    (void)state;
+    static const fig_rope_table table = {.frequencies = {1, 0.25}};
+    fig_program *program = begin();
+    const fig_tensor q = fig_sample_rows(program, "q", 8, 64),
+                     k = fig_sample_rows(program, "k", 2, 64);
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .rope_table = &table));
+    FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "rope table: frequencies[2] is 0");
+}
+
 /* The spec's 64 turn whole; a spec that turns some turns as many of any head. */
 static void a_rope_turns_all_of_a_head_unless_told(void **state) {
     (void)state;
@@ -415,6 +447,8 @@ static void options_of_no_size_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rope_is_in_place_and_of_the_spec_unless_told),
+        cmocka_unit_test(a_table_takes_the_place_of_terms),
+        cmocka_unit_test(a_table_that_is_not_of_the_pairs_is_refused),
         cmocka_unit_test(a_rope_turns_all_of_a_head_unless_told),
         cmocka_unit_test(norms_of_heads_have_an_epsilon),
         cmocka_unit_test(an_unsound_rope_is_refused),

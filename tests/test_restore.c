@@ -327,6 +327,54 @@ static void damaged_attributes_are_named(void **state) {
     hostile_finish(&h);
 }
 
+/* One node of rope, with a table. */
+static hostile hostile_of_table(fig_rope_node_attributes *attributes) {
+    const fig_spec spec = fig_sample_spec();
+    const fig_rope_spec own = {.rotary_dim = 4};
+    const fig_rope_table table = {.frequencies = {1, 0.25}};
+    fig_program *program = fig_sample_program(&spec);
+    const fig_tensor q = fig_sample_rows(program, "q", 8, 64);
+    const fig_tensor k = fig_sample_rows(program, "k", 2, 64);
+    fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .rope = &own, .rope_table = &table));
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    hostile h = hostile_of(program);
+    memcpy(attributes, h.attributes, sizeof *attributes);
+    return h;
+}
+
+static void a_damaged_table_is_named(void **state) {
+    (void)state;
+    fig_rope_node_attributes sound;
+    hostile h = hostile_of_table(&sound);
+    assert_true(restore(&h));
+    hostile_finish(&h);
+    static const struct {
+        size_t at;
+        double value;
+        size_t bytes; /* of value; 4: of the float */
+        const char *said;
+    } cases[] = {
+        {offsetof(fig_rope_node_attributes, turn.rope.theta), 1e4, 4, "and so does its table"},
+        {offsetof(fig_rope_node_attributes, reserved), 1, 4, "reserved is 1065353216"},
+        {offsetof(fig_rope_node_attributes, table.factor), 0, 8, "factor is 0, not its default"},
+        {offsetof(fig_rope_node_attributes, table.factor), -1, 8, "rope table: factor is -1"},
+        {offsetof(fig_rope_node_attributes, table.frequencies[1]), 0, 8, "frequencies[1] is 0"},
+        {offsetof(fig_rope_node_attributes, table.frequencies[2]), 1, 8, "frequencies[2] is 1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const float single = (float)cases[i].value;
+        const void *value = cases[i].bytes == 4 ? (const void *)&single : &cases[i].value;
+        h = hostile_of_table(&sound);
+        memcpy(h.attributes + cases[i].at, value, cases[i].bytes);
+        REFUSE_DAMAGE(cases[i].said);
+        hostile_finish(&h);
+    }
+    h = hostile_of_table(&sound);
+    memset(h.attributes + offsetof(fig_rope_node_attributes, table), 0, sizeof sound.table);
+    REFUSE_DAMAGE("the rope's table or its rotary_dim is empty");
+    hostile_finish(&h);
+}
+
 /* A recorder refuses the call; what stands in a file is refused as a node. */
 static void a_plan_behind_another_node_is_refused(void **state) {
     (void)state;
@@ -374,6 +422,7 @@ int main(void) {
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(damaged_segments_are_named),
         cmocka_unit_test(damaged_attributes_are_named),
+        cmocka_unit_test(a_damaged_table_is_named),
         cmocka_unit_test(a_plan_behind_another_node_is_refused),
         cmocka_unit_test(edges_that_point_back_do_not_pass),
     };

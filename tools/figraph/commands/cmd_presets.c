@@ -86,7 +86,8 @@ static void print_preset(const char *name, const fig_spec *spec) {
     } else if (used + fig_columns_of(apart.text) <= fig_columns()) {
         printf("  %s\n", apart.text + 2);
     } else {
-        printf("\n%*s%s\n", NAME_COLUMNS + 1, "", apart.text + 2);
+        printf("\n%*s", NAME_COLUMNS + 1, "");
+        fig_columns_words(NAME_COLUMNS + 1, NAME_COLUMNS + 1, apart.text + 2);
     }
 }
 

@@ -43,8 +43,9 @@
 #define FIG_SOURCE_TRAITS                                                                          \
     {                                                                                              \
         "--traits", "MACHINE",                                                                     \
-            "the machine to cut steps for: h200, h100, a100 or host, or any by its numbers, as "   \
-            "compute_capability=89,sm_count=142,shared_bytes=101376; without it the device's, "    \
+            "the machine to cut steps for: h200, h100, a100 or host, or any by its numbers in "    \
+            "one word with commas: compute_capability=89, sm_count=142 and shared_bytes=101376; "  \
+            "without it the device's, "                                                            \
             "which is host's where there is no GPU"                                                \
     }
 
