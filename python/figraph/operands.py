@@ -1,5 +1,5 @@
-"""operands.py: what the operations of figraph.torch take, and the sentences that refuse what they
-do not.
+"""operands.py: what operations take of JAX's and torch's arrays, and the sentences that refuse the
+rest.
 
 Of an array nothing is asked but its shape and its dtype's name, so these hold for arrays of any
 library, and for those that have nothing else. Invariant: no number of an array is looked at.

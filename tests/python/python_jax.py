@@ -180,7 +180,8 @@ def attributes_are_numbers_of_one_type():
         for key, (kind, value) in attributes.items():
             assert kind in (int, float), f"{name}: {key} is {value}"
     assert dict(seen[0])["figraph.decode_attention"]["rope_theta"] == (float, 7.0)
-    refused("window is 2.5", lambda: fj.Logits(window=2.5).attributes(64, "nhd"), (TypeError,))
+    q, halved = normal(ROWS, Q, DIM), fj.Logits(window=2.5)
+    refused("window is 2.5", lambda: fj.attention(q, dense(), LENGTHS, logits=halved), (TypeError,))
 
 
 def calls_of(jaxpr):

@@ -297,6 +297,8 @@ def what_is_wrong_is_refused_before_anything_runs():
         (q.transpose(0, 1).contiguous().transpose(0, 1), "it must be row-major"),
     ):
         refused(words, lambda: ft.rms_norm(q, normal(DIM), residual=residual))
+        meta = [x.to("meta") for x in (q, normal(DIM), residual)]
+        refused(words, lambda: ft.rms_norm(*meta[:2], residual=meta[2]))
     given = arguments(cache)[torch.ops.figraph.attention]
     refused("plan and scratch: one is given, the other is not",
             lambda: torch.ops.figraph.attention(*given[:9], None, *given[10:]), (ValueError,))

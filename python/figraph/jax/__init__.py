@@ -73,14 +73,15 @@ NotImplementedError, since rows are their batch. Importing registers the custom 
 platforms; XLA loads a kernel when it first meets it, be it while it captures a command buffer.
 """
 
+from ..operands import Cache, Logits, Plan, Rope
 from .decode_step import DecodeStep
 from .explanation import Explanation
 from .files import File, load, missing, program
 from .flash import flash_attention
-from .operations import (Attended, Decoded, Logits, Rope, append_kv, apply_rope, attention,
-                             decode_attention, gelu_and_mul, gelu_tanh_and_mul, plan, silu_and_mul)
+from .operations import (Attended, Decoded, append_kv, apply_rope, attention, decode_attention,
+                         gelu_and_mul, gelu_tanh_and_mul, plan, silu_and_mul)
 from .state import State
-from .targets import Cache, Plan, custom_calls
+from .targets import custom_calls
 
 __all__ = [
     "Attended",

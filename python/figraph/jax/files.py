@@ -11,7 +11,8 @@ import re
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
 from .. import errors, ffi
-from .targets import Array, Plan, alone, bytes_of, custom_call, like, whole
+from ..operands import Array, Plan
+from .targets import alone, bytes_of, custom_call, like, whole
 
 
 class File(NamedTuple):

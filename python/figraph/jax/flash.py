@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from .operations import Logits, attention
-from .targets import ACTIVATIONS, Array, Cache, shaped, typed, whole
+from ..operands import ACTIVATIONS, Array, Cache, Logits
+from .operations import attention
+from .targets import shaped, typed, whole
 
 
 def _spread(name: str, array: Array, shape: tuple[int, ...]) -> Array:

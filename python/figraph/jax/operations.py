@@ -6,7 +6,6 @@ a sequence, and lengths count the token of this step.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple, Optional
 
 import jax
@@ -14,8 +13,9 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from .. import ffi
-from .targets import (ACTIVATIONS, LAYOUTS, Array, Cache, Form, Plan, alone, bytes_of, custom_call,
-                      form_of, lengths_of, like, number_of, or_absent, real, shaped, typed, whole)
+from ..operands import ACTIVATIONS, LAYOUTS, Array, Cache, Form, Logits, Plan, Rope, sound_logits
+from .targets import (alone, bytes_of, custom_call, form_of, lengths_of, like, number_of, or_absent,
+                      real, shaped, typed, whole)
 
 
 class Attended(NamedTuple):
@@ -71,33 +71,14 @@ def gelu_tanh_and_mul(input: Array) -> Array:
     return _gated("gelu_tanh_and_mul", input)
 
 
-class Rope(NamedTuple):
-    """How heads turn. rotary_dim 0: all of a head; llama3_factor 0: none of llama 3's scaling."""
-
-    rotary_dim: int = 0
-    interleaved: bool = False
-    scale: float = 1.0
-    theta: float = 1e4
-    llama3_factor: float = 0.0
-    llama3_low: float = 0.0
-    llama3_high: float = 0.0
-    llama3_context: int = 0
-
-    def attributes(self, head_dim: int) -> dict[str, Any]:
-        """As the targets take them, if they are sound."""
-        made = dict(
-            rotary_dim=whole("rope.rotary_dim", self.rotary_dim),
-            interleaved=whole("rope.interleaved", self.interleaved),
-            scale=real("rope.scale", self.scale),
-            theta=real("rope.theta", self.theta),
-            llama3_factor=real("rope.llama3_factor", self.llama3_factor),
-            llama3_low=real("rope.llama3_low", self.llama3_low),
-            llama3_high=real("rope.llama3_high", self.llama3_high),
-            llama3_context=whole("rope.llama3_context", self.llama3_context),
-        )
-        ffi.check_rope(head_dim, **made)
-        names = dict(interleaved="interleave", scale="rope_scale", theta="rope_theta")
-        return {names.get(name, name): value for name, value in made.items()}
+def _angles(rope: Rope, head_dim: int) -> dict[str, Any]:
+    """As the targets take them, if they are sound."""
+    whole_ones = ("rotary_dim", "interleaved", "llama3_context")
+    made = {name: (whole if name in whole_ones else real)("rope." + name, value)
+            for name, value in rope._asdict().items()}
+    ffi.check_rope(head_dim, **made)
+    names = dict(interleaved="interleave", scale="rope_scale", theta="rope_theta")
+    return {names.get(name, name): value for name, value in made.items()}
 
 
 def apply_rope(q: Array, k: Array, positions: Array, rope: Rope = Rope()) -> tuple[Array, Array]:
@@ -108,7 +89,7 @@ def apply_rope(q: Array, k: Array, positions: Array, rope: Rope = Rope()) -> tup
     shaped("k", k, q.shape[0], None, q.shape[2])
     positions = typed("positions", positions, ["int32", "int64"])
     shaped("positions", positions, q.shape[0])
-    angles = rope.attributes(q.shape[2])
+    angles = _angles(rope, q.shape[2])
 
     @custom_vmap
     def call(q: Array, k: Array, positions: Array) -> Any:
@@ -192,26 +173,17 @@ def plan(lengths: Array, *, dtype: Any, q_heads: int, cache: Cache, window: int 
     return Plan(*alone("plan", make)(lengths))
 
 
-class Logits(NamedTuple):
-    """What is done to logits. window: tokens that a row sees, its own counted; 0: all."""
-
-    scale: float = 0.0  # 0: head_dim ** -0.5
-    soft_cap: float = 0.0
-    window: int = 0
-
-    def attributes(self, head_dim: int, layout: str) -> dict[str, Any]:
-        """As the targets take them, if they are sound."""
-        scale, soft_cap = real("logits.scale", self.scale), real("logits.soft_cap", self.soft_cap)
-        window = whole("logits.window", self.window)
-        for name, value in (("scale", scale), ("soft_cap", soft_cap), ("window", window)):
-            if not math.isfinite(value) or value < 0:
-                raise ValueError(f"logits.{name} is {value}, it must be finite and at least 0")
-        return dict(
-            kv_layout=LAYOUTS[layout],
-            window_left=window - 1,
-            logits_soft_cap=soft_cap,
-            sm_scale=scale or head_dim**-0.5,
-        )
+def _logits(logits: Logits, head_dim: int, layout: str) -> dict[str, Any]:
+    """As the targets take them, if they are sound."""
+    made = Logits(real("logits.scale", logits.scale), real("logits.soft_cap", logits.soft_cap),
+                  whole("logits.window", logits.window))
+    sound_logits(made)
+    return dict(
+        kv_layout=LAYOUTS[layout],
+        window_left=made.window - 1,
+        logits_soft_cap=made.soft_cap,
+        sm_scale=made.scale or head_dim**-0.5,
+    )
 
 
 def _options(cache: Cache, given: Optional[Plan], alibi: Optional[Array],
@@ -247,7 +219,7 @@ def _ask(q: Array, cache: Cache, lengths: Array, plan: Optional[Plan], logits: L
     lengths = lengths_of(lengths, form.rows)
     _per_head("alibi", alibi, q)
     _per_head("sinks", sinks, q)
-    attributes = logits.attributes(form.head_dim, layout)
+    attributes = _logits(logits, form.head_dim, layout)
     _, scratch = _needs(q.dtype, q.shape[1], form, attributes["window_left"] + 1, plan)
     lse = jax.ShapeDtypeStruct(q.shape[:2] if with_lse else (0, 0), jnp.float32)
     return _Asked(q, form, lengths, attributes, bytes_of(scratch), lse)
@@ -280,7 +252,7 @@ def decode_attention(q: Array, k: Array, v: Array, cache: Cache, lengths: Array,
                      layout: str = "nhd", with_lse: bool = False) -> Decoded:
     """apply_rope at lengths - 1, append_kv and attention, in one call."""
     asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse)
-    form, angles = asked.form, rope.attributes(asked.form.head_dim)
+    form, angles = asked.form, _angles(rope, asked.form.head_dim)
     for name, array in (("k", k), ("v", v)):
         shaped(name, typed(name, array, [str(asked.q.dtype)]), form.rows, form.kv_heads,
                form.head_dim)

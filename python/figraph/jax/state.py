@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax import export
 from jax.sharding import PartitionSpec
 
-from .operations import Logits, Rope, append_kv, apply_rope, attention, decode_attention, plan
-from .targets import LAYOUTS, Array, Cache, Plan
+from ..operands import LAYOUTS, Array, Cache, Logits, Plan, Rope
+from .operations import append_kv, apply_rope, attention, decode_attention, plan
 
 
 @jax.tree_util.register_pytree_node_class

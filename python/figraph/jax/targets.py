@@ -8,51 +8,18 @@ one type: JAX finds 7 and 7.0 equal, and would hand the program of one to the ot
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import jax
 import jax.ffi
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from .. import abi, ffi
+from .. import abi, ffi, operands
+from ..operands import CACHES, Array, Cache, Form
 
-ACTIVATIONS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-CACHES = {**ACTIVATIONS, "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
-LAYOUTS = {"nhd": 0, "hnd": 1}
 # What stands for an argument that is left out, where others come behind it.
 ABSENT = {1: jnp.float32, 2: jnp.int32}
-
-Array = Any
-
-
-class Cache(NamedTuple):
-    """Keys and values of all rows, and what belongs to them."""
-
-    k: Array
-    v: Array
-    page_table: Optional[Array] = None
-    k_scale: Optional[Array] = None  # of 8-bit numbers: float32 [1] or [kv_heads]
-    v_scale: Optional[Array] = None
-
-
-class Plan(NamedTuple):
-    """How the rows of a step are cut, and memory that its layers use by turns."""
-
-    plan: Array
-    scratch: Array
-
-
-class Form(NamedTuple):
-    """What a cache and its rows are."""
-
-    rows: int
-    kv_heads: int
-    head_dim: int
-    page_size: int  # 0: dense
-    kv_length: int  # tokens that a row can have
-    kv_dtype: str
-
 
 # ---- Registration --------------------------------------------------------------------------------
 
@@ -92,19 +59,13 @@ def real(name: str, value: Any) -> float:
 def typed(name: str, array: Array, known: Sequence[str]) -> Array:
     """The array, whose dtype is one of the known."""
     array = jnp.asarray(array)
-    if str(array.dtype) not in known:
-        raise TypeError(f"{name} is {array.dtype}, it must be {' or '.join(known)}")
+    operands.typed(name, array, known)
     return array
 
 
 def shaped(name: str, array: Array, *shape: Optional[int]) -> Array:
     """The array, which has that shape; None in a shape is any number."""
-    wanted = ", ".join("any" if n is None else str(n) for n in shape)
-    fits = array.ndim == len(shape) and all(
-        n is None or n == own for n, own in zip(shape, array.shape)
-    )
-    if not fits:
-        raise ValueError(f"{name} is {list(array.shape)}, it must be [{wanted}]")
+    operands.shaped(name, array, *shape)
     return array
 
 
@@ -113,37 +74,10 @@ def lengths_of(lengths: Array, rows: int) -> Array:
     return shaped("lengths", typed("lengths", lengths, ["int32"]), rows)
 
 
-def _check_scales(cache: Cache, kv_heads: int) -> None:
-    """One for all heads or one for each, and as many of k as of v."""
-    if (cache.k_scale is None) != (cache.v_scale is None):
-        raise ValueError("cache.k_scale and cache.v_scale: one is given, the other is not")
-    if cache.k_scale is None or cache.v_scale is None:
-        return
-    k_scale = typed("cache.k_scale", cache.k_scale, ["float32"])
-    if k_scale.shape != (1,):
-        shaped("cache.k_scale", k_scale, kv_heads)
-    shaped("cache.v_scale", typed("cache.v_scale", cache.v_scale, ["float32"]), *k_scale.shape)
-
-
 def form_of(dtype: Any, rows: int, cache: Cache, layout: str) -> Form:
     """Of a cache that is sound for q of that dtype and so many rows."""
-    if layout not in LAYOUTS:
-        raise ValueError(f'layout is "{layout}", it must be {" or ".join(LAYOUTS)}')
-    for name, array in (("cache.k", cache.k), ("cache.v", cache.v)):
-        known = [str(dtype)] + [name for name in CACHES if name not in ACTIVATIONS]
-        shaped(name, typed(name, array, known), None, None, None, None)
-    shaped("cache.v", typed("cache.v", cache.v, [str(cache.k.dtype)]), *cache.k.shape)
-    _, tokens, heads, dim = cache.k.shape
-    if layout == "hnd":
-        tokens, heads = heads, tokens
-    _check_scales(cache, heads)
-    if cache.page_table is None:
-        shaped("cache.k", cache.k, rows, *cache.k.shape[1:])
-        return Form(rows, heads, dim, 0, tokens, CACHES[str(cache.k.dtype)])
-    table = typed("cache.page_table", cache.page_table, ["int32"])
-    shaped("cache.page_table", table, rows, None)
-    kv_length = table.shape[1] * tokens
-    return Form(rows, heads, dim, tokens, kv_length, CACHES[str(cache.k.dtype)])
+    arrays = Cache(*(None if x is None else jnp.asarray(x) for x in cache))
+    return operands.form_of(str(dtype), rows, arrays, operands.layout_code(layout))
 
 
 # ---- Calls ---------------------------------------------------------------------------------------
