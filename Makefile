@@ -150,11 +150,11 @@ $(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them,
 $(BUILD)/tests/test_fuzz: $(FUZZ)
 # libFuzzer calls one entry of each program; the library in it counts where it has been.
 $(FUZZERS:%=$(BUILD)/fuzz_%): $(BUILD)/fuzz_%: $(BUILD)/libfuzzer_%.o $(FUZZ) $(filter \
-    %/image.o %/stranger.o %/synthetic.o %/serve_trace.o,$(SUPPORT)) $(OUT)/libfigraph.a \
+    %/forgery.o %/stranger.o %/synthetic.o %/serve_trace.o,$(SUPPORT)) $(OUT)/libfigraph.a \
     $(filter $(BUILD)/tools/figraph/terminal/%,$(SUPPORT)) $(DEPS)
 	@$(LINK) -fsanitize=fuzzer $(LIBS)
 $(BUILD)/libfuzzer_%.o: tests/fuzz/libfuzzer.c Makefile
-	@echo "cc   $@" && $(CC) $(CFLAGS_ALL) -DFUZZ=fig_fuzz_$* -c $< -o $@
+	@mkdir -p $(@D) && echo "cc   $@" && $(CC) $(CFLAGS_ALL) -DFUZZ=fig_fuzz_$* -c $< -o $@
 # The library looks in the process for functions that these play.
 $(foreach test,test_tvm_call test_tvm_entries,$(BUILD)/tests/$(test)): LDFLAGS += -rdynamic
 # A test of families puts some of its own before those of the table.

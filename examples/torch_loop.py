@@ -5,8 +5,8 @@
 
 The same step as `build/layers run` takes: RMSNorm, q, k and v by one product, RoPE, append and
 attention, the output's product, RMSNorm, gate and up by one product, the activation, and down. What
-stands between the products is figraph.torch's; residuals are added by the products. Weights and
-caches are made up. It tells what a step takes; --check compares one with plain torch in float32.
+stands between the products is figraph.torch's. Weights and caches are made up. It tells what a step
+takes; --check compares one with plain torch in float32.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import time
 import figraph
 import figraph.torch as ft
 import torch
-from torch.nn.functional import rms_norm
 
 PAGE, GROWTH = 16, 64  # tokens of a page; by which rows grow, and then they start over
 
@@ -66,8 +65,8 @@ class Model:
     def make(self, *shape):
         return torch.randn(shape, dtype=torch.bfloat16, device=self.device)
 
-    def normed(self, x):
-        return rms_norm(x, x.shape[-1:], self.norm, 1e-6)
+    def normed(self, added, residual):
+        return ft.rms_norm(added, self.norm, residual=residual)
 
     def split(self, qkv):
         """q, k and v, views of one array."""
@@ -76,15 +75,15 @@ class Model:
 
     def loop(self):
         """The step that is captured: what it leaves in state, the next begins with."""
-        h = self.state.clone()
+        residual = self.state.clone()
+        normed = ft.rms_norm(residual, self.norm)
         self.step.plan()
         for n, layer in enumerate(self.layers):
-            q, k, v = self.split(self.normed(h) @ layer.qkv.T)
-            out = self.step.attend(n, q, k, v)
-            h.addmm_(out.view(self.rows, -1), layer.output.T)
-            act = self.step.act(n, self.normed(h) @ layer.gate_up.T)
-            h.addmm_(act, layer.down.T)
-        self.state.copy_(self.normed(h))
+            out = self.step.attend(n, *self.split(normed @ layer.qkv.T))
+            normed = self.normed(out.view(self.rows, -1) @ layer.output.T, residual)
+            act = self.step.act(n, normed @ layer.gate_up.T)
+            normed = self.normed(act @ layer.down.T, residual)
+        self.state.copy_(normed)
         self.step.lengths.add_(1)
 
 
@@ -108,7 +107,7 @@ def turn(x, position, rope):
 
 
 def plain_norm(x):
-    return rms_norm(x, x.shape[-1:], None, 1e-6)  # all weights are one
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], None, 1e-6)  # all weights are one
 
 
 def expected(model, caches, length):

@@ -23,6 +23,13 @@ typedef struct fig_invoke {
     int loads_only; /* 1: kernels are made ready, and nothing runs */
 } fig_invoke;
 
+/* input, residual and out are [rows][width]; out may be input. Where there is a residual, input is
+ * added to it, and that sum is normalised. */
+typedef struct fig_invoke_norm {
+    fig_array input, residual, weight, out; /* weight: [width] */
+    double epsilon, weight_offset;
+} fig_invoke_norm;
+
 typedef struct fig_invoke_rope {
     fig_array q, k, q_out, k_out;                  /* [rows][heads][head_dim], any strides but the
                                                      last; an out may be its in */
@@ -68,6 +75,7 @@ typedef struct fig_invoke_plan {
 /* Each fills *invoke, whose stream and loads_only are the caller's; arrays stay where they are. */
 fig_status fig_invoke_gated_describe(fig_invoke *invoke, fig_activation activation,
                                      const fig_array *input, const fig_array *out);
+fig_status fig_invoke_norm_describe(fig_invoke *invoke, const fig_invoke_norm *norm);
 fig_status fig_invoke_rope_describe(fig_invoke *invoke, const fig_invoke_rope *rope);
 fig_status fig_invoke_attention_describe(fig_invoke *invoke, const fig_invoke_attention *attention);
 fig_status fig_invoke_append_describe(fig_invoke *invoke, const fig_invoke_append *append);

@@ -53,9 +53,12 @@ static fig_spec spec_of(const fig_recipe *recipe) {
 
 static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
     const int32_t page = r->page_size != 0 ? r->page_size : r->kv_limit;
-    const int64_t out_width = r->kind == FIG_RECIPE_GATED ? r->width : r->q_heads;
+    const int64_t out_width = r->width != 0 ? r->width : r->q_heads;
+    const int64_t in_width = r->kind == FIG_RECIPE_GATED ? 2 * r->width : r->width;
     switch (slot) {
-    case FIG_SLOT_IN: return (fig_tensor_info){.name = "input", .dims = {-1, 2 * r->width}};
+    case FIG_SLOT_IN: return (fig_tensor_info){.name = "input", .dims = {-1, in_width}};
+    case FIG_SLOT_RESIDUAL: return (fig_tensor_info){.name = "residual", .dims = {-1, r->width}};
+    case FIG_SLOT_WEIGHT: return (fig_tensor_info){.name = "weight", .dims = {r->width}};
     case FIG_SLOT_Q: return (fig_tensor_info){.name = "q", .dims = {-1, r->q_heads, r->head_dim}};
     case FIG_SLOT_K: return (fig_tensor_info){.name = "k", .dims = {-1, r->kv_heads, r->head_dim}};
     case FIG_SLOT_V: return (fig_tensor_info){.name = "v", .dims = {-1, r->kv_heads, r->head_dim}};
@@ -167,6 +170,17 @@ static void record_decode(fig_program *program, const fig_recipe *recipe, const 
                     .soft_cap = recipe->soft_cap, .sm_scale = recipe->sm_scale));
 }
 
+static void record_norm(fig_program *program, const fig_recipe *recipe, const slots *t) {
+    const fig_rms_norm_op *op =
+        FIG_OPTIONS(fig_rms_norm_op, .in = t->of[FIG_SLOT_IN], .weight = t->of[FIG_SLOT_WEIGHT],
+                    .out = t->of[FIG_SLOT_OUT], .residual = t->of[FIG_SLOT_RESIDUAL],
+                    .epsilon = recipe->epsilon, .weight_offset = recipe->weight_offset);
+    if (fig_recipe_has(recipe, FIG_SLOT_RESIDUAL))
+        fig_add_rms_norm(program, op);
+    else
+        fig_rms_norm(program, op);
+}
+
 static void record(fig_program *program, const fig_recipe *recipe) {
     slots tensors;
     record_tensors(program, recipe, &tensors);
@@ -178,6 +192,7 @@ static void record(fig_program *program, const fig_recipe *recipe) {
     case FIG_RECIPE_APPEND: record_append(program, &tensors); return;
     case FIG_RECIPE_ATTENTION: record_attention(program, recipe, &tensors); return;
     case FIG_RECIPE_DECODE: record_decode(program, recipe, &tensors); return;
+    case FIG_RECIPE_NORM: record_norm(program, recipe, &tensors); return;
     case FIG_RECIPE_PROGRAM: return;
     }
 }

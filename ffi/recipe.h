@@ -17,12 +17,15 @@ typedef enum fig_recipe_kind {
     FIG_RECIPE_APPEND,
     FIG_RECIPE_ATTENTION,
     FIG_RECIPE_DECODE, /* RoPE, append and attention in one */
+    FIG_RECIPE_NORM,   /* RMSNorm; of a sum, where there is a residual */
     FIG_RECIPE_PROGRAM /* of a file, by its content id */
 } fig_recipe_kind;
 
 /* Arrays of all kinds, in the order in which their programs record them. */
 typedef enum fig_slot {
-    FIG_SLOT_IN = 0, /* of gated */
+    FIG_SLOT_IN = 0, /* of gated and norm */
+    FIG_SLOT_RESIDUAL,
+    FIG_SLOT_WEIGHT,
     FIG_SLOT_Q,
     FIG_SLOT_K,
     FIG_SLOT_V,
@@ -51,7 +54,7 @@ typedef struct fig_recipe {
     uint32_t slots; /* bit s: there is a fig_slot s */
     fig_dtype dtype, kv_dtype, index_dtype;
     fig_activation activation;
-    int64_t width;     /* gated: of out */
+    int64_t width;     /* gated and norm: of out */
     int64_t segments;  /* rope: of offsets */
     int64_t positions; /* rope: of cos_sin */
     int32_t q_heads, kv_heads, head_dim;
@@ -61,10 +64,11 @@ typedef struct fig_recipe {
     int32_t scales;    /* in k_scale and v_scale: 1 or kv_heads */
     int32_t window;    /* tokens seen; 0: all */
     float soft_cap, sm_scale;
+    float epsilon, weight_offset; /* norm */
     fig_rope_spec rope;
     uint8_t content[32]; /* program: its content id */
 } fig_recipe;
-static_assert(sizeof(fig_recipe) == 32 + 24 + 40 + sizeof(fig_rope_spec) + 32,
+static_assert(sizeof(fig_recipe) == 32 + 24 + 48 + sizeof(fig_rope_spec) + 32,
               "no byte without a field");
 
 int fig_recipe_has(const fig_recipe *recipe, fig_slot slot);

@@ -18,7 +18,7 @@ static fig_status run(const fig_tvm_call *call, fig_invoke *invoke) {
     return fig_invoke_run(invoke);
 }
 
-/* ---- Gated activations ----------------------------------------------------------------------- */
+/* ---- Row by row ------------------------------------------------------------------------------ */
 static fig_status gated(fig_tvm_call *call, fig_activation activation) {
     fig_invoke invoke = {0};
     fig_array out, input;
@@ -27,6 +27,20 @@ static fig_status gated(fig_tvm_call *call, fig_activation activation) {
     fig_tvm_call_integer(call, "enable_pdl"); /* programmatic edges change no result */
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_gated_describe(&invoke, activation, &input, &out));
+    return run(call, &invoke);
+}
+
+static fig_status normalise(fig_tvm_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_norm n = {0};
+    fig_tvm_call_array(call, "input", &n.input);
+    fig_tvm_call_option(call, "maybe_residual", &n.residual);
+    fig_tvm_call_array(call, "weight", &n.weight);
+    fig_tvm_call_array(call, "out", &n.out);
+    n.epsilon = fig_tvm_call_real(call, "epsilon");
+    n.weight_offset = fig_tvm_call_real(call, "weight_offset");
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_norm_describe(&invoke, &n));
     return run(call, &invoke);
 }
 
@@ -380,6 +394,7 @@ static fig_status decode(fig_tvm_call *call) {
     X(batch_decode, "q, k, v, page_table, lengths, " OUTS SCALES, batch(&call))                    \
     X(batch_decode_jax, "out, tmp, lse, q, k, v, page_table, lengths, " LAYOUT SCALES,             \
       batch_jax(&call))                                                                            \
+    X(rms_norm, "input, maybe_residual, weight, out, epsilon, weight_offset", normalise(&call))    \
     X(rope, "q, k, positions, q_out, k_out" ALL_ANGLES, turn(&call))                               \
     X(append_kv,                                                                                   \
       "k, v, k_cache, v_cache, lengths, page_table, plan, k_scale, v_scale, scratch, "             \

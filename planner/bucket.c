@@ -81,14 +81,25 @@ static int64_t bytes_of_whole(const fig_bucket_shape *bucket, int32_t split_clas
     return bytes * (workers > half ? workers : half) / places;
 }
 
+/* Tiles of the fullest worker. Each short row has workers of its own, so that the longest's are
+ * fullest; else all rows are one line, dealt evenly. */
+static int64_t fullest_of(const fig_bucket_shape *bucket, int32_t split_class,
+                          const fig_split_totals *of) {
+    const fig_split_shape *split = &bucket->plan.splits[split_class];
+    const int64_t segments = (int64_t)split->row_limit * split->groups;
+    if (bucket->is_short[split_class]) return ceil_div(of->longest, split->workers / segments);
+    return ceil_div(of->tiles * split->groups, split->workers);
+}
+
 fig_bucket_work fig_bucket_work_of(const fig_bucket_shape *bucket, int32_t split_class,
                                    const fig_plan_step *step) {
     const fig_split_shape *split = &bucket->plan.splits[split_class];
     const fig_split_totals of = count_of(split, step);
     const int64_t line = of.tiles * split->groups;
     if (line == 0) return (fig_bucket_work){0, 0, 0};
-    const int64_t fullest = ceil_div(line, split->workers), active = ceil_div(line, fullest);
-    const int64_t bytes = fullest * split->tile_tokens * bucket->token_bytes[split_class];
+    const int64_t even = ceil_div(line, split->workers), active = ceil_div(line, even);
+    const int64_t bytes = fullest_of(bucket, split_class, &of) * split->tile_tokens *
+                          bucket->token_bytes[split_class];
     const int64_t pieces = ceil_div(of.longest * active, line);
     const int is_merged = pieces > 1 && !bucket->is_short[split_class];
     return (fig_bucket_work){

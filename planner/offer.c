@@ -55,11 +55,21 @@ static void try_rows(trial *of, int32_t rows, int64_t tokens, int64_t longest) {
     try_step(of, &step);
 }
 
+/* 1: each row of a step may have workers of its own, for which one long row counts. */
+static int may_be_short(const trial *of) {
+    int is_short = 0;
+    for (int32_t i = 0; i < of->count; i++)
+        for (int32_t c = 0; c < of->candidates[i].plan.class_count; c++)
+            is_short |= of->candidates[i].is_short[c];
+    return is_short;
+}
+
 static void try_tokens(trial *of, int32_t rows, int64_t tokens, const fig_offer_range *range) {
     const int64_t even = (tokens + rows - 1) / rows, half = (tokens + 1) / 2;
     if (even > range->kv_limit) return;
     try_rows(of, rows, tokens, even);
     if (rows > 2) try_rows(of, rows, tokens, half < range->kv_limit ? half : range->kv_limit);
+    if (rows > 2 && may_be_short(of)) try_rows(of, rows, tokens, tokens - tokens / 8);
 }
 
 static void try_all_tokens(trial *of, int32_t rows, const fig_offer_range *range) {

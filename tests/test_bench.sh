@@ -263,6 +263,9 @@ ends_with=$?
 verdict $? 'replays of the shapes that suit the device are to be written'
 [ "$(head -n 1 "$scratch/replays/host_replay.csv" | tr , '\n' | grep -c '^driver$')" -eq 1 ]
 verdict $? 'a driver that the file has is not to be told twice'
+tools/bench/run.sh --only layers "$scratch/layers" --device host > "$scratch/out" 2>&1
+[ $? -eq 0 ] && grep -q '^host,host,small,2,3x40,2,[0-9.]*,' "$scratch/layers/host_layers_2.csv"
+verdict $? 'whole layers on two ranks are to be written'
 tools/bench/run.sh --only stop "$scratch/results" > "$scratch/out" 2>&1
 [ $? -eq 2 ] && grep -q 'none of uniform' "$scratch/out"
 verdict $? 'a set that is none is to be refused'

@@ -242,8 +242,7 @@ static void the_tokens_of_a_horizon_count_before_they_are_there(void **state) {
                                        "largest bucket of 4 rows takes 2048");
 }
 
-/* 8 heads one at once: 64 workers have a row's head each, of 256 tokens; one row is cut, and shares
- * it too where clusters have it. */
+/* 8 heads one at once: 64 workers have a row's head each, of 256 tokens; one row is cut. */
 static void workers_of_whole_rows_share_what_idle_places_leave(void **state) {
     (void)state;
     static const int32_t even[] = {256, 256, 256, 256, 256, 256, 256, 256}, one[] = {2048};
@@ -261,10 +260,28 @@ static void workers_of_whole_rows_share_what_idle_places_leave(void **state) {
         assert_int_equal(fig_bucket_work_of(&bucket, 0, &whole).bytes, cases[i].bytes);
         assert_int_equal(fig_bucket_work_of(&bucket, 0, &cut).pieces, 8);
         assert_int_equal(fig_bucket_work_of(&bucket, 0, &cut).bytes, 131072);
-        bucket.is_short[0] = 1;
-        assert_int_equal(fig_bucket_work_of(&bucket, 0, &cut).pieces, 8);
-        assert_int_equal(fig_bucket_work_of(&bucket, 0, &cut).bytes, cases[i].bytes);
-        bucket.is_short[0] = 0;
+    }
+}
+
+/* 8 heads one at once, 4 workers of tiles of 64 tokens for each: 256 tokens are a tile of each, and
+ * a row of 900 tokens is 4 tiles, however short the others are. */
+static void a_short_row_is_read_by_workers_of_its_own(void **state) {
+    (void)state;
+    static const struct {
+        int32_t lengths[4], is_short;
+        int64_t tiles;
+    } cases[] = {{{256, 256, 256, 256}, 1, 1},
+                 {{256, 256, 256, 256}, 0, 1},
+                 {{257, 1, 1, 1}, 1, 2},
+                 {{900, 40, 40, 40}, 1, 4},
+                 {{900, 40, 40, 40}, 0, 2}};
+    fig_bucket_shape bucket = shape_of((fig_bucket){4, 256}, 0);
+    bucket.plan.splits[0].workers = 128;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const fig_plan_step step = {.rows = 4, .lengths = cases[i].lengths, .horizon = 1};
+        bucket.is_short[0] = cases[i].is_short;
+        assert_int_equal(fig_bucket_work_of(&bucket, 0, &step).bytes,
+                         cases[i].tiles * 64 * bucket.token_bytes[0]);
     }
 }
 
@@ -546,6 +563,7 @@ int main(void) {
         cmocka_unit_test(a_step_that_names_a_bucket_gets_it_or_hears_why_not),
         cmocka_unit_test(the_tokens_of_a_horizon_count_before_they_are_there),
         cmocka_unit_test(workers_of_whole_rows_share_what_idle_places_leave),
+        cmocka_unit_test(a_short_row_is_read_by_workers_of_its_own),
         cmocka_unit_test(a_fixed_windowed_row_grows_by_no_more_than_a_tile),
         cmocka_unit_test(tokens_are_summed_past_32_bits),
         cmocka_unit_test(a_larger_bucket_does_not_compete_with_its_variants),

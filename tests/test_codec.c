@@ -531,42 +531,6 @@ static void forged_arrays_are_refused_or_usable(void **state) {
     }
 }
 
-/* ---- Files of earlier versions */
-
-static const struct golden {
-    const char *path, *content_id;
-    int32_t layers, tensors, nodes, buckets;
-} golden[] = {
-    {"tests/golden/mixed.fig", "b27282696fdfafcf6d0eefa31b9a8bfc54ea572d6044d5c6c00c2177f88dc0c2",
-     2, 17, 13, 4},
-    {"tests/golden/llama-3.1-8b.fig",
-     "68a303fde098be1bbbb7ec4ba732021cc01c79f1b8975f606f9ae0b0f5234d41", 32, 257, 128, 198},
-    {"tests/golden/breadth.fig", "fbf39215a1ddc602043aedd3f1d00c92f418948df6f135a83006e8ade4f895a5",
-     2, 38, 15, 2},
-};
-
-/* Its id stays, however the library lowers it now and whatever has changed in its kernels. */
-static void golden_files_load_for_ever(void **state) {
-    (void)state;
-    for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++) {
-        const struct golden *g = &golden[i];
-        fig_graphs *graphs;
-        fig_graphs_info info = {.size = sizeof info};
-        if (fig_graphs_load(&graphs, g->path) != FIG_OK) fail_msg("%s", fig_message());
-        fig_graphs_read_info(graphs, &info);
-        assert_int_equal(info.spec->layers, g->layers);
-        assert_int_equal(info.tensor_count, g->tensors);
-        assert_int_equal(info.node_count, g->nodes);
-        assert_int_equal(info.bucket_count, g->buckets);
-        assert_string_equal(info.content_id, g->content_id);
-        /* They are older than segments, records, notes and images, and say as little of them once
-         * saved. */
-        assert_int_equal(section_count_of(graphs), FIG_SECTION_SEGM);
-        assert_usable(graphs);
-        fig_graphs_destroy(graphs);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_saved_and_loaded_saves_as_the_same_bytes),
@@ -583,7 +547,6 @@ int main(void) {
         cmocka_unit_test(each_bucket_has_a_digest),
         cmocka_unit_test(a_kernel_of_another_abi_is_noted_and_no_fault),
         cmocka_unit_test(forged_arrays_are_refused_or_usable),
-        cmocka_unit_test(golden_files_load_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

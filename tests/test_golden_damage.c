@@ -16,10 +16,12 @@
 #include "graphs/files/file.h"
 #include "graphs/files/sections.h"
 #include "graphs/graphs.h"
+#include "graphs/hash.h"
 #include "tests/support/forgery.h"
 #include "tests/support/stranger.h"
 
-enum { GOLDEN_COUNT = 3, SAMPLE_STRIDE = 3999, USE_STRIDE = 16 };
+enum { GOLDEN_COUNT = 4, CARRIED = 3, SAMPLE_STRIDE = 3999, USE_STRIDE = 16 };
+enum { SEEN_LIMIT = 1 << 20 };
 
 typedef struct golden {
     const char *path;
@@ -29,6 +31,7 @@ typedef struct golden {
 
 static golden all[GOLDEN_COUNT] = {{.path = "tests/golden/mixed.fig"},
                                    {.path = "tests/golden/breadth.fig"},
+                                   {.path = "tests/golden/archived.fig"},
                                    {.path = "tests/golden/llama-3.1-8b.fig"}};
 
 static int read_all(void **state) {
@@ -129,6 +132,23 @@ static void every_changed_byte_that_was_sealed_is_found_or_means_nothing(void **
     }
 }
 
+/* 1: none before it meant this, of kernels that changed as these did, with buckets lowered as these
+ * are. In half of all files that are accepted it is such hashes alone that were changed. */
+static int is_first(const fig_graphs *graphs) {
+    static uint64_t seen[SEEN_LIMIT]; /* 0: a free place */
+    uint64_t key = fig_hash_mix(graphs->changed_kernels, graphs->content_id, 32);
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        const uint8_t is_made = graphs->digests[i] == graphs->made_digests[i];
+        key = fig_hash_mix(key, &is_made, sizeof is_made);
+    }
+    size_t at = key % SEEN_LIMIT;
+    while (seen[at] != 0 && seen[at] != key)
+        at = (at + 1) % SEEN_LIMIT;
+    if (seen[at] == key) return 0;
+    seen[at] = key;
+    return 1;
+}
+
 /* 1: it was accepted. Where there are very many, some of those are used. */
 static int change_meaning(fig_forgery *image, fig_forgery_section *section, size_t at,
                           uint8_t mask) {
@@ -140,7 +160,7 @@ static int change_meaning(fig_forgery *image, fig_forgery_section *section, size
     fig_graphs *graphs = parse(bytes, count);
     free(bytes);
     if (graphs == NULL) return 0;
-    if (!is_whole() || used++ % USE_STRIDE == 0) {
+    if (!is_whole() || (is_first(graphs) && used++ % USE_STRIDE == 0)) {
         fig_stranger_use(graphs);
         fig_stranger_step(graphs);
     }
@@ -154,10 +174,11 @@ static void every_changed_byte_of_a_section_is_refused_or_can_be_run(void **stat
     const size_t stride = is_whole() ? 1 : SAMPLE_STRIDE;
     size_t turn = 0;
     int accepted = 0, tried = 0;
-    for (int i = 0; i < 2; i++) { /* the third has nothing that the second has not */
+    /* The third has nothing that the second has not but what it carries, and the last nothing. */
+    for (int i = 0; i < 3; i++) {
         fig_forgery image;
         fig_forgery_open(&image, all[i].bytes, all[i].count);
-        for (uint32_t s = 0; s < image.count; s++) {
+        for (uint32_t s = i == 2 ? image.count - CARRIED : 0; s < image.count; s++) {
             fig_forgery_section *section = &image.sections[s];
             for (size_t at = 0; at < section->raw_bytes; at++) {
                 for (int mask = 1; mask < 256; mask++) {

@@ -119,6 +119,29 @@ static void no_step_that_is_even_costs_much_over_the_best(void **state) {
     assert_true(fewer > 200);
 }
 
+/* 4 rows of 256 tokens, each with workers of its own: as quick as any, but where one row has nearly
+ * all tokens of the step. */
+static void short_rows_offer_another_for_one_that_is_long(void **state) {
+    (void)state;
+    const fig_lower_target h200 = fig_sample_target("h200");
+    fig_spec spec = {.size = sizeof spec};
+    assert_int_equal(fig_spec_preset(&spec, "llama-3.1-8b-layer"), FIG_OK);
+    fig_graphs *graphs =
+        fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &h200.traits));
+    static const struct {
+        int32_t lengths[4], heads;
+    } cases[] = {{{256, 256, 256, 256}, 1}, {{512, 170, 170, 170}, 1}, {{900, 40, 40, 40}, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const fig_plan_step step = {.rows = 4, .lengths = cases[i].lengths, .horizon = 1};
+        int32_t index;
+        assert_int_equal(
+            fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &step, &index),
+            FIG_OK);
+        assert_int_equal(graphs->buckets[index].variants[0].heads, cases[i].heads);
+    }
+    fig_graphs_destroy(graphs);
+}
+
 /* What all of a model's buckets hold of a device, and take to prepare, follows from its execs. The
  * figures of tests/gpu/prepare_bench.csv are llama-3.1-70b's over caches of its own type; others
  * may have a few more, as costs that are measured anew move where one variant begins to win. Over
@@ -153,6 +176,7 @@ int main(void) {
         cmocka_unit_test(one_that_is_the_cheapest_everywhere_is_offered_alone),
         cmocka_unit_test(two_are_offered_where_neither_serves_all_steps),
         cmocka_unit_test(no_step_that_is_even_costs_much_over_the_best),
+        cmocka_unit_test(short_rows_offer_another_for_one_that_is_long),
         cmocka_unit_test(no_preset_needs_many_execs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,8 @@ END_OF_PYTHON
 
 cat > "$scratch/look.js" << 'END_OF_SCRIPT'
 function luminance(rgb) {
-    const [r, g, b] = rgb.map(c => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    const linear = c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = rgb.map(c => linear(c / 255));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 function numbers(color) { return color.match(/[\d.]+/g).map(Number); }
@@ -64,7 +65,8 @@ function look(frame, say) {
         say(box.clientWidth <= width && box.tabIndex === 0, 'a table stands out, or has no focus');
     for (const link of all('nav a')) {
         const aim = page.querySelector(link.getAttribute('href'));
-        say(aim !== null && aim.getBoundingClientRect().height > 0, nameOf(link) + ' leads nowhere');
+        const height = aim === null ? 0 : aim.getBoundingClientRect().height;
+        say(height > 0, nameOf(link) + ' leads nowhere');
     }
     say(all('nav a').length >= 6 && all('h1').length === 1, 'a heading or links are missing');
     say(all('svg text').length > 0 && all('dt').length > 50, 'what graphs are is missing');
@@ -72,8 +74,8 @@ function look(frame, say) {
         element.focus();
         say(page.activeElement === element, nameOf(element) + ' takes no focus');
     }
-    for (const element of all('h1, h2, p, a, dt, dd, th, td, summary, figcaption, svg text'))
-        if (!(element.ownerSVGElement && element.tagName === 'a') && element.textContent.trim() !== '')
+    for (const element of all('h1, h2, p, :not(svg) > a, dt, dd, th, td, summary, svg text'))
+        if (element.textContent.trim() !== '' && element.closest('svg a') !== element)
             say(contrast(view, element) >= 4.5,
                 nameOf(element) + ' stands out by ' + contrast(view, element).toFixed(1));
     say(view.performance.getEntriesByType('resource').length === 0, 'something was fetched');
@@ -114,9 +116,10 @@ looks_well() { # PAGE: judged dark and light
     done
 }
 
+long=$(printf '%0300d' 0) # a word that is wider than any window
 for preset in tutorial gemma-2-9b; do
     "$figraph" capture --preset $preset --traits h200 --note 'by=<i>a & "test"</i>' \
-        -o "$scratch/$preset.fig" > /dev/null
+        --note "long=$long" -o "$scratch/$preset.fig" > /dev/null
     "$figraph" inspect "$scratch/$preset.fig" --format html --kv 300,3x50 > "$scratch/$preset.html"
     looks_well "$scratch/$preset.html"
 done

@@ -93,4 +93,7 @@ says '1x512 32/8 bf16: without times of figraph'
 table 'assert [r["note"] for r in t if r["peer"] == "figraph"] == 2 * ["attention is wrong"]'
 check 'a peer that is none is refused' sh -c "! tools/bench/peers.py --peers vllm 2> '$scratch/err'"
 check 'it is named' grep -q vllm "$scratch/err"
+check 'a figraph that is none is refused' sh -c \
+    "! tools/bench/peers.py --figraph '$scratch/none' 2> '$scratch/err'"
+check 'it is named too' grep -q "$scratch/none is no program" "$scratch/err"
 finish

@@ -47,6 +47,12 @@ check 'is right' report --check
 echo 'A layer takes 7.8912 us.' >> "$scratch/README.md"
 check 'a figure that a CSV has may be typed' report --check
 fresh
+cp "$scratch/figures/h200_step.svg" "$scratch/figures/h200_old.svg"
+refused 'h200_old.svg: no CSV makes it'
+check 'what nothing makes goes' sh -c "cd '$PWD' && tools/report/report.py --results \
+    '$scratch/results' --readme '$scratch/README.md' --figures '$scratch/figures' \
+    --page '$scratch/page.html' && ! ls '$scratch/figures/h200_old.svg'"
+fresh
 sed -i '/made by `make report`/d' "$scratch/README.md"
 refused 'it has no part that make report makes'
 fresh

@@ -246,6 +246,7 @@ static void times_read_as_they_were_written(void **state) {
 static void lines_that_are_no_times_are_refused(void **state) {
     (void)state;
 #define HEADER "chip,heads,head_dim,value_bytes,window,cell,variant,chain_us,alone_us\n"
+#define DATED "chip,heads,head_dim,value_bytes,window,cell,variant,chain_us,alone_us,date\n"
     static const char *const bad[] = {
         "",
         "chip,heads\n",
@@ -256,6 +257,7 @@ static void lines_that_are_no_times_are_refused(void **state) {
         HEADER "h200,32/8,128,2,0,8x2048,head,1,inf\n",
         HEADER "h200,32/8,128,2,0,8x2048,head,nan,1\n",
         HEADER "h200,32/8,128,2,0,,head,1,1\n",
+        DATED "h200,32/8,128,2,0,8x2048,head,1,2\n",
         HEADER "longer-than-fifteen,32/8,128,2,0,8x2048,head,1,1\n",
         HEADER "h200,32/8,128,2,0,8x2048,longer-than-eleven,1,1\n",
     };

@@ -3,6 +3,7 @@
  *
  * What they compute is compared in Python (tests/jax/tvm_functions.py); here each order of
  * arguments is called under the sanitizers, and twins are compared bit for bit. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,6 +31,7 @@
     X(run_jax, 13)                                                                                 \
     X(batch_decode, 13)                                                                            \
     X(batch_decode_jax, 13)                                                                        \
+    X(rms_norm, 6)                                                                                 \
     X(rope, 13)                                                                                    \
     X(append_kv, 11)                                                                               \
     X(plan, 11)                                                                                    \
@@ -318,6 +320,57 @@ static void rope_is_that_of_its_positions(void **state) {
     assert_memory_equal(a, b, sizeof a);
 }
 
+static void put_rows(packed *p, float *rows) {
+    F32(p, rows, ROWS, DIM, -1);
+}
+
+static void rms_norm_is_of_the_sum_where_there_is_a_residual(void **state) {
+    (void)state;
+    float sum[ROWS * DIM], weight[DIM];
+    memcpy(sum, k, sizeof sum);
+    for (int i = 0; i < DIM; i++)
+        weight[i] = (float)i / DIM;
+    packed p = {.count = 0}, alone = {.count = 0};
+    put_rows(&p, q), put_rows(&p, sum), F32(&p, weight, DIM, -1), put_rows(&p, a[0]);
+    put_real(&p, 1e-5), put_real(&p, 1);
+    run("rms_norm", &p);
+    for (int i = 0; i < ROWS * DIM; i++)
+        assert_true(sum[i] == q[i] + k[i]);
+    put_rows(&alone, sum), put_none(&alone), F32(&alone, weight, DIM, -1), put_rows(&alone, b[0]);
+    put_real(&alone, 1e-5), put_real(&alone, 1);
+    run("rms_norm", &alone);
+    assert_memory_equal(a[0], b[0], sizeof sum);
+    for (int row = 0; row < ROWS; row++) {
+        double squares = 0;
+        for (int i = 0; i < DIM; i++)
+            squares += (double)sum[row * DIM + i] * (double)sum[row * DIM + i];
+        const double at = (double)sum[row * DIM + 9] / sqrt(squares / DIM + 1e-5);
+        assert_true(fabs((double)a[0][row * DIM + 9] - at * (1 + 9.0 / DIM)) < 1e-5);
+    }
+}
+
+static void rms_norm_refuses_what_does_not_fit(void **state) {
+    (void)state;
+    static const char *const sentences[] = {
+        "out is [2, 64], it must be [3, 64] like input",
+        "maybe_residual is [3, 32], it must be [3, 64] like input",
+        "weight is [32], its dim 0 must be 64",
+        "epsilon is 0, it must be above 0",
+    };
+    for (int i = 0; i < 4; i++) {
+        packed p = {.count = 0};
+        put_rows(&p, q), F32(&p, k, ROWS, i == 1 ? DIM / 2 : DIM, -1);
+        F32(&p, v, i == 2 ? DIM / 2 : DIM, -1), F32(&p, a[0], i == 0 ? 2 : ROWS, DIM, -1);
+        put_real(&p, i == 3 ? 0 : 1e-5), put_real(&p, 0);
+        const fig_ffi_call of = {.size = sizeof of,
+                                 .function = "rms_norm",
+                                 .arguments = p.values,
+                                 .argument_count = p.count};
+        assert_int_equal(fig_ffi_run(&of), FIG_INVALID);
+        assert_string_equal(fig_ffi_message(), sentences[i]);
+    }
+}
+
 static void make_plan(int32_t window_left) {
     packed p = {.count = 0};
     I32(&p, lengths, ROWS, -1);
@@ -466,6 +519,8 @@ int main(void) {
         cmocka_unit_test(run_and_its_twin_are_the_same),
         cmocka_unit_test(a_batch_and_its_twin_are_the_same),
         cmocka_unit_test(rope_is_that_of_its_positions),
+        cmocka_unit_test(rms_norm_is_of_the_sum_where_there_is_a_residual),
+        cmocka_unit_test(rms_norm_refuses_what_does_not_fit),
         cmocka_unit_test(attention_under_a_plan_is_a_batchs),
         cmocka_unit_test(decode_attention_is_its_parts),
         cmocka_unit_test(rows_of_heads_may_lie_apart),

@@ -74,6 +74,9 @@ between its matrix products:
     engine.stage(lengths, bucket=plan.bucket)
     graph.replay()
 
+figraph.torch and figraph.jax are tutorials of their own: the operations one by one, and steps whose
+lengths lie on the device.
+
 9. The command line comes along, as `figraph` and as a function. This replays steps over made-up
 numbers and compares each result with float64:
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import os
+import struct
 import weakref
 from array import array as packed
 from types import TracebackType
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence, Union
 
 from . import abi, errors, forms
 from .arrays import CUDA, HOST, Place, place_of
@@ -94,6 +96,23 @@ def words_of(lengths: Sequence[int]) -> Any:
     return packed("i", lengths.tolist() if hasattr(lengths, "tolist") else lengths)
 
 
+@functools.lru_cache(maxsize=None)
+def packer(rows: int) -> Callable[..., None]:
+    """Puts so many int32 into memory, at an offset."""
+    return struct.Struct(f"{rows}i").pack_into
+
+
+def bare(name: str) -> Any:
+    """A function of the library that takes addresses as they come: ctypes takes longer to check a
+    pointer's type than a step's whole call takes."""
+    function = library[name]
+    function.restype = ctypes.c_uint32
+    return function
+
+
+STAGE, LAUNCH, STEP = (bare("fig_engine_" + name) for name in ("stage", "launch", "step"))
+
+
 def fill_more(
     step: abi.fig_step,
     rows: int,
@@ -164,7 +183,10 @@ class Engine:
         self._closer = weakref.finalize(self, close_at_end, handle, self.graphs, self._held)
         self._lengths_array = (ctypes.c_int32 * self.graphs.spec.batch_limit)()
         self._lengths = memoryview(self._lengths_array).cast("B").cast("i")
+        self._rows_limit = len(self._lengths)
         self._step = abi.options(abi.fig_step, kv_lengths=self._lengths_array)
+        self._step_word = ctypes.c_void_p(ctypes.addressof(self._step))
+        self._word = ctypes.cast(handle, ctypes.c_void_p)  # None once it is closed
         self._is_plain = True  # the step has nothing but lengths and a bucket
 
     # ---- Life ------------------------------------------------------------------------------------
@@ -188,7 +210,7 @@ class Engine:
         if self._open is None:
             return
         must(library.fig_engine_close_within(self._open, microseconds(timeout)))
-        self._open = None
+        self._open = self._word = None
         self._closer.detach()
         self._held.clear()
 
@@ -210,6 +232,11 @@ class Engine:
     def stream(self) -> int:
         """The engine's CUstream as a number, 0 on the host: torch.cuda.ExternalStream takes it."""
         return library.fig_engine_stream(self.handle) or 0
+
+    def bind_thread(self) -> None:
+        """Keeps this thread on the cores beside the GPU, as far as it may run there; errors.
+        Unsupported where the system does not tell which, or forbids it."""
+        must(library.fig_engine_bind_thread(self.handle))
 
     # ---- Tensors ---------------------------------------------------------------------------------
 
@@ -316,33 +343,38 @@ class Engine:
         must(library.fig_engine_register(self.handle, name.encode(), kept, None))
         self._held.callbacks[name] = kept
 
-    def _must(self, status: int) -> None:
+    def _refuse(self, status: int) -> NoReturn:
         """Raises what a call refused, from what a callback raised where it is that."""
-        if status == abi.FIG_OK:
-            return
         error = errors.of(status, library.fig_message().decode())
         cause = self._held.raised[0] if self._held.raised else None
         self._held.raised.clear()
         raise error from cause
 
+    def _must(self, status: int) -> None:
+        if status:
+            self._refuse(status)
+
     # ---- Steps -----------------------------------------------------------------------------------
 
-    def _fill(
-        self,
-        lengths: Optional[Sequence[int]],
-        *,
-        rows: int = 0,
-        bucket: int = 0,
-        **more: Any,
-    ) -> abi.fig_step:
-        """The engine's one step, made what a call's arguments say."""
+    def _pack(self, lengths: list[int]) -> None:
+        try:
+            packer(len(lengths))(self._lengths_array, 0, *lengths)
+        except struct.error:
+            packed("i", lengths)  # which says what is wrong as Python does
+            raise
+
+    def _fill(self, lengths: Optional[Sequence[int]], rows: int, bucket: int, more: Any) -> None:
+        """Makes the engine's one step what a call's arguments say."""
         step = self._step
         if lengths is not None:
             rows = len(lengths)
-            if rows > len(self._lengths):
-                sentence = f"rows is {rows}, limit {len(self._lengths)}, the batch_limit"
+            if rows > self._rows_limit:
+                sentence = f"rows is {rows}, limit {self._rows_limit}, the batch_limit"
                 raise errors.of(abi.FIG_TOO_LARGE, sentence)
-            self._lengths[:rows] = words_of(lengths)
+            if type(lengths) is list:
+                self._pack(lengths)
+            else:
+                self._lengths[:rows] = words_of(lengths)
         step.rows = rows
         step.bucket = bucket
         is_plain = lengths is not None and not more
@@ -350,9 +382,9 @@ class Engine:
             self._is_plain = is_plain
             step.kv_lengths = None if lengths is None else self._lengths_array
             fill_more(step, rows, **more)
-        return step
 
-    def stage(self, lengths: Optional[Sequence[int]] = None, **step: Any) -> None:
+    def stage(self, lengths: Optional[Sequence[int]] = None, *, rows: int = 0, bucket: int = 0,
+              **more: Any) -> None:
         """Chooses a bucket, plans and writes a slot, for a launch that comes later.
 
         lengths: tokens of each row's sequence, this step's included; 0 is an idle row. None: the
@@ -363,15 +395,24 @@ class Engine:
         token_limit, the most tokens in all where lengths are on the device. errors.Busy: every slot
         is in flight, wait and call again.
         """
-        self._must(library.fig_engine_stage(self.handle, self._fill(lengths, **step)))
+        self._fill(lengths, rows, bucket, more)
+        status = STAGE(self._word or self.handle, self._step_word)
+        if status:
+            self._refuse(status)
 
     def launch(self) -> None:
         """Replays the step that was staged longest ago."""
-        self._must(library.fig_engine_launch(self.handle))
+        status = LAUNCH(self._word or self.handle)
+        if status:
+            self._refuse(status)
 
-    def step(self, lengths: Optional[Sequence[int]] = None, **step: Any) -> None:
+    def step(self, lengths: Optional[Sequence[int]] = None, *, rows: int = 0, bucket: int = 0,
+             **more: Any) -> None:
         """stage and launch or, where it fails, neither."""
-        self._must(library.fig_engine_step(self.handle, self._fill(lengths, **step)))
+        self._fill(lengths, rows, bucket, more)
+        status = STEP(self._word or self.handle, self._step_word)
+        if status:
+            self._refuse(status)
 
     def take_back(self) -> None:
         """Takes back the step that was staged last, or the launches left of its horizon."""

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/caller.h"
+#include "tests/support/gpu_caller.h"
 #include "tests/support/place.h"
 #include "tests/support/random.h"
 
@@ -40,11 +40,6 @@ enum {
 };
 static const double tolerance = 2e-4; /* of the largest number of what is compared */
 
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        if ((call) != FIG_OK) fail_msg("%s", fig_message());                                       \
-    } while (0)
-
 /* ---- cuBLAS -------------------------------------------------------------------------------- */
 
 typedef struct blas {
@@ -59,8 +54,6 @@ typedef struct blas {
 } blas;
 
 static blas cublas;
-static fig_caller caller;
-
 static void find(void *library, const char *name, void *entry) {
     void *found = library != NULL ? dlsym(library, name) : NULL;
     if (found == NULL) fail_msg("cuBLAS: no %s", name);
@@ -102,18 +95,18 @@ static int set_up(void **state) {
     find(library, "cublasSetStream_v2", &cublas.set_stream);
     find(library, "cublasSetWorkspace_v2", &cublas.set_workspace);
     find(library, "cublasSgemm_v2", &cublas.sgemm);
-    if (fig_caller_open(&caller) != 0) return 1;
-    if (caller.cu->MemAlloc(&scratch, SCRATCH_BYTES) != FIG_CU_SUCCESS) return 1;
+    if (fig_caller_open(&fig_gpu_caller) != 0) return 1;
+    if (fig_gpu_caller.cu->MemAlloc(&scratch, SCRATCH_BYTES) != FIG_CU_SUCCESS) return 1;
     cublas.scratch = (void *)(uintptr_t)scratch;
     return cublas.create(&cublas.handle);
 }
 
 static int tear_down(void **state) {
     (void)state;
-    if (caller.stream == NULL) return 1; /* set_up came not so far */
+    if (fig_gpu_caller.stream == NULL) return 1; /* set_up came not so far */
     int bad = cublas.handle != NULL ? cublas.destroy(cublas.handle) : 1;
-    caller.cu->MemFree((fig_cu_address)(uintptr_t)cublas.scratch);
-    return bad | fig_caller_close(&caller);
+    fig_gpu_caller.cu->MemFree((fig_cu_address)(uintptr_t)cublas.scratch);
+    return bad | fig_caller_close(&fig_gpu_caller);
 }
 
 /* ---- The layer ----------------------------------------------------------------------------- */
@@ -341,20 +334,25 @@ static void and_of_what_a_caller_captures(void **state) {
     fig_cu_exec exec;
     fig_cu_instantiate_params params = {.flags = 0};
     open_layer(&l);
-    assert_int_equal(caller.cu->StreamBeginCapture(caller.stream, 0), FIG_CU_SUCCESS);
-    void *const on = caller.stream;
+    assert_int_equal(fig_gpu_caller.cu->StreamBeginCapture(fig_gpu_caller.stream, 0),
+                     FIG_CU_SUCCESS);
+    void *const on = fig_gpu_caller.stream;
     OK(fig_engine_append(l.engine, FIG_OPTIONS(fig_append, .bucket = 1, .stream = &on)));
-    assert_int_equal(caller.cu->StreamEndCapture(caller.stream, &graph), FIG_CU_SUCCESS);
-    assert_int_equal(caller.cu->GraphInstantiateWithParams(&exec, graph, &params), FIG_CU_SUCCESS);
+    assert_int_equal(fig_gpu_caller.cu->StreamEndCapture(fig_gpu_caller.stream, &graph),
+                     FIG_CU_SUCCESS);
+    assert_int_equal(fig_gpu_caller.cu->GraphInstantiateWithParams(&exec, graph, &params),
+                     FIG_CU_SUCCESS);
     for (int i = 0; i < STEPS; i++) {
         const fig_step step = next(&l, &random, i);
         OK(fig_engine_stage(l.engine, &step));
-        assert_int_equal(caller.cu->GraphLaunch(exec, caller.stream), FIG_CU_SUCCESS);
-        assert_int_equal(caller.cu->StreamSynchronize(caller.stream), FIG_CU_SUCCESS);
+        assert_int_equal(fig_gpu_caller.cu->GraphLaunch(exec, fig_gpu_caller.stream),
+                         FIG_CU_SUCCESS);
+        assert_int_equal(fig_gpu_caller.cu->StreamSynchronize(fig_gpu_caller.stream),
+                         FIG_CU_SUCCESS);
         check(&l);
     }
-    assert_int_equal(caller.cu->GraphExecDestroy(exec), FIG_CU_SUCCESS);
-    assert_int_equal(caller.cu->GraphDestroy(graph), FIG_CU_SUCCESS);
+    assert_int_equal(fig_gpu_caller.cu->GraphExecDestroy(exec), FIG_CU_SUCCESS);
+    assert_int_equal(fig_gpu_caller.cu->GraphDestroy(graph), FIG_CU_SUCCESS);
     close_layer(&l);
 }
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/caller.h"
+#include "tests/support/gpu_caller.h"
 #include "tests/support/decode.h"
 #include "tests/support/place.h"
 
@@ -21,24 +21,6 @@ static const fig_decode_options plain = {.dtype = FIG_F16,
                                          .kv_limit = KV_LIMIT,
                                          .buckets = buckets,
                                          .bucket_count = 1};
-
-static fig_caller caller;
-
-#define CU(name, ...) FIG_CALLER_TRY(&caller, name, __VA_ARGS__)
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        if ((call) != FIG_OK) fail_msg("%s", fig_message());                                       \
-    } while (0)
-
-static int set_up(void **state) {
-    (void)state;
-    return fig_caller_open(&caller);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    return fig_caller_close(&caller);
-}
 
 /* ---- A step, however it is enqueued -------------------------------------------------------- */
 
@@ -79,7 +61,7 @@ static void stage_next(traffic *t, int32_t bucket) {
 }
 
 static fig_status append(traffic *t, const char *segment, int32_t bucket) {
-    void *const on = caller.stream;
+    void *const on = fig_gpu_caller.stream;
     const fig_append given = {
         .size = sizeof given, .segment = segment, .bucket = bucket, .stream = &on};
     return fig_engine_append(t->engine, &given);
@@ -102,13 +84,13 @@ typedef struct captured {
 static captured capture(traffic *t, int32_t bucket, unsigned int mode, int whole) {
     captured made = {NULL, NULL};
     fig_cu_instantiate_params params = {.flags = 0};
-    CU(StreamBeginCapture, caller.stream, mode);
+    CU(StreamBeginCapture, fig_gpu_caller.stream, mode);
     if (whole) {
         OK(append(t, NULL, bucket));
     } else {
         append_segments(t, bucket);
     }
-    CU(StreamEndCapture, caller.stream, &made.graph);
+    CU(StreamEndCapture, fig_gpu_caller.stream, &made.graph);
     CU(GraphInstantiateWithParams, &made.exec, made.graph, &params);
     return made;
 }
@@ -122,8 +104,8 @@ static void replay(traffic *t, const captured *made, int32_t bucket) {
     for (int i = 0; i < STEPS; i++) {
         fig_progress progress = {.size = sizeof progress};
         stage_next(t, bucket);
-        CU(GraphLaunch, made->exec, caller.stream);
-        CU(StreamSynchronize, caller.stream);
+        CU(GraphLaunch, made->exec, fig_gpu_caller.stream);
+        CU(StreamSynchronize, fig_gpu_caller.stream);
         fig_decode_check(&t->decode, &t->plain);
         OK(fig_engine_poll(t->engine, &progress));
         assert_int_equal(progress.launched, progress.staged);
@@ -169,7 +151,7 @@ static void at_once_on_the_callers_stream_they_are_the_truth(void **state) {
     for (int i = 0; i < STEPS; i++) {
         stage_next(&t, 1);
         append_segments(&t, 1);
-        CU(StreamSynchronize, caller.stream);
+        CU(StreamSynchronize, fig_gpu_caller.stream);
         fig_decode_check(&t.decode, &t.plain);
     }
     close_traffic(&t);
@@ -198,8 +180,8 @@ static void a_tensor_is_bound_again_only_once_its_graph_is_gone(void **state) {
     CU(GraphDestroy, made.graph);
     assert_int_equal(fig_engine_bind(t.engine, &q), FIG_ORDER); /* its exec holds it too */
     stage_next(&t, 1);
-    CU(GraphLaunch, made.exec, caller.stream);
-    CU(StreamSynchronize, caller.stream);
+    CU(GraphLaunch, made.exec, fig_gpu_caller.stream);
+    CU(StreamSynchronize, fig_gpu_caller.stream);
     fig_decode_check(&t.decode, &t.plain);
     CU(GraphExecDestroy, made.exec);
     OK(bind_in_the_end(t.engine, &q));
@@ -217,5 +199,5 @@ int main(void) {
         fprintf(stderr, "driver_capture: FIG_DEVICE must be cuda\n");
         return 2;
     }
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, fig_gpu_caller_set_up, fig_gpu_caller_tear_down);
 }

@@ -16,7 +16,7 @@
 
 #include "ffi/tvm.h"
 #include "include/figraph_ffi.h"
-#include "tests/support/caller.h"
+#include "tests/support/gpu_caller.h"
 
 extern fig_tvm_function __tvm_ffi_silu_and_mul, __tvm_ffi_run;
 
@@ -24,8 +24,6 @@ enum { WIDTH = 64, ROWS = 4, HEADS = 16, KV_HEADS = 4, DIM = 64, TOKENS = 512 };
 enum { POOL = 64 << 20, PLACES = 997, STRIDE = 4096, SCRATCH = 1 << 20 };
 
 static int64_t call_count = 50000;
-static fig_caller caller;
-
 typedef struct argument {
     fig_dl_tensor tensor;
     int64_t dims[3];
@@ -103,31 +101,21 @@ static void nothing_grows_however_often_addresses_change(void **state) {
     (void)state;
     fig_cu_address pool = 0;
     int64_t kib = 0, made = 0;
-    FIG_CALLER_TRY(&caller, MemAlloc, &pool, POOL + SCRATCH);
+    CU(MemAlloc, &pool, POOL + SCRATCH);
     uint8_t *memory = (uint8_t *)(uintptr_t)pool;
     for (int64_t i = 0; i < call_count; i++) {
         uint8_t *at = memory + i % PLACES * STRIDE;
         if (i == call_count / 10) kib = resident_kib(), made = runners();
         if (i % 2 == 0) silu(at);
         if (i % 2 == 1) attend(at, memory + POOL / 2 + i % 61 * 256, memory + POOL, 257 + i % 256);
-        if (i % 500 == 0) FIG_CALLER_TRY(&caller, StreamSynchronize, NULL);
+        if (i % 500 == 0) CU(StreamSynchronize, NULL);
     }
-    FIG_CALLER_TRY(&caller, StreamSynchronize, NULL);
+    CU(StreamSynchronize, NULL);
     printf("soak: %lld eager calls, %lld KiB more, %lld runners more, 100 %%\n",
            (long long)call_count, (long long)(resident_kib() - kib), (long long)(runners() - made));
     assert_int_equal(runners(), made);
     assert_true(resident_kib() - kib < 512);
-    FIG_CALLER_TRY(&caller, MemFree, pool);
-}
-
-static int set_up(void **state) {
-    (void)state;
-    return fig_caller_open(&caller);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    return fig_caller_close(&caller);
+    CU(MemFree, pool);
 }
 
 int main(int argc, char **argv) {
@@ -135,5 +123,5 @@ int main(int argc, char **argv) {
         cmocka_unit_test(nothing_grows_however_often_addresses_change),
     };
     if (argc > 1) call_count = atoll(argv[1]);
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, fig_gpu_caller_set_up, fig_gpu_caller_tear_down);
 }

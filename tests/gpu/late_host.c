@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/caller.h"
+#include "tests/support/gpu_caller.h"
 #include "tests/support/hang.h"
 #include "tests/support/place.h"
 #include "tests/support/race.h"
@@ -28,20 +28,13 @@ enum { LATE_MS = 100, ROWS = 3, REPLAYS = 100 };
 static int pauses = 10;
 static int32_t bucket; /* n: the n-th, the one that a step of ROWS rows takes */
 static const int32_t lengths[ROWS] = {5, 0, 90};
-static fig_caller caller;
 static fig_graphs *graphs;
 static fig_race race; /* of which only the engine is used */
 static float *lse;    /* [FIG_RACE_ROWS] */
 
-#define CU(name, ...) FIG_CALLER_TRY(&caller, name, __VA_ARGS__)
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        if ((call) != FIG_OK) fail_msg("%s", fig_message());                                       \
-    } while (0)
-
 static int open_driver(void **state) {
     (void)state;
-    if (fig_caller_open(&caller) != 0) return 1;
+    if (fig_caller_open(&fig_gpu_caller) != 0) return 1;
     graphs = fig_race_graphs();
     fig_plan_report report = {.size = sizeof report};
     OK(fig_graphs_plan(graphs, FIG_OPTIONS(fig_step, .rows = ROWS, .kv_lengths = lengths),
@@ -53,7 +46,8 @@ static int open_driver(void **state) {
 /* Graphs and context stay: an engine that was outlived left its memory to the process's end. */
 static int close_driver(void **state) {
     (void)state;
-    return caller.stream == NULL || caller.cu->StreamDestroy(caller.stream) != FIG_CU_SUCCESS;
+    return fig_gpu_caller.stream == NULL ||
+           fig_gpu_caller.cu->StreamDestroy(fig_gpu_caller.stream) != FIG_CU_SUCCESS;
 }
 
 /* A hang ends the program, which is a failure. */
@@ -116,10 +110,10 @@ typedef struct captured {
 static captured capture(void) {
     captured made = {NULL, NULL};
     fig_cu_instantiate_params params = {.flags = 0};
-    void *const on = caller.stream;
-    CU(StreamBeginCapture, caller.stream, 0);
+    void *const on = fig_gpu_caller.stream;
+    CU(StreamBeginCapture, fig_gpu_caller.stream, 0);
     OK(fig_engine_append(race.engine, FIG_OPTIONS(fig_append, .bucket = bucket, .stream = &on)));
-    CU(StreamEndCapture, caller.stream, &made.graph);
+    CU(StreamEndCapture, fig_gpu_caller.stream, &made.graph);
     CU(GraphInstantiateWithParams, &made.exec, made.graph, &params);
     return made;
 }
@@ -131,8 +125,8 @@ static void drop(const captured *made) {
 
 static void replay(const captured *made, int times) {
     for (int i = 0; i < times; i++)
-        CU(GraphLaunch, made->exec, caller.stream);
-    CU(StreamSynchronize, caller.stream);
+        CU(GraphLaunch, made->exec, fig_gpu_caller.stream);
+    CU(StreamSynchronize, fig_gpu_caller.stream);
 }
 
 /* Staged steps and the rest of a horizon are taken back by close, and nothing is found after. */
@@ -159,9 +153,9 @@ static void so_it_does_where_the_engine_is_closed_while_it_runs(void **state) {
     const captured made = capture();
     stage(4);
     for (int i = 0; i < REPLAYS; i++)
-        CU(GraphLaunch, made.exec, caller.stream);
+        CU(GraphLaunch, made.exec, fig_gpu_caller.stream);
     fig_engine_close(engine);
-    CU(StreamSynchronize, caller.stream);
+    CU(StreamSynchronize, fig_gpu_caller.stream);
     forget_lse();
     replay(&made, REPLAYS);
     check_not_run();

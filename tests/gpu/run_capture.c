@@ -12,27 +12,13 @@
 
 #include <cmocka.h>
 
-#include "tests/support/caller.h"
+#include "tests/support/gpu_caller.h"
 #include "tests/support/place.h"
 #include "tests/support/run_rig.h"
 
 enum { ROWS = 8, LIMIT = 1024, PAGE = 16, DIM = 128, Q_HEADS = 32, KV_HEADS = 8 };
 enum { REPLAYS = 1000, THREADS = 2, THREAD_RUNS = 100 };
 enum { OF_THREAD_LOCAL = 1 }; /* capture mode, XLA's */
-
-static fig_caller caller;
-
-#define CU(name, ...) FIG_CALLER_TRY(&caller, name, __VA_ARGS__)
-
-static int set_up(void **state) {
-    (void)state;
-    return fig_caller_open(&caller);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    return fig_caller_close(&caller);
-}
 
 /* ---- A layer whose lengths lie on the device ------------------------------------------------- */
 
@@ -108,7 +94,7 @@ static void fill_layer(fig_run_rig *rig, int paged) {
             table[i] = (i * 37 + 5) % PAGES;
     }
     rig->run.rows = ROWS;
-    rig->run.stream = caller.stream;
+    rig->run.stream = fig_gpu_caller.stream;
 }
 
 /* Scratch is the GPU's own, since blocks that finish count there: as much as an H200 would have,
@@ -120,8 +106,8 @@ static void give_scratch(fig_run_rig *rig) {
     assert_int_equal(fig_traits_named(&traits, "h200"), FIG_OK);
     assert_int_equal(fig_graphs_scratch(rig->graphs, &traits, ROWS, 0, &needed), FIG_OK);
     CU(MemAlloc, &address, needed.best_bytes);
-    CU(MemsetD8Async, address, 0xff, needed.best_bytes, caller.stream);
-    CU(StreamSynchronize, caller.stream);
+    CU(MemsetD8Async, address, 0xff, needed.best_bytes, fig_gpu_caller.stream);
+    CU(StreamSynchronize, fig_gpu_caller.stream);
     rig->run.scratch = (void *)(uintptr_t)address;
     rig->run.scratch_bytes = needed.best_bytes;
 }
@@ -197,10 +183,10 @@ static fig_cu_exec capture(fig_run_rig *rig) {
     fig_cu_node node;
     fig_cu_exec exec = NULL;
     fig_cu_instantiate_params params = {.flags = 0};
-    CU(StreamBeginCapture, caller.stream, OF_THREAD_LOCAL);
+    CU(StreamBeginCapture, fig_gpu_caller.stream, OF_THREAD_LOCAL);
     fig_run_rig_open(rig);
     const fig_status status = fig_runner_run(rig->runner, &rig->run);
-    CU(StreamEndCapture, caller.stream, &captured);
+    CU(StreamEndCapture, fig_gpu_caller.stream, &captured);
     if (status != FIG_OK) fail_msg("%s", fig_message());
     CU(GraphCreate, &graph, 0);
     CU(GraphAddChildGraphNode, &node, graph, NULL, 0, captured);
@@ -221,8 +207,8 @@ static void replays_leave_an_eager_run_s_bits(int paged) {
     for (int n = 0; n < REPLAYS; n++) {
         draw_lengths(&rig);
         put_back(&rig, &of);
-        CU(GraphLaunch, exec, caller.stream);
-        CU(StreamSynchronize, caller.stream);
+        CU(GraphLaunch, exec, fig_gpu_caller.stream);
+        CU(StreamSynchronize, fig_gpu_caller.stream);
         take_left(&rig, &of);
         put_back(&rig, &of);
         if (fig_run_rig_run(&rig) != FIG_OK) fail_msg("%s", fig_message());
@@ -258,14 +244,14 @@ static void *run_often(void *argument) {
     runner_thread *own = argument;
     fig_cu_context popped;
     fig_cu_stream mine = NULL;
-    caller.cu->CtxPushCurrent(caller.context);
-    caller.cu->StreamCreate(&mine, FIG_CU_STREAM_NON_BLOCKING);
+    fig_gpu_caller.cu->CtxPushCurrent(fig_gpu_caller.context);
+    fig_gpu_caller.cu->StreamCreate(&mine, FIG_CU_STREAM_NON_BLOCKING);
     own->rig.run.stream = mine;
     for (int n = 1; n <= THREAD_RUNS && own->failed == 0; n++) {
         size_t at = 0;
         put_back(&own->rig, &own->of);
         if (fig_runner_run(own->rig.runner, &own->rig.run) != FIG_OK ||
-            caller.cu->StreamSynchronize(mine) != FIG_CU_SUCCESS)
+            fig_gpu_caller.cu->StreamSynchronize(mine) != FIG_CU_SUCCESS)
             own->failed = n;
         for (int i = 0; i < WRITTEN; i++) {
             const fig_binding *binding = &own->rig.bindings[written[i]];
@@ -273,8 +259,8 @@ static void *run_often(void *argument) {
             at += binding->bytes;
         }
     }
-    caller.cu->StreamDestroy(mine);
-    caller.cu->CtxPopCurrent(&popped);
+    fig_gpu_caller.cu->StreamDestroy(mine);
+    fig_gpu_caller.cu->CtxPopCurrent(&popped);
     return NULL;
 }
 
@@ -312,5 +298,5 @@ int main(void) {
         cmocka_unit_test(two_threads_run_side_by_side),
     };
     setenv("FIG_DEVICE", "cuda", 1); /* it needs a GPU, whatever else is tested here */
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, fig_gpu_caller_set_up, fig_gpu_caller_tear_down);
 }

@@ -93,6 +93,19 @@ def activations_and_rope_are_right():
     close(ft.apply_rope(q, k, at, llama)[0], wanted, 1e-4)
 
 
+def norms_are_right_and_add_in_place():
+    x, weight = normal(2, 3, 96), normal(96)
+    for one in (x, x[0, 0], x.transpose(0, 1)):
+        wanted = torch.nn.functional.rms_norm(one.double(), (96,), weight.double(), 1e-5)
+        close(ft.rms_norm(one, weight, epsilon=1e-5), numpy(wanted), 1e-5)
+        residual = normal(*one.shape)
+        total = one + residual
+        got = ft.rms_norm(one, weight - 1, weight_offset=1.0, residual=residual)
+        assert torch.equal(residual, total)
+        wanted = torch.nn.functional.rms_norm(total.double(), (96,), weight.double(), 1e-6)
+        close(got, numpy(wanted), 1e-5)
+
+
 def attention_is_right_over_dense_caches_and_pages():
     q = normal(ROWS, Q + 2, DIM)[:, 1:-1]  # a view
     for cache in (dense(), paged()):
@@ -173,6 +186,7 @@ def arguments(cache, **changes):
     ops = torch.ops.figraph
     return {
         ops.silu_and_mul: (normal(ROWS, 2 * DIM),),
+        ops.rms_norm: (normal(ROWS, DIM), normal(ROWS, DIM), normal(DIM), 1e-6, 0.0),
         ops.apply_rope: (q, k, LENGTHS, *angles),
         ops.append_kv: (k, v, *held, plan.plan),
         ops.plan: (LENGTHS, q.dtype, Q, KV, DIM, 0, TOKENS, q.dtype, 0),
@@ -226,6 +240,8 @@ def what_is_wrong_is_refused_before_anything_runs():
     wrong = [
         ("its last dim must be 2 * width", ValueError, ft.silu_and_mul, x),
         ("input is int32", TypeError, ft.silu_and_mul, x.int()),
+        ("weight is [7], it must be [64]", ValueError, ft.rms_norm, q, x[0]),
+        ("weight is float16", TypeError, ft.rms_norm, x, x[0].half()),
         ("positions is float32", TypeError, ft.apply_rope, q, k, LENGTHS.float()),
         ("k is [3, 4, 64], it must be [3, any, 32]", ValueError, ft.apply_rope, q[..., :32], k,
          LENGTHS),
@@ -257,11 +273,17 @@ def what_is_wrong_is_refused_before_anything_runs():
             lambda: ft.attention(q, cache, LENGTHS, alibi=normal(3)), (ValueError,))
     refused("k is [3, 8, 64], it must be [3, 4, 64]",
             lambda: ft.decode_attention(q, q.clone(), k, cache, LENGTHS), (ValueError,))
-    refused("dtype is torch.int32",
+    refused("dtype is int32",
             lambda: ft.plan(LENGTHS, dtype=torch.int32, q_heads=Q, cache=cache), (TypeError,))
     refused("plan has", lambda: ft.attention(q, cache, LENGTHS, plan=ft.Plan(lent.plan[:64],
                                                                             lent.scratch)))
     refused("q_heads", lambda: ft.attention(q[:, :6], cache, LENGTHS))
+    for residual, words in (
+        (q[0], "residual is [8, 64], it must be [3, 8, 64]"),
+        (q.half(), "residual is float16"),
+        (q.transpose(0, 1).contiguous().transpose(0, 1), "it must be row-major"),
+    ):
+        refused(words, lambda: ft.rms_norm(q, normal(DIM), residual=residual))
     given = arguments(cache)[torch.ops.figraph.attention]
     refused("plan and scratch: one is given, the other is not",
             lambda: torch.ops.figraph.attention(*given[:9], None, *given[10:]), (ValueError,))
@@ -494,6 +516,7 @@ def the_sketch_for_vllm_attends_where_it_is_to():
 
 
 CASES = [
+    norms_are_right_and_add_in_place,
     the_sketch_for_vllm_attends_where_it_is_to,
     what_readme_shows_is_what_happens,
     activations_and_rope_are_right,

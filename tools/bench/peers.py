@@ -265,6 +265,8 @@ def read_arguments():
     for name in asked.peers:
         if name not in PEERS:
             parser.error(f'--peers: "{name}" is none of {", ".join(PEERS)}')
+    if not os.access(asked.figraph, os.X_OK):
+        parser.error(f"--figraph: {asked.figraph} is no program")
     return asked
 
 

@@ -7,7 +7,7 @@
 #
 # Usage: tools/bench/run.sh [--only SET] [DIRECTORY [OPTION...]]   FIGRAPH is the program
 #   SET         uniform, ragged, fp8, shapes, step, replay, ops or tune; without it all of these;
-#               allreduce, which needs two GPUs or four: RANKS says how many
+#               allreduce or layers, which need two GPUs or four: RANKS says how many
 #   DIRECTORY   tools/bench/results; OPTION   of every call: --quick, --device host
 cd "$(dirname "$0")/../.." || exit 1
 figraph=${FIGRAPH:-build/figraph}
@@ -15,9 +15,9 @@ only=
 if [ "$1" = --only ]; then
     only=$2
     case $only in
-    uniform | ragged | fp8 | shapes | step | replay | ops | tune | allreduce) shift 2 ;;
+    uniform | ragged | fp8 | shapes | step | replay | ops | tune | allreduce | layers) shift 2 ;;
     *)
-        sets="uniform, ragged, fp8, shapes, step, replay, ops, tune, allreduce"
+        sets="uniform, ragged, fp8, shapes, step, replay, ops, tune, allreduce, layers"
         echo "run.sh: --only: \"$only\" is none of $sets" >&2
         exit 2
         ;;
@@ -134,4 +134,7 @@ tune "$@"
 --ranks ${RANKS:-2}
 --ranks ${RANKS:-2} --width 8192
 END
+if [ "$only" = layers ]; then
+    if tools/bench/layers.sh "$scratch/t.csv" "$@"; then keep "layers_${RANKS:-2}"; else code=1; fi
+fi
 exit $code

@@ -9,6 +9,7 @@
 # nothing and says where README or a drawing is not what the CSVs make. Invariant: the same CSVs
 # make the same bytes.
 import argparse
+import glob
 import os
 import sys
 
@@ -21,7 +22,8 @@ import report_data  # noqa: E402
 import report_page  # noqa: E402
 import report_readme  # noqa: E402
 
-SHOWN = ("chain_32_8", "peers", "ragged", "step", "host", "allreduce")  # in README, of one chip
+# In README, of one chip.
+SHOWN = ("chain_32_8", "peers", "ragged", "step", "timeline", "capture", "allreduce", "layers")
 CHIP = "h200"  # the one that README draws
 FIGURES = "tools/report/figures"
 
@@ -40,6 +42,11 @@ def differs(path, text):
         return True
 
 
+def stale(folder, files):
+    """Drawings that nothing makes."""
+    return sorted(set(glob.glob(os.path.join(folder, "*.svg"))) - set(files))
+
+
 def write(path, text):
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
@@ -49,6 +56,8 @@ def write(path, text):
 def check(readme, made, files, sheets):
     """Sentences of what is wrong. files: {path: text}"""
     text = open(readme, encoding="utf-8").read()
+    for path in stale(os.path.dirname(next(iter(files))), files):
+        yield f"{path}: no CSV makes it: make report"
     if made is None:
         yield f"{readme}: it has no part that make report makes"
         return
@@ -81,6 +90,8 @@ def main():
         faults = list(check(asked.readme, made, files, sheets))
         print("\n".join(faults) or "README.md shows what the CSVs hold")
         return 1 if faults else 0
+    for path in stale(asked.figures, files):
+        os.remove(path)
     for path, text in files.items():
         write(path, text)
     if made is not None:

@@ -245,7 +245,7 @@ def stacks(figure, entries, left, unit):
     """entries: (label, [(style, words, value)], total words); bars of one scale."""
     top, high = 6, 26
     most = max(sum(value for _, _, value in parts) for _, parts, _ in entries)
-    scale = (WIDTH - left - 62) / most
+    scale = (WIDTH - left - 6.2 * max(len(total) for _, _, total in entries) - 5) / most
     for j, (label, parts, total) in enumerate(entries):
         y, x = top + high * j, left
         figure.text(0, y + 14, label, "small")
@@ -279,6 +279,11 @@ def step_bars(sheets, chip):
     return figure
 
 
+def name_replay(row):
+    name = row["preset"].rsplit("/", 1)[-1].replace("llama-3.1-", "")
+    return f"{name} x {row['layers']}, {row['rows']} row{'s' * (row['rows'] != '1')}"
+
+
 HOST_PARTS = (
     ("check_ns", "third", "check"),
     ("choose_ns", "fourth", "choose"),
@@ -300,11 +305,34 @@ def host_bars(sheets, chip):
     entries = []
     for row in sheet.rows:
         parts = [(style, words, number(row, field)) for field, style, words in HOST_PARTS]
-        name = row["preset"].rsplit("/", 1)[-1].replace("llama-3.1-", "")
-        label = f"{name} x {row['layers']}, {row['rows']} row{'s' * (row['rows'] != '1')}"
-        entries.append((label, parts, f"{number(row, 'step_ns'):.0f} ns"))
+        entries.append((name_replay(row), parts, f"{number(row, 'step_ns'):.0f} ns"))
     bottom = stacks(figure, entries, 128, "ns")
     legend = [(style, words) for _, style, words in HOST_PARTS]
+    figure.y = bottom + 8 + figure.legend(legend, bottom + 8)
+    return figure
+
+
+def timeline(sheets, chip):
+    """A step from the host's call to its result, of one layer each."""
+    sheet = sheets.get(f"{chip}_replay")
+    rows = sheet.where(layers=1) if sheet else []
+    rows = [r for r in rows if number(r, "result_ns") and number(r, "empty_result_ns")]
+    if not rows:
+        return None
+    figure = Figure(
+        f"{chip}_timeline",
+        "A step from the call to its result, in us",
+        "What the host does first, what a graph that does nothing takes, and the step's own time.",
+    )
+    entries = []
+    for row in rows:
+        stage = sum(number(row, name) for name in ("check_ns", "choose_ns", "plan_ns")) / 1e3
+        empty, result = number(row, "empty_result_ns") / 1e3, number(row, "result_ns") / 1e3
+        parts = [("third", "staged", stage), ("rest", "an empty graph", empty)]
+        parts.append(("own", "the step", max(result - empty - stage, 0)))
+        entries.append((name_replay(row), parts, f"{result:.1f} us"))
+    bottom = stacks(figure, entries, 128, "us")
+    legend = [("third", "stage"), ("rest", "an empty graph"), ("own", "the step's own")]
     figure.y = bottom + 8 + figure.legend(legend, bottom + 8)
     return figure
 
@@ -379,11 +407,37 @@ def capture_bars(sheets, chip):
     return figure
 
 
+def scaling_bars(sheets, chip):
+    """Whole layers on one GPU, and on several."""
+    rows = [r for s in sheets.values() if s.chip == chip and s.set.startswith("layers")
+            for r in s.rows]
+    if not rows:
+        return None
+    figure = Figure(
+        f"{chip}_layers",
+        "Whole layers with their GEMMs, on one GPU and on several",
+        f"{rows[0]['layers']} layers of {rows[0]['model']}, ms a step.",
+    )
+    entries = []
+    for row in rows:
+        one, step, apart = (number(row, n) for n in ("one_rank_ms", "step_ms", "apart_ms"))
+        entries.append((f"{row['cell']}, 1 GPU", [("rest", "a step", one)], f"{one:.2f} ms"))
+        parts = [("own", "a rank by itself", apart)]
+        parts.append(("other", "what ranks add", max(step - apart, 0)))
+        words = f"{step:.2f} ms, {number(row, 'times_as_fast'):.2f} x"
+        entries.append((f"{row['cell']}, {row['ranks']} GPUs", parts, words))
+    bottom = stacks(figure, entries, 96, "ms")
+    legend = [("rest", "one GPU"), ("own", "a rank by itself"), ("other", "what ranks add")]
+    figure.y = bottom + 8 + figure.legend(legend, bottom + 8)
+    return figure
+
+
 def draw_all(sheets, chip):
     """Every figure that the chip's sheets have, in the order of the page."""
     drawn = [share_heat(sheets, chip, heads, f) for heads in ("32/8", "64/8")
              for f in ("chain", "alone")]
     drawn += [peer_heat(sheets, chip), peer_dots(sheets, chip), limit_ranges(sheets, chip)]
-    drawn += [ragged_bars(sheets, chip), step_bars(sheets, chip), host_bars(sheets, chip)]
-    drawn += [capture_bars(sheets, chip), sum_lines(sheets, chip)]
+    drawn += [ragged_bars(sheets, chip), step_bars(sheets, chip), timeline(sheets, chip)]
+    drawn += [host_bars(sheets, chip)]
+    drawn += [capture_bars(sheets, chip), sum_lines(sheets, chip), scaling_bars(sheets, chip)]
     return [figure for figure in drawn if figure is not None]

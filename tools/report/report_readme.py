@@ -101,6 +101,19 @@ def of_steps(sheets, chip):
         yield "a step on the host", words
 
 
+def of_captures(sheets, chip):
+    sheet = sheets.get(f"{chip}_capture")
+    if sheet is None:
+        return
+    ours = [r for r in sheet.rows if r["what"].startswith("figraph,") and number(r, "ms")]
+    theirs = [number(r, "ms") for r in sheet.rows if r["what"].startswith("torch") and r["ms"]]
+    if ours:
+        words = "; ".join(f"{r['what'][9:]} {number(r, 'ms'):.1f} ms" for r in ours)
+        if theirs:
+            words += f"; torch.cuda.graph of one, over FlashInfer's kernels, {span(theirs)} ms"
+        yield f"getting {sheet.rows[0]['layers']} layers of llama-3.1-8b ready", words
+
+
 def of_sums(sheets, chip):
     for sheet in sheets.values():
         if sheet.chip != chip or not sheet.set.startswith("allreduce"):
@@ -116,7 +129,19 @@ def of_sums(sheets, chip):
         yield f"all-reduce over {sheet.rows[0]['ranks']} GPUs, 4 to 64 KB", words
 
 
-PARTS = (of_attention, of_bytes, of_peers, of_steps, of_sums)
+def of_layers(sheets, chip):
+    for sheet in sheets.values():
+        if sheet.chip == chip and sheet.set.startswith("layers"):
+            first = sheet.rows[0]
+            yield f"{first['layers']} whole layers of {first['model']} on {first['ranks']} GPUs", (
+                ", ".join(
+                    f"{r['cell']} {r['step_ms']} ms, {number(r, 'times_as_fast'):.2f} times as "
+                    f"fast as on one" for r in sheet.rows
+                )
+            )
+
+
+PARTS = (of_attention, of_bytes, of_peers, of_steps, of_captures, of_sums, of_layers)
 
 
 def origin(sheets, chip):

@@ -24,7 +24,7 @@ COLOURS = {
     "step1": ("#e9e8e4", "#3f3e3b"),
     "step2": ("#d3e4fa", "#1d3553"),
     "step3": ("#9dc3f3", "#27528a"),
-    "step4": ("#5b98e4", "#3f7ecb"),
+    "step4": ("#5b98e4", "#3570b6"),
     "step5": ("#1f5fb5", "#86b6f2"),
 }
 ON_STEP = {  # words upon a step

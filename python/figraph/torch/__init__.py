@@ -5,13 +5,15 @@ captures. A row is a sequence; lengths are int32 and lie on the device, this ste
 so what was captured once serves all of them: a row whose length is 0, or more than its cache holds,
 is idle, and its out is zeros. Nothing here has a gradient.
 
-1. An activation, and RoPE at positions of each row's own:
+1. An activation, a norm, and RoPE at positions of each row's own:
 
 >>> import figraph
 >>> import figraph.torch as ft
 >>> import torch
 >>> ft.silu_and_mul(torch.ones(2, 32)).shape
 torch.Size([2, 16])
+>>> ft.rms_norm(torch.ones(2, 32), torch.ones(32)).shape
+torch.Size([2, 32])
 >>> q, k, v = torch.randn(2, 8, 64), torch.randn(2, 4, 64), torch.randn(2, 4, 64)
 >>> turned_q, turned_k = ft.apply_rope(q, k, torch.tensor([0, 7]), ft.Rope(theta=5e5))
 
@@ -74,9 +76,10 @@ from typing import Optional, Union
 import torch
 from torch import Tensor
 
-from . import operands, operators
+from .. import operands
+from ..operands import Cache, Logits, Plan, Rope
+from . import operators  # noqa: F401
 from .captured_step import DecodeStep
-from .operands import Cache, Logits, Plan, Rope
 
 __all__ = [
     "Cache",
@@ -91,6 +94,7 @@ __all__ = [
     "gelu_and_mul",
     "gelu_tanh_and_mul",
     "plan",
+    "rms_norm",
     "silu_and_mul",
 ]
 
@@ -110,6 +114,13 @@ def gelu_and_mul(input: Tensor) -> Tensor:
 def gelu_tanh_and_mul(input: Tensor) -> Tensor:
     """The same with gelu's approximation by tanh."""
     return _ops.gelu_tanh_and_mul(input)
+
+
+def rms_norm(input: Tensor, weight: Tensor, *, epsilon: float = 1e-6, weight_offset: float = 0.0,
+             residual: Optional[Tensor] = None) -> Tensor:
+    """input / sqrt(mean of the last dim's squares + epsilon) * (weight + weight_offset). With a
+    residual, to which input is added in place, it is that sum which is normalised."""
+    return _ops.rms_norm(input, residual, weight, epsilon, weight_offset)
 
 
 def _angles(rope: Rope, head_dim: int) -> tuple[Union[int, float, bool], ...]:
@@ -137,10 +148,11 @@ def plan(lengths: Tensor, *, dtype: torch.dtype, q_heads: int, cache: Cache, win
          layout: str = "nhd") -> Plan:
     """The plan of a step for attention of q_heads heads of that dtype over such a cache; window:
     tokens that a row sees, its own counted; 0: all."""
-    if dtype not in operands.ACTIVATIONS:
-        raise TypeError(f"dtype is {dtype}, it must be float32 or float16 or bfloat16")
-    form = operands.form_of(dtype, lengths.shape[0], cache, operands.layout_code(layout))
-    return Plan(*_ops.plan(lengths, dtype, q_heads, *form[1:], window))
+    name = operands.dtype_name(dtype)
+    if name not in operands.ACTIVATIONS:
+        raise TypeError(f"dtype is {name}, it must be {' or '.join(operands.ACTIVATIONS)}")
+    form = operands.form_of(name, lengths.shape[0], cache, operands.layout_code(layout))
+    return Plan(*_ops.plan(lengths, dtype, q_heads, *form[1:5], cache.k.dtype, window))
 
 
 def _asked(head_dim: int, plan: Optional[Plan], logits: Logits, alibi: Optional[Tensor],

@@ -12,10 +12,10 @@ from typing import Any, Callable, NamedTuple, Optional
 import torch
 from torch import Tensor
 
+from .. import operands
+from ..operands import ACTIVATIONS, CACHES, Cache, Form, dtype_name
 from ..specs import DTYPES
-from . import operands
 from .calls import call
-from .operands import ACTIVATIONS, CACHES, Cache, Form
 
 ANGLES = ("int rotary_dim, bool interleaved, float scale, float theta, float llama3_factor, "
           "float llama3_low, float llama3_high, int llama3_context")
@@ -40,11 +40,11 @@ def _bytes(count: int, beside: Tensor) -> Tensor:
     return beside.new_empty(count, dtype=torch.uint8)
 
 
-# ---- Activations and RoPE ------------------------------------------------------------------------
+# ---- Row by row, and RoPE ------------------------------------------------------------------------
 
 
 def _rows(x: Tensor) -> Tensor:
-    return x.flatten(0, -2) if x.ndim > 2 else x
+    return x.flatten(0, -2) if x.ndim > 1 else x[None]
 
 
 def _gated(name: str) -> None:
@@ -61,6 +61,24 @@ def _gated(name: str) -> None:
 
 for _name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"):
     _gated(_name)
+
+
+def _norm_fake(x: Tensor, residual: Optional[Tensor], weight: Tensor, *rest: float) -> Tensor:
+    operands.normed(x, residual, weight)
+    if residual is not None and not residual.is_contiguous():
+        raise ValueError("residual has gaps or another order of dims, it must be row-major")
+    return x.new_empty(x.shape)
+
+
+def _norm(x: Tensor, residual: Optional[Tensor], weight: Tensor, *rest: float) -> Tensor:
+    out = _norm_fake(x, residual, weight)
+    sums = None if residual is None else _rows(residual)
+    call("rms_norm", _rows(x.contiguous()), sums, weight.contiguous(), _rows(out), *rest)
+    return out
+
+
+_define("rms_norm(Tensor input, Tensor(a!)? residual, Tensor weight, float epsilon, "
+        "float weight_offset) -> Tensor", _norm, _norm_fake)
 
 
 def _rope_fake(q: Tensor, k: Tensor, positions: Tensor, *angles: Any) -> tuple[Tensor, Tensor]:
@@ -117,7 +135,8 @@ _define(f"append_kv(Tensor k, Tensor v, {GROWN}, Tensor? plan) -> ()", _append, 
 def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int, head_dim: int,
                page_size: int, kv_length: int, kv_dtype: torch.dtype,
                window: int) -> tuple[Tensor, Tensor]:
-    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kv_dtype)
+    kind = CACHES[dtype_name(kv_dtype)]
+    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kind)
     operands.lengths_of(lengths, form.rows)
     needs = operands.scratch_bytes(dtype, q_heads, form, window)
     return _bytes(needs[0], lengths), _bytes(needs[1], lengths)
@@ -126,8 +145,8 @@ def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int,
 def _plan(lengths: Tensor, dtype: torch.dtype, *rest: Any) -> tuple[Tensor, Tensor]:
     *numbers, kv_dtype, window = rest
     outs = _plan_fake(lengths, dtype, *rest)
-    call("plan", lengths, *outs, DTYPES[ACTIVATIONS[dtype]], DTYPES[CACHES[kv_dtype]], *numbers,
-         window - 1)
+    call("plan", lengths, *outs, DTYPES[ACTIVATIONS[dtype_name(dtype)]],
+         DTYPES[CACHES[dtype_name(kv_dtype)]], *numbers, window - 1)
     return outs
 
 
@@ -195,8 +214,8 @@ _define(f"attention(Tensor q, {READ}, {ATTENTION}) -> (Tensor, Tensor)", _attent
 
 def _decoded(q: Tensor, k: Tensor, v: Tensor, held: Held, asked: Asked) -> Form:
     form = _attended(q, held, asked)
-    operands.tokens("k", k, q.dtype, form)
-    operands.tokens("v", v, q.dtype, form)
+    for name, one in (("k", k), ("v", v)):
+        operands.tokens(name, one, dtype_name(q.dtype), form)
     return form
 
 

@@ -40,15 +40,23 @@ static int parse(const char *line, fig_tune_time *row) {
            row->chain_us < INFINITY && row->alone_us < INFINITY;
 }
 
+static int count_columns(const char *line) {
+    int columns = 1;
+    for (; *line != 0; line++)
+        columns += *line == ',';
+    return columns;
+}
+
 static int read_lines(fig_tune_times *times, const char *path, FILE *file) {
     char line[LINE_BYTES];
     int code = FIG_EXIT_FINE;
     if (fgets(line, sizeof line, file) == NULL || strncmp(line, HEADER, strlen(HEADER)) != 0)
         return fig_report_refuse("tune: %s: its first line is not \"%s\"", path, HEADER);
+    const int columns = count_columns(line);
     for (int number = 2; code == FIG_EXIT_FINE && fgets(line, sizeof line, file) != NULL;
          number++) {
         fig_tune_time row;
-        if (!parse(line, &row))
+        if (count_columns(line) != columns || !parse(line, &row))
             return fig_report_refuse("tune: %s:%d: the line has not the columns %s", path, number,
                                      HEADER);
         code = fig_tune_times_add(times, &row);
