@@ -72,6 +72,10 @@ def buckets_that_are_warm_are_not_traced_again():
         out, _ = step(PARAMS, begun(rows), INPUTS[0, :rows])
         assert out.shape == (rows, WIDTH)
     assert model.traces == 3
+    scaled = fj.DecodeStep(lambda params, state, x, scale: (x * scale, state))
+    for scale in (2, 2.5, 3):
+        close(scaled(PARAMS, begun(), INPUTS[0], scale)[0], INPUTS[0] * scale, 1e-6)
+    assert len(scaled.buckets) == 2
 
 
 def lengths_past_the_cap_raise_where_that_is_checked():
