@@ -53,7 +53,8 @@ sed 's/^    //' "$scratch/log"
 
 # ---- Beside numpy, JAX and torch -----------------------------------------------------------------
 installed=$("$python" -c 'import figraph, os; print(os.path.dirname(figraph.__path__[0]))')
-export JAX_PLATFORMS=cpu
+# What XLA compiles here runs for a moment: compiling it is what takes the time.
+export JAX_PLATFORMS=cpu XLA_FLAGS=--xla_backend_optimization_level=0
 
 # beside NAME TEST: in an environment of tools/jax
 beside() {

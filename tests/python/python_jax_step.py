@@ -6,7 +6,8 @@ Run where jax and figraph can be imported. Four devices are four of the CPU.
 import os
 import sys
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+HASTE = "--xla_backend_optimization_level=0"  # compiling is what takes the time
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4 " + HASTE
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../support"), os.path.join(HERE, "../jax")]
 import cases  # noqa: E402
@@ -19,6 +20,7 @@ import numpy as np  # noqa: E402
 from cases import close  # noqa: E402
 from decode_model import DIM, KV, WIDTH, Model, Truth  # noqa: E402
 from figraph import ffi  # noqa: E402
+from figraph.jax import explanation  # noqa: E402
 from jax import export  # noqa: E402
 from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
@@ -71,6 +73,10 @@ def buckets_that_are_warm_are_not_traced_again():
         out, _ = step(PARAMS, begun(rows), INPUTS[0, :rows])
         assert out.shape == (rows, WIDTH)
     assert model.traces == 3
+    scaled = fj.DecodeStep(lambda params, state, x, scale: (x * scale, state))
+    for scale in (2, 2.5, 3):
+        close(scaled(PARAMS, begun(), INPUTS[0], scale)[0], INPUTS[0] * scale, 1e-6)
+    assert len(scaled.buckets) == 2
 
 
 def lengths_past_the_cap_raise_where_that_is_checked():
@@ -196,6 +202,26 @@ def what_xla_does_is_explained():
     assert "no call of figraph's" in nothing.explain(PARAMS, state, INPUTS[0]).why
 
 
+def why_a_gpu_captures_nothing_is_read_from_flags():
+    """What a GPU does with each of these, tests/gpu/jax_decode.py asks one."""
+    kept = os.environ["XLA_FLAGS"]
+    command_buffer, least = "--xla_gpu_enable_command_buffer=", "--xla_gpu_graph_min_graph_size="
+    for flags, calls, others, words in (
+        (command_buffer, 9, (), f"XLA_FLAGS has {command_buffer}, without CUSTOM_CALL"),
+        (command_buffer + "FUSION,CUBLAS", 9, (), "without CUSTOM_CALL"),
+        (command_buffer + "-CUSTOM_CALL", 9, (), "without CUSTOM_CALL"),
+        (command_buffer + " " + command_buffer + "custom_call", 9, (), "no run of 5 commands"),
+        (command_buffer + "+COLLECTIVES", 3, (), "a graph has at least 5 commands, and 3 calls"),
+        (least + "1000", 9, (), "a graph has at least 1000 commands, and 9 calls"),
+        (least + "2", 9, ("theirs",), "calls of others may lack the trait: theirs"),
+        ("", 0, (), "no call of figraph's"),
+    ):
+        os.environ["XLA_FLAGS"] = flags
+        told = explanation.why_eager("gpu", calls, others)
+        os.environ["XLA_FLAGS"] = kept
+        assert words in told, (flags, told)
+
+
 def models_that_give_something_else_are_told():
     lost = fj.DecodeStep(lambda params, state, x: (x, state.caches))
     refused("the model gave tuple", lambda: lost(PARAMS, begun(), INPUTS[0]), (TypeError,))
@@ -215,5 +241,6 @@ run([
     a_step_is_exported_with_its_state,
     heads_are_shared_by_the_ranks_of_a_mesh,
     what_xla_does_is_explained,
+    why_a_gpu_captures_nothing_is_read_from_flags,
     models_that_give_something_else_are_told,
 ])

@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from .. import errors
 from .explanation import Explanation, explain
@@ -84,11 +84,12 @@ class DecodeStep:
         return explain(bucket, params, state.moving(), state.staying(), inputs)
 
     def _bucket(self, params: Any, state: State, inputs: tuple[Any, ...]) -> Any:
-        looks = [(x.shape, x.dtype) for x in jax.tree_util.tree_leaves(inputs)]
+        leaves = jax.tree_util.tree_leaves(inputs)
+        looks = [(np.shape(x), getattr(x, "dtype", type(x))) for x in leaves]
         bucket = (state.bucket, *looks)
         if bucket not in self.buckets:
             self._check_shares(state)
-            jitted = jax.jit(self._step, donate_argnums=1, **self._placed(state, inputs))
+            jitted = jax.jit(self._step, donate_argnums=1)
             lowered = jitted.lower(params, state.moving(), state.staying(), *inputs)
             self.buckets[bucket] = lowered.compile()
         return self.buckets[bucket]
@@ -108,22 +109,6 @@ class DecodeStep:
                 raise ValueError("the caches are spread over several devices, and XLA would gather "
                                  "them for every call: give mesh and axis")
 
-    def _specs(self, state: State, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Of what _step takes and of what it gives."""
-        specs = state.over_heads(self.axis)
-        params, others, outputs = self.specs
-        given = (params, specs.moving(), specs.staying(), *(others for _ in inputs))
-        return given, (outputs, specs.moving())
-
-    def _placed(self, state: State, inputs: tuple[Any, ...]) -> dict[str, Any]:
-        """Where jax.jit has arguments, as it cannot tell from what stands for them."""
-        if self.mesh is None:
-            return {}
-        place = lambda spec: NamedSharding(self.mesh, spec)
-        given, _ = self._specs(state, inputs)
-        is_spec = lambda x: isinstance(x, PartitionSpec)
-        return dict(in_shardings=jax.tree_util.tree_map(place, given, is_leaf=is_spec))
-
     def _step(self, params: Any, moving: Any, staying: State, *inputs: Any) -> Any:
         def run(params: Any, moving: Any, staying: State, *inputs: Any) -> Any:
             out, state = self.model(params, staying.joined(moving), *inputs)
@@ -135,8 +120,11 @@ class DecodeStep:
 
         if self.mesh is None:
             return run(params, moving, staying, *inputs)
-        specs = self._specs(staying.joined(moving), inputs)
-        return _shard_map(run, self.mesh, *specs)(params, moving, staying, *inputs)
+        specs = staying.joined(moving).over_heads(self.axis)
+        own, others, outputs = self.specs
+        given = own, specs.moving(), specs.staying(), *(others for _ in inputs)
+        shared = _shard_map(run, self.mesh, given, (outputs, specs.moving()))
+        return shared(params, moving, staying, *inputs)
 
 
 def _check_lengths(state: State, is_traced: bool) -> None:

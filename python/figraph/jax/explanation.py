@@ -77,7 +77,8 @@ def _is_profiled() -> bool:
     return getattr(state, "profile_session", None) is not None
 
 
-def _why_eager(platform: str, calls: int, others: tuple[str, ...]) -> str:
+def why_eager(platform: str, calls: int, others: tuple[str, ...]) -> str:
+    """The first reason there is, of a function with so many calls of ours."""
     if calls == 0:
         return "the compiled function has no call of figraph's"
     if platform == "cpu":
@@ -98,7 +99,7 @@ def _why_eager(platform: str, calls: int, others: tuple[str, ...]) -> str:
 
 def _why(how: str, platform: str, calls: int, others: tuple[str, ...]) -> str:
     if how == "eager":
-        return _why_eager(platform, calls, others)
+        return why_eager(platform, calls, others)
     if how == "captured":
         return ("addresses were other ones in each run: donate what is written, and drop results "
                 "before the next step")
