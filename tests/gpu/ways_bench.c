@@ -1,7 +1,7 @@
 /* ways_bench.c: what preparing all execs of a file costs beside the driver's own ways to the same.
  *
- *     build/release/tests/gpu/ways_bench           each way in turn, some times over; CSV of medians
- *     build/release/tests/gpu/ways_bench WAY       one way, alone: prints execs, nodes and ms
+ *     build/release/tests/gpu/ways_bench          each way in turn, some times over; CSV of medians
+ *     build/release/tests/gpu/ways_bench WAY      one way, alone: prints execs, nodes and ms
  *
  * The file is llama-3.1-8b's, of 32 layers, with 198 buckets of which many share their launches.
  * "prepare" is fig_engine_prepare: lowering, params, graphs, execs and uploads. The others are
