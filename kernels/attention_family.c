@@ -283,7 +283,7 @@ void fig_attention_family_turn_entry(const void *params, char name[FIG_ENTRY_BYT
 /* What no file holds. */
 void fig_attention_family_turn_finish(void *params) {
     fig_attention_params *p = params;
-    p->turn.angles = fig_angle_product_of(&p->turn.rope);
+    p->turn.is_on = 1;
 }
 
 void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
