@@ -42,7 +42,8 @@ check "pip install $wheel" "$python" -m pip install --quiet --no-index --no-comp
 check 'figraph --version' test "$("$scratch/venv/bin/figraph" --version)" = \
     "$("${BUILD:-build}/figraph" --version)"
 check 'figraph-launch' "$scratch/venv/bin/figraph-launch" -n 2 -- true
-check python_package.py "$python" tests/python/python_package.py "${BUILD:-build}/figraph"
+# The program of the same wheel: a file says whether its maker had kernels.
+check python_package.py "$python" tests/python/python_package.py "$scratch/venv/bin/figraph"
 
 # README's example is plain Python and ends with what it says.
 awk '/^import figraph$/ { inside = 1 } /^```$/ { inside = 0 } inside' README.md \

@@ -1,7 +1,7 @@
-/* bare_ways.c: what preparing all execs of a file costs beside the driver's own ways to the same.
+/* ways_bench.c: what preparing all execs of a file costs beside the driver's own ways to the same.
  *
- *     build/release/tests/gpu/bare_ways           each way in turn, some times over; CSV of medians
- *     build/release/tests/gpu/bare_ways WAY       one way, alone: prints execs, nodes and ms
+ *     build/release/tests/gpu/ways_bench          each way in turn, some times over; CSV of medians
+ *     build/release/tests/gpu/ways_bench WAY      one way, alone: prints execs, nodes and ms
  *
  * The file is llama-3.1-8b's, of 32 layers, with 198 buckets of which many share their launches.
  * "prepare" is fig_engine_prepare: lowering, params, graphs, execs and uploads. The others are
@@ -23,7 +23,7 @@
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         if ((call) != FIG_OK) {                                                                    \
-            fprintf(stderr, "bare_ways: %s\n", fig_message());                                     \
+            fprintf(stderr, "ways_bench: %s\n", fig_message());                                    \
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)
@@ -59,13 +59,13 @@ static fig_cuda_api driver; /* as it is */
 
 static void must(int holds, const char *what) {
     if (holds) return;
-    fprintf(stderr, "bare_ways: %s\n", what);
+    fprintf(stderr, "ways_bench: %s\n", what);
     exit(1);
 }
 
 static void ok(fig_cu_result result, const char *call) {
     if (result == FIG_CU_SUCCESS) return;
-    fprintf(stderr, "bare_ways: %s: %u\n", call, (unsigned)result);
+    fprintf(stderr, "ways_bench: %s: %u\n", call, (unsigned)result);
     exit(1);
 }
 #define CU(name, ...) ok(driver.name(__VA_ARGS__), "cu" #name)
