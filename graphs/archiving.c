@@ -1,4 +1,4 @@
-/* archiving.c: graphs are saved with what they carry for those who keep them, and it is shown.
+/* archiving.c: graphs are saved, with what they carry for those who keep them, and it is shown.
  *
  * What that may be is said in graphs/files, in notes.h and archive.h. Invariant: nothing here is
  * part of what graphs mean, so their content id stays. */
@@ -69,6 +69,10 @@ fig_status fig_graphs_archive(const fig_graphs *graphs, const char *path,
     fig_notes_finish(&changed.notes);
     fig_archive_finish(&changed.archive);
     return status;
+}
+
+fig_status fig_graphs_save(const fig_graphs *graphs, const char *path) {
+    return fig_graphs_archive(graphs, path, NULL);
 }
 
 /* ---- Asking */

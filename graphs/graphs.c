@@ -1,7 +1,7 @@
 /* graphs.c: a program lowered for each bucket, and what may be asked of it.
  *
- * Leaves bytes to codec.c, files to file.c, printing to inspect_print.c, and what a step would do
- * to plan_report.c. Invariant: graphs made here and graphs read from a file come from one function,
+ * Leaves saving to archiving.c, bytes to codec.c, printing to inspect_print.c, and what a step would
+ * do to plan_report.c. Invariant: graphs made here and graphs read from a file come from one function,
  * so a file holds nothing that lowering would not make. */
 #include "graphs/graphs.h"
 
@@ -303,10 +303,6 @@ uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs) {
 fig_status fig_graphs_write(const fig_graphs *graphs, uint8_t **bytes, size_t *count) {
     const fig_codec_parts parts = parts_of(graphs);
     return fig_codec_write(&parts, bytes, count);
-}
-
-fig_status fig_graphs_save(const fig_graphs *graphs, const char *path) {
-    return fig_graphs_archive(graphs, path, NULL);
 }
 
 fig_status fig_graphs_load(fig_graphs **graphs, const char *path) {

@@ -233,6 +233,11 @@ class Engine:
         """The engine's CUstream as a number, 0 on the host: torch.cuda.ExternalStream takes it."""
         return library.fig_engine_stream(self.handle) or 0
 
+    def bind_thread(self) -> None:
+        """Keeps this thread on the cores beside the GPU, as far as it may run there; errors.
+        Unsupported where the system does not tell which, or forbids it."""
+        must(library.fig_engine_bind_thread(self.handle))
+
     # ---- Tensors ---------------------------------------------------------------------------------
 
     def _tensor(self, name: str) -> Tensor:

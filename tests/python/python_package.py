@@ -100,6 +100,7 @@ def what_is_refused_carries_the_library_s_sentence():
     refused("rows is 9", lambda: engine.step(9 * [1]), errors.TooLarge)
     refused("513", lambda: engine.step([513]), errors.TooLarge)
     refused("positions has 1 of 2", lambda: engine.step([1, 1], positions=[3]), errors.Invalid)
+    refused("every core is beside it", engine.bind_thread, errors.Unsupported)
     refused("horison", lambda: engine.step([1], horison=2), TypeError)
     refused("q.9", lambda: engine.bind("q.9", size=4), errors.Invalid)
     refused("__dlpack__", lambda: engine.bind("q.0", "a string"), TypeError)

@@ -273,7 +273,7 @@ def what_is_wrong_is_refused_before_anything_runs():
             lambda: ft.attention(q, cache, LENGTHS, alibi=normal(3)), (ValueError,))
     refused("k is [3, 8, 64], it must be [3, 4, 64]",
             lambda: ft.decode_attention(q, q.clone(), k, cache, LENGTHS), (ValueError,))
-    refused("dtype is torch.int32",
+    refused("dtype is int32",
             lambda: ft.plan(LENGTHS, dtype=torch.int32, q_heads=Q, cache=cache), (TypeError,))
     refused("plan has", lambda: ft.attention(q, cache, LENGTHS, plan=ft.Plan(lent.plan[:64],
                                                                             lent.scratch)))

@@ -76,9 +76,10 @@ from typing import Optional, Union
 import torch
 from torch import Tensor
 
-from . import operands, operators
+from .. import operands
+from ..operands import Cache, Logits, Plan, Rope
+from . import operators  # noqa: F401
 from .captured_step import DecodeStep
-from .operands import Cache, Logits, Plan, Rope
 
 __all__ = [
     "Cache",
@@ -147,10 +148,11 @@ def plan(lengths: Tensor, *, dtype: torch.dtype, q_heads: int, cache: Cache, win
          layout: str = "nhd") -> Plan:
     """The plan of a step for attention of q_heads heads of that dtype over such a cache; window:
     tokens that a row sees, its own counted; 0: all."""
-    if dtype not in operands.ACTIVATIONS:
-        raise TypeError(f"dtype is {dtype}, it must be float32 or float16 or bfloat16")
-    form = operands.form_of(dtype, lengths.shape[0], cache, operands.layout_code(layout))
-    return Plan(*_ops.plan(lengths, dtype, q_heads, *form[1:], window))
+    name = operands.dtype_name(dtype)
+    if name not in operands.ACTIVATIONS:
+        raise TypeError(f"dtype is {name}, it must be {' or '.join(operands.ACTIVATIONS)}")
+    form = operands.form_of(name, lengths.shape[0], cache, operands.layout_code(layout))
+    return Plan(*_ops.plan(lengths, dtype, q_heads, *form[1:5], cache.k.dtype, window))
 
 
 def _asked(head_dim: int, plan: Optional[Plan], logits: Logits, alibi: Optional[Tensor],

@@ -15,12 +15,12 @@ from torch import Tensor
 from .. import abi, errors
 from ..arrays import CUDA, HOST, Place
 from ..graphs import Traits, capture_for
+from ..operands import CACHES, Cache, dtype_name
 from ..runs import Run, Runner
 from ..specs import Model, spec
 from .calls import DEVICES
-from .operands import CACHES, Cache
 
-KINDS = {**CACHES, torch.int32: "i32", torch.int64: "i64"}
+KINDS = {**CACHES, "int32": "i32", "int64": "i64"}
 WARM_RUNS = 2  # torch's libraries want to have run before a capture
 
 
@@ -29,7 +29,7 @@ def _place(tensor: Tensor) -> Place:
         address=tensor.data_ptr(),
         shape=tuple(tensor.shape),
         strides=tensor.stride(),
-        dtype=KINDS.get(tensor.dtype, str(tensor.dtype)),
+        dtype=KINDS.get(dtype_name(tensor.dtype), dtype_name(tensor.dtype)),
         item_bytes=tensor.element_size(),
         device=DEVICES.get(tensor.device.type, 0),
         ordinal=tensor.device.index or 0,
@@ -80,7 +80,7 @@ class DecodeStep:
         kind = HOST if self.device.type == "cpu" else CUDA
         ordinal = self.device.index or 0
         wanted = spec(model, layers=len(caches), batch_limit=rows, sequence_limit=rows,
-                      kv_layout=layout, kv_dtype=CACHES[first.dtype], **form, **changes)
+                      kv_layout=layout, kv_dtype=CACHES[dtype_name(first.dtype)], **form, **changes)
         reads = ("lengths", "positions") if positions else ("lengths",)
         named = Traits.named("host" if kind == HOST else "h200")
         graphs = capture_for(wanted, named, buckets=[(rows, self.cap)], reads=reads)
@@ -164,12 +164,13 @@ class DecodeStep:
         self._loop = loop
         if self.device.type == "cpu":
             return
-        self.lengths.zero_()
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for _ in range(WARM_RUNS):
+                self.lengths.zero_()  # which the loop may have counted up
                 loop()
+            self.lengths.zero_()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, stream=stream):

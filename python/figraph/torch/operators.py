@@ -12,10 +12,10 @@ from typing import Any, Callable, NamedTuple, Optional
 import torch
 from torch import Tensor
 
+from .. import operands
+from ..operands import ACTIVATIONS, CACHES, Cache, Form, dtype_name
 from ..specs import DTYPES
-from . import operands
 from .calls import call
-from .operands import ACTIVATIONS, CACHES, Cache, Form
 
 ANGLES = ("int rotary_dim, bool interleaved, float scale, float theta, float llama3_factor, "
           "float llama3_low, float llama3_high, int llama3_context")
@@ -65,6 +65,8 @@ for _name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"):
 
 def _norm_fake(x: Tensor, residual: Optional[Tensor], weight: Tensor, *rest: float) -> Tensor:
     operands.normed(x, residual, weight)
+    if residual is not None and not residual.is_contiguous():
+        raise ValueError("residual has gaps or another order of dims, it must be row-major")
     return x.new_empty(x.shape)
 
 
@@ -133,7 +135,8 @@ _define(f"append_kv(Tensor k, Tensor v, {GROWN}, Tensor? plan) -> ()", _append, 
 def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int, head_dim: int,
                page_size: int, kv_length: int, kv_dtype: torch.dtype,
                window: int) -> tuple[Tensor, Tensor]:
-    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kv_dtype)
+    kind = CACHES[dtype_name(kv_dtype)]
+    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kind)
     operands.lengths_of(lengths, form.rows)
     needs = operands.scratch_bytes(dtype, q_heads, form, window)
     return _bytes(needs[0], lengths), _bytes(needs[1], lengths)
@@ -142,8 +145,8 @@ def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int,
 def _plan(lengths: Tensor, dtype: torch.dtype, *rest: Any) -> tuple[Tensor, Tensor]:
     *numbers, kv_dtype, window = rest
     outs = _plan_fake(lengths, dtype, *rest)
-    call("plan", lengths, *outs, DTYPES[ACTIVATIONS[dtype]], DTYPES[CACHES[kv_dtype]], *numbers,
-         window - 1)
+    call("plan", lengths, *outs, DTYPES[ACTIVATIONS[dtype_name(dtype)]],
+         DTYPES[CACHES[dtype_name(kv_dtype)]], *numbers, window - 1)
     return outs
 
 
@@ -211,8 +214,8 @@ _define(f"attention(Tensor q, {READ}, {ATTENTION}) -> (Tensor, Tensor)", _attent
 
 def _decoded(q: Tensor, k: Tensor, v: Tensor, held: Held, asked: Asked) -> Form:
     form = _attended(q, held, asked)
-    operands.tokens("k", k, q.dtype, form)
-    operands.tokens("v", v, q.dtype, form)
+    for name, one in (("k", k), ("v", v)):
+        operands.tokens(name, one, dtype_name(q.dtype), form)
     return form
 
 

@@ -1,4 +1,4 @@
-"""jax_files.py: recorded programs inside jax.jit, and which of them an exported function needs.
+"""files.py: recorded programs inside jax.jit, and which of them an exported function needs.
 
 A call names its file by 64 bits of its content, so what jax.export wrote runs wherever that file
 was loaded, under whatever name. Invariant: nothing here reads a file but load.
@@ -10,8 +10,8 @@ import os
 import re
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
-from . import errors, ffi
-from .jax_calls import Array, Plan, alone, bytes_of, custom_call, like, whole
+from .. import errors, ffi
+from .targets import Array, Plan, alone, bytes_of, custom_call, like, whole
 
 
 class File(NamedTuple):

@@ -1,4 +1,4 @@
-"""jax_flash.py: attention called as flash-attention libraries of JAX are, for one query token.
+"""flash.py: attention called as flash-attention libraries of JAX are, for one query token.
 
 Arguments and their order are those of Flax's attention functions, which jafa has too. Invariant: a
 mask does what it says, whatever its pattern; what cannot be done is refused.
@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from .jax_calls import ACTIVATIONS, Array, Cache, shaped, typed, whole
-from .jax_operations import Logits, attention
+from .operations import Logits, attention
+from .targets import ACTIVATIONS, Array, Cache, shaped, typed, whole
 
 
 def _spread(name: str, array: Array, shape: tuple[int, ...]) -> Array:

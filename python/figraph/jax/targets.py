@@ -1,4 +1,4 @@
-"""jax_calls.py: custom calls as figraph.jax makes them: targets, what is checked while JAX traces,
+"""targets.py: custom calls as figraph.jax makes them: targets, what is checked while JAX traces,
 and how a call looks to XLA.
 
 Invariant: importing it registers the targets for both platforms, and an attribute is a number of
@@ -15,7 +15,7 @@ import jax.ffi
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from . import abi, ffi
+from .. import abi, ffi
 
 ACTIVATIONS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 CACHES = {**ACTIVATIONS, "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}

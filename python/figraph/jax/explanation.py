@@ -1,4 +1,4 @@
-"""jax_explain.py: how XLA launches a compiled function, and whether it copies what is donated.
+"""explanation.py: how XLA launches a compiled function, and whether it copies what is donated.
 
 What was launched is counted by the targets themselves; why is read from XLA_FLAGS and from the
 compiled function. Invariant: the caller's arrays stay as they are.
@@ -15,7 +15,7 @@ from typing import Any, Optional
 import jax
 import jax.numpy as jnp
 
-from . import ffi
+from .. import ffi
 
 RUNS = 4  # the first may load kernels, the second capture, the third see other addresses
 COMMANDS = ("FUSION", "CUBLAS", "CUBLASLT", "CUSTOM_CALL", "CUDNN")  # XLA's own choice

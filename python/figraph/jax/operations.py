@@ -1,4 +1,4 @@
-"""jax_operations.py: the operations of figraph.jax, each of which is one custom call.
+"""operations.py: the operations of figraph.jax, each of which is one custom call.
 
 What is wrong with types, shapes, heads and numbers is refused while JAX traces. Invariant: a row is
 a sequence, and lengths count the token of this step.
@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from . import ffi
-from .jax_calls import (ACTIVATIONS, LAYOUTS, Array, Cache, Form, Plan, alone, bytes_of,
-                        custom_call, form_of, lengths_of, like, number_of, or_absent, real, shaped,
-                        typed, whole)
+from .. import ffi
+from .targets import (ACTIVATIONS, LAYOUTS, Array, Cache, Form, Plan, alone, bytes_of, custom_call,
+                      form_of, lengths_of, like, number_of, or_absent, real, shaped, typed, whole)
 
 
 class Attended(NamedTuple):

@@ -1,4 +1,4 @@
-"""jax.py: figraph inside jax.jit: operations of a decode step and whole steps, on CPU and GPUs.
+"""figraph.jax: operations of a decode step and whole steps inside jax.jit, on CPU and GPUs.
 
 1. Operations are functions of arrays, each one custom call. A row is a sequence; lengths are int32
 and lie on the device, the token of this step counted, so one compiled function serves all of them.
@@ -73,13 +73,14 @@ NotImplementedError, since rows are their batch. Importing registers the custom 
 platforms; XLA loads a kernel when it first meets it, be it while it captures a command buffer.
 """
 
-from .jax_calls import Cache, Plan, custom_calls
-from .jax_explain import Explanation
-from .jax_files import File, load, missing, program
-from .jax_flash import flash_attention
-from .jax_operations import (Attended, Decoded, Logits, Rope, append_kv, apply_rope, attention,
+from .decode_step import DecodeStep
+from .explanation import Explanation
+from .files import File, load, missing, program
+from .flash import flash_attention
+from .operations import (Attended, Decoded, Logits, Rope, append_kv, apply_rope, attention,
                              decode_attention, gelu_and_mul, gelu_tanh_and_mul, plan, silu_and_mul)
-from .jax_step import DecodeStep, State
+from .state import State
+from .targets import Cache, Plan, custom_calls
 
 __all__ = [
     "Attended",
