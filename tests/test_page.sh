@@ -12,9 +12,10 @@ if [ -z "$browser" ]; then
     exit 0
 fi
 
+long=$(printf '%0300d' 0) # a word that is wider than any window
 for preset in tutorial gemma-2-9b; do
     "$figraph" capture --preset $preset --traits h200 --note 'by=<i>a & "test"</i>' \
-        -o "$scratch/$preset.fig" > /dev/null
+        --note "long=$long" -o "$scratch/$preset.fig" > /dev/null
     "$figraph" inspect "$scratch/$preset.fig" --format html --kv 300,3x50 > "$scratch/$preset.html"
     looks_well "$scratch/$preset.html" "
         say(all('nav a').length >= 6 && all('h1').length === 1, 'a heading or links are missing');

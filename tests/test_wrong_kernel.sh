@@ -31,7 +31,7 @@ is_caught() {
         2> "$scratch/err" || code=$?
     cat "$scratch/out" "$scratch/err"
     [ $code -eq 1 ] && [ ! -s "$scratch/out" ] && [ ! -e "$scratch/t.csv" ] &&
-        grep -q "^figraph: bench .* is .* due\|^figraph: bench .* is not " "$scratch/err"
+        grep -q "^figraph: .* is .* due\|^figraph: .* is not " "$scratch/err"
 }
 # wrong FILE EXPRESSION PART OPTION...
 wrong() {
@@ -44,6 +44,7 @@ wrong() {
 wrong kernels/attention.c 's/to\[i\] += from\[i\] \* scale/to[i] -= from[i] * scale/' \
     attention --kv 2x40,1x33+2x9
 check 'a step of it' is_caught step
+check 'a replay of it' is_caught replay --preset tutorial --rows 3 --kv 20 --steps 4
 wrong kernels/rope.c 's/cosine\[i\] + a \* turn/cosine[i] - a * turn/' ops --op rope
 check 'a step of it' is_caught step
 check 'RoPE and append in one' is_caught ops --op rope_append
@@ -56,7 +57,8 @@ wrong kernels/all_reduce.c 's/sum\[i\] += more\[i\]/sum[i] -= more[i]/' allreduc
 
 # As they are they pass.
 check 'the library as it is' linked kernels/rope.c '1s/^/ /'
-for part in 'attention --kv 2x40' step ops 'allreduce --ranks 2'; do
+for part in 'attention --kv 2x40' step ops 'allreduce --ranks 2' \
+    'replay --preset tutorial --rows 3 --kv 20 --steps 4'; do
     # shellcheck disable=SC2086
     check "bench $part" "$scratch/figraph" bench $part --device host
 done

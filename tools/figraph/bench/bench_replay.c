@@ -1,8 +1,8 @@
 /* bench_replay.c: figraph bench replay, what a replay costs and which of its parts costs it.
  *
- * Makes up rows, opens a session for each row count, has the library measure, and prints the
- * figures as text, CSV or JSON. What a figure is says engine/measure.c. Invariant: text, CSV and
- * JSON are printed from one table of figures. */
+ * Makes up rows, opens a session for each row count, compares a step with float64, has the library
+ * measure, and prints the figures as text, CSV or JSON. What a figure is says engine/measure.c.
+ * Invariant: text, CSV and JSON are printed from one table of figures. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -13,11 +13,14 @@
 #include <figraph_unstable.h>
 
 #include "tools/figraph/bench/bench_parts.h"
+#include "tools/figraph/step/check.h"
 #include "tools/figraph/step/session.h"
 #include "tools/figraph/step/source.h"
 #include "tools/figraph/terminal/emit.h"
 #include "tools/figraph/terminal/lengths.h"
 #include "tools/figraph/terminal/report.h"
+
+static const int64_t CHECK_US = 60000000; /* that a step may take that is compared */
 
 enum {
     STEPS_LIMIT = 1000000,
@@ -276,12 +279,29 @@ static int feed(const bench *b, fig_session *session, const line *of) {
     return code;
 }
 
+/* The line's bucket with its first row alone: to compare all takes longer than to time them. */
+static int check_session(const bench *b, fig_session *session, const line *of,
+                         const fig_step *whole) {
+    const fig_schedule schedule = {.rows = 1, .lengths = of->lengths.values};
+    fig_plan_report report = {.size = sizeof report};
+    fig_check check = {.elements = 0};
+    fig_step step = *whole;
+    fig_status status = fig_graphs_plan(b->graphs, whole, &report);
+    step.rows = 1;
+    step.bucket = report.bucket;
+    if (status == FIG_OK) status = fig_engine_step(session->engine, &step);
+    if (status == FIG_OK) status = fig_engine_wait(session->engine, CHECK_US);
+    if (status != FIG_OK) return fig_report_status("bench replay");
+    return fig_check_step(&check, session, &schedule);
+}
+
 static int measure_session(bench *b, fig_session *session, line *of) {
     const fig_step step = {.size = sizeof step,
                            .rows = of->rows,
                            .kv_lengths = of->lengths.values,
                            .sequences = session->sequences};
-    const int code = feed(b, session, of);
+    int code = feed(b, session, of);
+    if (code == FIG_EXIT_FINE) code = check_session(b, session, of, &step);
     if (code != FIG_EXIT_FINE) return code;
     of->measured = (fig_measured){.size = sizeof of->measured};
     if (b->steps == 0)
