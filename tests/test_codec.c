@@ -272,12 +272,13 @@ static void a_section_that_says_something_else_is_refused(void **state) {
 
 /* ---- Segments */
 
+/* Records of kernels aside: which of them there are depends on how the library was built. */
 static uint32_t section_count_of(const fig_graphs *graphs) {
     fig_file_header header;
     file written = write_graphs(graphs);
     memcpy(&header, written.bytes, sizeof header);
     free(written.bytes);
-    return header.section_count;
+    return header.section_count - (graphs->archive.image_count > 0);
 }
 
 static void segments_are_in_a_file_where_there_are_some(void **state) {
