@@ -70,11 +70,14 @@ static __device__ __forceinline__ void fig_heads_turn_of(double angle, float *co
 }
 
 /* Radians per position of a pair; unread where angles are not computed. angles: in the params of
- * the launch, since an index into a copy of them would put all of it into local memory. */
+ * the launch, since an index into a copy of them would put all of it into local memory. They are
+ * read as memory is: as constants a warp would have its 32 one after another. */
 static __device__ __forceinline__ double
 fig_heads_frequency(const fig_rope_params *p, const fig_rope_angles *angles, int32_t pair) {
     if (p->cos_sin != NULL || pair >= p->rope.rotary_dim / 2) return 0;
-    return angles->table.frequencies[pair];
+    double frequency;
+    asm("ld.f64 %0, [%1];" : "=d"(frequency) : "l"(&angles->table.frequencies[pair]));
+    return frequency;
 }
 
 /* Makes a pair's turn of a token, where there is such a pair; a barrier stands between this and its
