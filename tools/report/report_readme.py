@@ -77,7 +77,7 @@ def of_peers(sheets, chip):
     cells = beside_peers(sheets.get(f"{chip}_peers"))
     if cells:
         ratios, dense = [c.ratio for c in cells], [c.ratio_of_all for c in cells]
-        yield f"FlashInfer by its best path, {len(cells)} cells of one run", (
+        yield f"FlashInfer by its best path in the same run, {len(cells)} cells", (
             f"takes {mean(ratios):.2f} times as long, geometric mean; {span(ratios)} by cell. With "
             f"SDPA, FlexAttention and JAX over dense caches among them {mean(dense):.2f}; "
             f"{span(dense)}"
