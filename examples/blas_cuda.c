@@ -20,8 +20,10 @@ enum {
     TRANSPOSE_A = 3,    /* CUBLASLT_MATMUL_DESC_TRANSA */
     MOST_WORKSPACE = 1, /* CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES */
     SHAPE_LIMIT = 32,
+    SPLITS = 2,     /* CUBLASLT_ALGO_CONFIG_SPLITK_NUM */
+    REDUCTION = 3,  /* CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME */
     WAY_LIMIT = 24, /* that cuBLASLt is asked for, the one it takes to be best first */
-    PASSES = 3      /* of tuning; the first warms up */
+    PASSES = 5      /* of tuning; the first warms up */
 };
 static const size_t WORKSPACE_BYTES = 32 << 20;
 
@@ -60,6 +62,10 @@ static struct {
                                         size_t bytes);
     int (*MatmulAlgoGetHeuristic)(void *handle, void *desc, void *a, void *b, void *c, void *d,
                                   void *preference, int most, way *ways, int *count);
+    int (*MatmulAlgoConfigSetAttribute)(uint64_t *algorithm, int attribute, const void *value,
+                                        size_t bytes);
+    int (*MatmulAlgoCheck)(void *handle, void *desc, void *a, void *b, void *c, void *d,
+                           const uint64_t *algorithm, way *result);
     int (*Matmul)(void *handle, void *desc, const void *alpha, const void *a, void *a_layout,
                   const void *b, void *b_layout, const void *beta, const void *c, void *c_layout,
                   void *d, void *d_layout, const uint64_t *algorithm, void *workspace,
@@ -155,6 +161,8 @@ static int open_products(void) {
         {"cublasLtMatmulPreferenceCreate", &cublas.MatmulPreferenceCreate},
         {"cublasLtMatmulPreferenceSetAttribute", &cublas.MatmulPreferenceSetAttribute},
         {"cublasLtMatmulAlgoGetHeuristic", &cublas.MatmulAlgoGetHeuristic},
+        {"cublasLtMatmulAlgoConfigSetAttribute", &cublas.MatmulAlgoConfigSetAttribute},
+        {"cublasLtMatmulAlgoCheck", &cublas.MatmulAlgoCheck},
         {"cublasLtMatmul", &cublas.Matmul}};
     if (open_library(names, entries, sizeof entries / sizeof *entries) != 0)
         return fprintf(stderr, "layers: no libcublasLt\n"), 1;
@@ -276,14 +284,29 @@ static int time_way(const shape *of, const blas_product *products, int32_t count
     return 0;
 }
 
+/* The same way but that no sum is split over blocks, which costs a launch that adds up: cuBLASLt
+ * thinks of few of those. Where there is none, its status says so. */
+static way make_whole(const shape *of, const way *from) {
+    const int32_t one = 1, none = 0;
+    way whole = *from, result;
+    cublas.MatmulAlgoConfigSetAttribute(whole.algorithm, SPLITS, &one, sizeof one);
+    cublas.MatmulAlgoConfigSetAttribute(whole.algorithm, REDUCTION, &none, sizeof none);
+    whole.status =
+        cublas.MatmulAlgoCheck(handle, desc, of->w, of->x, of->y, of->y, whole.algorithm, &result);
+    whole.workspace_bytes = whole.status == 0 ? result.workspace_bytes : 0;
+    return whole;
+}
+
 static int tune(const blas_product *products, int32_t count) {
-    way ways[WAY_LIMIT];
+    way ways[2 * WAY_LIMIT];
     double least = 1e9;
     int way_count = 0;
     if (find_shape(products) != NULL) return 0;
     shape *of = add_shape(products, ways, &way_count);
     if (of == NULL) return 1;
-    for (int i = 0; i < way_count; i++) {
+    for (int i = 0; i < way_count; i++)
+        ways[way_count + i] = make_whole(of, &ways[i]);
+    for (int i = 0; i < 2 * way_count; i++) {
         double seconds;
         if (time_way(of, products, count, &ways[i], &seconds) != 0) return 1;
         if (seconds >= least) continue;

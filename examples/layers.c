@@ -6,10 +6,11 @@
  *
  * One file serves any number of ranks. run makes up weights and caches, takes steps, and tells how
  * long one takes; on several ranks also how much of it is communication, by the same step of ranks
- * that are each alone with their share. --check then runs the whole model on each rank and compares
- * the first step's numbers; those of one GPU alone it compares with the host's. Where no GPU is
- * found all of it runs on the host. Exit: 0; 1 the numbers differ; 2 anything else, in a sentence
- * on stderr. */
+ * that are each alone with their share. Products of each shape go the way that was quickest of all
+ * that were tried, or with --first-way the one that cuBLASLt names first. --check then runs the
+ * whole model on each rank and compares the first step's numbers; those of one GPU alone it
+ * compares with the host's. Where no GPU is found all of it runs on the host. Exit: 0; 1 the
+ * numbers differ; 2 anything else, in a sentence on stderr. */
 #include <figraph_parallel.h>
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ typedef struct words {
     const char *preset, *config, *file, *device;
     int32_t layers, hidden, batch_limit, kv_limit;
     int32_t rows, kv, steps;
-    int check;
+    int check, first_way;
 } words;
 
 /* A rank's process. */
@@ -91,7 +92,8 @@ static int open_machine(process *p, const words *given) {
                                         .device = on_gpu ? FIG_DEVICE_CUDA : FIG_DEVICE_HOST,
                                         .rows = given->rows,
                                         .kv = given->kv,
-                                        .steps = given->steps};
+                                        .steps = given->steps,
+                                        .first_way = given->first_way};
     const double met = layers_trial_now_s();
     if (by->open(p->who.local_rank, &p->options.ordinal) != 0) return REFUSED;
     const double opened = layers_trial_now_s();
@@ -253,7 +255,7 @@ static int refuse_usage(void) {
     fprintf(stderr,
             "usage: layers record (--preset NAME | --config FILE) [--layers N] [--hidden N]\n"
             "                     [--batch-limit N] [--kv-limit N] [--traits NAME] -o FILE\n"
-            "       layers run FILE [--kv ROWSxTOKENS] [--steps N] [--check]\n"
+            "       layers run FILE [--kv ROWSxTOKENS] [--steps N] [--check] [--first-way]\n"
             "                       [--device auto|cuda|host]\n");
     return REFUSED;
 }
@@ -301,6 +303,8 @@ int main(int count, char **arguments) {
     for (int i = records ? 2 : 3; i < count; i++) {
         if (strcmp(arguments[i], "--check") == 0) {
             given.check = 1;
+        } else if (!records && strcmp(arguments[i], "--first-way") == 0) {
+            given.first_way = 1;
         } else if (read_option(&given, arguments[i], arguments[i + 1])) {
             i++;
         } else {

@@ -224,7 +224,7 @@ static int run(layers_trial *t) {
     if (layers_weights_open(&t->weights, t->options->blas, &t->part) != 0) return REFUSED;
     int code = take_memory(t);
     t->weights_s = layers_trial_now_s() - began;
-    if (code == 0) code = tune(t);
+    if (code == 0 && !t->options->first_way) code = tune(t);
     t->tune_s = layers_trial_now_s() - began - t->weights_s;
     if (code == 0) code = take_first(t);
     if (code == 0 && t->result != NULL) code = read_result(t);

@@ -13,6 +13,7 @@ typedef struct layers_trial_options {
     fig_device device;
     int32_t ordinal;
     int32_t rows, kv, steps; /* steps: that are timed */
+    int first_way;           /* 1: no other way to multiply is tried */
 } layers_trial_options;
 
 typedef struct layers_trial {

@@ -115,6 +115,34 @@ static void edges_between_kernels_alone_are_programmatic(void **state) {
     }
 }
 
+/* So that a kernel of ours is placed while a product of the caller's ends. */
+static void the_edge_behind_a_call_that_ends_with_a_kernel_is_programmatic(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fake->enqueues_kernels = 1;
+    fig_cuda_bench_open(&b, NULL);
+    assert_int_equal(add_four(&b), FIG_OK);
+    assert_int_equal(fake->programmatic_edges, 2); /* and 2 to 3 */
+    assert_int_equal(fake->edges, 4);              /* of the call: in, and between its two */
+    assert_int_equal(fake->empty_nodes, 0);
+    assert_int_equal(api->exec_create(b.dev, &b.exec, b.graph), FIG_OK);
+    fig_cuda_bench_close(&b);
+    fake->programmatic_edges = 0;
+    fig_cuda_bench_open(&b, FIG_OPTIONS(fig_engine_options,
+                                        .test = FIG_OPTIONS(fig_test_options, .plain_edges = 1)));
+    assert_int_equal(add_four(&b), FIG_OK);
+    assert_int_equal(fake->programmatic_edges, 0);
+    fig_cuda_bench_close(&b);
+    /* A call that captures nothing ends with what came before it, which is no kernel of its own. */
+    fig_cuda_bench_open(&b, NULL);
+    b.s.enqueues = 0;
+    fake->empty_nodes = 0;
+    assert_int_equal(add_four(&b), FIG_OK);
+    assert_int_equal(fake->empty_nodes, 1);
+    fig_cuda_bench_close(&b);
+    fake->enqueues_kernels = 0;
+}
+
 static void no_edge_to_a_plain_launch_is_programmatic(void **state) {
     (void)state;
     static const uint32_t first = 0, second = 1;
@@ -488,6 +516,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_kernel_without_an_image_is_refused_by_name),
         FIG_CUDA_BENCH_TEST(shared_memory_is_asked_for_once_and_within_the_chip),
         FIG_CUDA_BENCH_TEST(edges_between_kernels_alone_are_programmatic),
+        FIG_CUDA_BENCH_TEST(the_edge_behind_a_call_that_ends_with_a_kernel_is_programmatic),
         FIG_CUDA_BENCH_TEST(no_edge_to_a_plain_launch_is_programmatic),
         FIG_CUDA_BENCH_TEST(a_graph_gets_the_edges_that_its_lanes_ask_for),
         FIG_CUDA_BENCH_TEST(nobody_waits_for_a_leaf),

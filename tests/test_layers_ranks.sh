@@ -53,6 +53,10 @@ for ranks in 2 4 8; do # 8: each kv head is two ranks'
     prints '; right: '
 done
 
+over 2 run "$scratch/model.fig" --device host --kv 3x40 --steps 4 --first-way --check
+ends 0
+prints '; right: '
+
 over 3 run "$scratch/model.fig" --device host
 ends 2
 tells 'q_heads is 8, it must be a multiple of ranks, 3'

@@ -92,6 +92,7 @@ enum {
     FIG_CU_TENSOR_FILL_ZERO = 0,   /* outside of the tensor */
     FIG_CU_EDGE_FULL = 0,          /* as type and as port: the node has ended */
     FIG_CU_EDGE_PROGRAMMATIC = 1,
+    FIG_CU_NODE_KERNEL = 0,
     FIG_CU_LAUNCH_PROGRAMMATIC = 6, /* an attribute: the launch before it on the stream may let it
                                        begin early */
     FIG_CU_LEGACY_STREAM =
@@ -232,6 +233,7 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
       (fig_cu_node *, fig_cu_graph, const fig_cu_node *, size_t, fig_cu_graph))                    \
     X(GraphAddDependencies, 12030,                                                                 \
       (fig_cu_graph, const fig_cu_node *, const fig_cu_node *, const fig_cu_edge *, size_t))       \
+    X(GraphNodeGetType, 10000, (fig_cu_node, unsigned int *))                                     \
     X(GraphGetEdges, 12030, (fig_cu_graph, fig_cu_node *, fig_cu_node *, fig_cu_edge *, size_t *)) \
     X(GraphInstantiateWithParams, 12000,                                                           \
       (fig_cu_exec *, fig_cu_graph, fig_cu_instantiate_params *))                                  \

@@ -110,8 +110,9 @@ static fig_status make_driver_params(fig_cuda_gpu *gpu, const fig_cuda_node *nod
     return fig_cuda_maps_fill(gpu, node->op, node->family, copy->bytes);
 }
 
-/* Both ends of a programmatic edge are kernels of ours: no one else is known to wait before it
- * reads and to let others go only then. */
+/* What is placed early is ours, since nobody else is known to wait before it reads. What it is
+ * placed behind is ours, or the kernel that a call ends with, whoever made it: edges into a call
+ * are full, so what came before that kernel has ended, however early it lets others go. */
 static fig_status add_edges(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu_node to,
                             fig_dev_after after, int is_plain, size_t *programmatic_count) {
     is_plain |= gpu->path != FIG_IMAGE_HOPPER || gpu->plain_edges;
@@ -119,7 +120,7 @@ static fig_status add_edges(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu
     for (uint32_t i = 0; i < after.count; i++) {
         const fig_cuda_node *from = &work->nodes[after.nodes[i]];
         fig_cu_edge edge = {.from_port = FIG_CU_EDGE_FULL, .type = FIG_CU_EDGE_FULL};
-        if (from->kernel != NULL && !is_plain) {
+        if ((from->kernel != NULL || from->is_kernel) && !is_plain) {
             edge.from_port = FIG_CU_EDGE_PROGRAMMATIC;
             edge.type = FIG_CU_EDGE_PROGRAMMATIC;
             ++*programmatic_count;
@@ -168,11 +169,31 @@ typedef struct captured {
     fig_cu_result joined;        /* adding the node behind it */
     unsigned int capture_status; /* before it was ended */
     fig_cu_node node;
+    int is_kernel;
 } captured;
 
+/* Where one kernel of the call's comes after all else, that is the end: an empty node would have
+ * what is behind it wait for nothing more, and longer. Otherwise an empty node is. */
+static fig_cu_result join(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_cu_node *tails,
+                          size_t tail_count, size_t before_count, captured *out) {
+    unsigned int type = FIG_CU_NODE_KERNEL;
+    int is_own = tail_count == 1;
+    for (size_t i = 0; i < before_count; i++) /* it has captured nothing */
+        is_own &= tails[0] != work->before[i];
+    if (is_own) {
+        const fig_cu_result result = gpu->cu->GraphNodeGetType(tails[0], &type);
+        if (result != FIG_CU_SUCCESS) return result;
+    }
+    out->is_kernel = is_own && type == FIG_CU_NODE_KERNEL;
+    if (!out->is_kernel)
+        return gpu->cu->GraphAddEmptyNode(&out->node, work->graph, tails, tail_count);
+    out->node = tails[0];
+    return FIG_CU_SUCCESS;
+}
+
 /* From the begin to the end of the capture nothing returns, so that nothing stays captured. The
- * node behind the call is added while the stream still captures: its tails are the driver's array
- * until the end. Relaxed, since a library that the callback uses may allocate or load code at its
+ * node that ends the call is found while it still captures: its tails are the driver's array until
+ * then. Relaxed, since a library that the callback uses may allocate or load code at its
  * first call, which in any other mode breaks the capture and is no part of it here. */
 static fig_status capture(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_dev_call *call,
                           size_t before_count, captured *out) {
@@ -191,7 +212,7 @@ static fig_status capture(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_dev_
                                               &edges, &tail_count);
     if (out->answer == 0 && out->seen == FIG_CU_SUCCESS &&
         out->capture_status == FIG_CU_CAPTURE_STATUS_ACTIVE)
-        out->joined = gpu->cu->GraphAddEmptyNode(&out->node, work->graph, tails, tail_count);
+        out->joined = join(work, gpu, tails, tail_count, before_count, out);
     out->ended = gpu->cu->StreamEndCapture(gpu->aside, &graph);
     /* The driver destroys the graph of a capture that broke, whoever made it. */
     if (out->ended != FIG_CU_SUCCESS || graph == NULL) work->graph = NULL;
@@ -213,7 +234,7 @@ static fig_status judge(fig_cuda_gpu *gpu, const fig_dev_call *call, const captu
         return fig_fail(FIG_CALLBACK, "call \"%s\" broke the capture: its status is %u", call->name,
                         how->capture_status);
     if (how->joined != FIG_CU_SUCCESS)
-        return fig_cuda_gpu_refuse(gpu, how->joined, "cuGraphAddEmptyNode");
+        return fig_cuda_gpu_refuse(gpu, how->joined, "the end of a call");
     return FIG_OK;
 }
 
@@ -231,7 +252,7 @@ fig_status fig_cuda_work_call(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_
         work->broken = 1;
         return status;
     }
-    keep_next(work, &(fig_cuda_node){.node = how.node}, 0, &place);
+    keep_next(work, &(fig_cuda_node){.node = how.node, .is_kernel = how.is_kernel}, 0, &place);
     return FIG_OK;
 }
 

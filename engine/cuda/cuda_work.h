@@ -3,7 +3,8 @@
  * A graph and the execs made from it share one work, since the driver takes a patch by the node of
  * the graph that an exec came from; the last user destroys it. Knows no stream but the GPU's own
  * and launches nothing: device_cuda.c does. Invariant: nodes[n] is the n-th that was added, and an
- * edge between two kernels is programmatic where the images keep the law of such edges, else full.
+ * edge from a kernel to one of ours is programmatic where the images keep the law of such edges,
+ * else full.
  *
  * All but release: the context is entered. */
 #ifndef FIG_ENGINE_CUDA_WORK_H
@@ -15,7 +16,8 @@
 
 typedef struct fig_cuda_node {
     fig_cu_node node;
-    fig_cu_kernel kernel; /* NULL: a call; `node` is empty and comes after all that it captured */
+    fig_cu_kernel kernel; /* NULL: a call; `node` comes after all that it captured */
+    int is_kernel;        /* of a call: 1: that is the one kernel that ends it; 0: an empty node */
     fig_op op;            /* of a kernel, as is all below */
     uint32_t family;
     uint32_t grid[3], block[3], shared_bytes;

@@ -35,6 +35,7 @@ typedef struct fig_fake_cuda {
     int params_count;      /* of every kernel; 1 */
     int loses_edges;       /* 1: programmatic edges become full */
     int keeps_edges;       /* 1: edges that are added together keep each its kind */
+    int enqueues_kernels;  /* 1: what callers enqueue are kernels, else copies */
     int takes_execs;       /* 1: one can be launched into a capture */
     int busy_looks;        /* how often a stream is found busy after a launch; below 0: for ever */
     fig_cu_result work_ends; /* what every call returns once something was launched */

@@ -87,6 +87,16 @@ static fig_cu_result graph_destroy_node(fig_cu_node node) {
     return FIG_CU_SUCCESS;
 }
 
+static int is_kernel(fig_cu_node node) {
+    return node->kernel != NULL || (node->work != NULL && fake.enqueues_kernels);
+}
+
+static fig_cu_result graph_node_get_type(fig_cu_node node, unsigned int *type) {
+    BEGIN("cuGraphNodeGetType");
+    *type = is_kernel(node) ? FIG_CU_NODE_KERNEL : 1; /* a copy */
+    return FIG_CU_SUCCESS;
+}
+
 /* The first edge's data for all: some drivers do, and this one unless told otherwise. */
 fig_cu_result fig_fake_graph_edges(fig_cu_graph graph, const fig_cu_node *from,
                                    const fig_cu_node *to, const fig_cu_edge *data, size_t count) {
@@ -99,8 +109,7 @@ fig_cu_result fig_fake_graph_edges(fig_cu_graph graph, const fig_cu_node *from,
             return fig_fake_cuda_unsafe();
         if (programmatic != (kind.from_port == FIG_CU_EDGE_PROGRAMMATIC) || kind.to_port != 0)
             return FIG_CU_INVALID_VALUE;
-        if (programmatic && (from[i]->kernel == NULL || to[i]->kernel == NULL))
-            return FIG_CU_INVALID_VALUE;
+        if (programmatic && (!is_kernel(from[i]) || !is_kernel(to[i]))) return FIG_CU_INVALID_VALUE;
         if (fake.loses_edges) kind = full;
         graph->edges[graph->edge_count++] = (fig_fake_edge){from[i], to[i], kind};
         fake.edges++;
@@ -499,6 +508,7 @@ void fig_fake_graph_fill(fig_cuda_api *table) {
     table->GraphDestroyNode = graph_destroy_node;
     table->GraphAddKernelNode = graph_add_kernel_node;
     table->GraphAddEmptyNode = graph_add_empty_node;
+    table->GraphNodeGetType = graph_node_get_type;
     table->GraphAddDependencies = graph_add_dependencies;
     table->GraphGetEdges = graph_get_edges;
     table->GraphInstantiateWithParams = graph_instantiate;
