@@ -131,12 +131,13 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
     const int32_t most = FIG_FORM_SHORT_BLOCKS * FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
     int32_t blocks = 0;
     if (wide == FIG_FORM_SHORT_LIMIT && tokens > most)
-        blocks = fig_form_short_blocks(segments, tokens, wide, places);
+        blocks = fig_form_short_blocks(segments, tokens, wide, own->value_bytes, places);
     if (blocks == FIG_FORM_SHORT_BLOCKS) {
         split->tile_tokens = turn;
         return segments * blocks;
     }
-    blocks = fig_form_short_blocks(segments, tokens, FIG_FORM_SHORT_WARPS, places);
+    blocks =
+        fig_form_short_blocks(segments, tokens, FIG_FORM_SHORT_WARPS, own->value_bytes, places);
     if (blocks > 0) split->tile_tokens = FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
     return segments * blocks;
 }

@@ -213,7 +213,7 @@ uint32_t fig_attention_family_short_shared(const void *params, const fig_traits 
     const fig_attention_params *p = params;
     const int32_t stages = fig_form_short_stages(value_bytes_of(p)), warps = short_warps(p);
     const int32_t tokens = stages * warps * FIG_FORM_TOKENS;
-    const int32_t weights = warps * (512 + 64);
+    const int32_t weights = warps * (FIG_FORM_SHORT_ABREAST * 512 + 64);
     const int32_t inbox = p->head_dim * 32 + short_blocks(p) * 64 + 16;
     const int32_t bytes = tokens * 2 * value_bytes_of(p) * p->head_dim + weights + inbox;
     return (uint32_t)(bytes > traits->shared_bytes / 3 ? bytes : traits->shared_bytes / 3);

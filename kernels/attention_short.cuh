@@ -27,8 +27,8 @@
 /* Inbox: a lane's sums of a tile's rows g and g + 8, of vector 2t and then of 2t + 1. */
 template <class form> struct fig_short_shared {
     fig_short_stage<form> stages[form::STAGES];
-    uint4 weights[form::WARPS][FIG_BLOCK_WARP]; /* fig_warps_weights */
-    float4 inbox[form::BLOCKS][form::ROWS][4];  /* [from][row][t] */
+    uint4 weights[FIG_SHORT_ABREAST][form::WARPS][FIG_BLOCK_WARP]; /* fig_warps_weights */
+    float4 inbox[form::BLOCKS][form::ROWS][4];                     /* [from][row][t] */
     fig_partials_sum sums[form::WARPS][FIG_FORM_VECTORS];
     fig_partials_sum inbox_sums[form::BLOCKS][FIG_FORM_VECTORS]; /* [from][vector] */
     uint64_t came;                                               /* barrier of the inbox */
@@ -120,40 +120,42 @@ static __device__ __forceinline__ void fig_short_load_q(const uint4 *from,
     }
 }
 
-/* Adds the products of a chunk of tokens g and g + 8 with the numbers of q that belong to it. */
+/* The warp's 16 tokens of K as the left side of products with what a lane has of q. */
 template <class form>
-static __device__ __forceinline__ void
-fig_short_multiply_chunk(uint4 low, uint4 high, const uint32_t (*q)[2], float (*sums)[4]) {
-    if constexpr (form::VALUE_BYTES == 2) {
-        fig_fragment_multiply<form::DTYPE>(sums[0], low.x, high.x, low.y, high.y, q[0][0], q[0][1]);
-        fig_fragment_multiply<form::DTYPE>(sums[1], low.z, high.z, low.w, high.w, q[1][0], q[1][1]);
-    } else {
-        const uint32_t codes[4][2] = {
+static __device__ __forceinline__ void fig_short_load_k(const fig_short_stage<form> &stage,
+                                                        const fig_warps_role &role,
+                                                        uint32_t (&tiles)[form::TILES][4]) {
+    const uint4(*k)[form::OF_ROW] = &stage.k[fig_block_warp() * FIG_RING_TOKENS + role.row];
+#pragma unroll
+    for (int32_t i = 0; i < form::OF_LANE; i++) {
+        const int32_t at = fig_short_k_at<form>(role.row, role.column + 4 * i);
+        const uint4 low = k[0][at], high = k[8][at];
+        const uint32_t words[4][2] = {
             {low.x, high.x}, {low.y, high.y}, {low.z, high.z}, {low.w, high.w}};
 #pragma unroll
-        for (int32_t i = 0; i < 4; i++) {
-            uint32_t left[4];
-            fig_fragment_widen<form::KV_DTYPE>(codes[i][0], &left[0], &left[2]);
-            fig_fragment_widen<form::KV_DTYPE>(codes[i][1], &left[1], &left[3]);
-            fig_fragment_multiply<form::DTYPE>(sums[i], left[0], left[1], left[2], left[3], q[i][0],
-                                               q[i][1]);
+        for (int32_t j = 0; j < 4; j++) {
+            uint32_t(&tile)[4] = tiles[(4 * i + j) / (2 / form::TILES_OF_LOAD)];
+            if constexpr (form::VALUE_BYTES == 2) {
+                tile[j % 2 * 2] = words[j][0];
+                tile[j % 2 * 2 + 1] = words[j][1];
+            } else {
+                fig_fragment_widen<form::KV_DTYPE>(words[j][0], &tile[0], &tile[2]);
+                fig_fragment_widen<form::KV_DTYPE>(words[j][1], &tile[1], &tile[3]);
+            }
         }
     }
 }
 
 /* [16 tokens][8 vectors]. Sums side by side, as each waits for itself. */
 template <class form>
-static __device__ __forceinline__ void
-fig_short_multiply_k(const fig_short_stage<form> &stage, const fig_warps_role &role,
-                     const uint32_t (&q)[form::TILES][2], float (&products)[4]) {
-    const uint4(*k)[form::OF_ROW] = &stage.k[fig_block_warp() * FIG_RING_TOKENS + role.row];
+static __device__ __forceinline__ void fig_short_multiply_k(const uint32_t (&k)[form::TILES][4],
+                                                            const uint32_t (&q)[form::TILES][2],
+                                                            float (&products)[4]) {
     float sums[4][4] = {{0}};
 #pragma unroll
-    for (int32_t i = 0; i < form::OF_LANE; i++) {
-        const int32_t at = fig_short_k_at<form>(role.row, role.column + 4 * i);
-        const int32_t first = i * 2 * form::TILES_OF_LOAD; /* of the chunk's tiles */
-        fig_short_multiply_chunk<form>(k[0][at], k[8][at], &q[first], &sums[first % 4]);
-    }
+    for (int32_t i = 0; i < form::TILES; i++)
+        fig_fragment_multiply<form::DTYPE>(sums[i % 4], k[i][0], k[i][1], k[i][2], k[i][3], q[i][0],
+                                           q[i][1]);
 #pragma unroll
     for (int32_t i = 0; i < 4; i++)
         products[i] = sums[0][i] + sums[1][i] + (sums[2][i] + sums[3][i]);
@@ -180,29 +182,40 @@ fig_short_scale(const fig_attention_params &p, const fig_short_row &row, int32_t
     }
 }
 
-/* Leaves the warp's weights, relative to its greatest logits, as all warps multiply by them. */
-template <class form>
-static __device__ __forceinline__ void fig_short_weigh(const float (&logits)[4],
+/* Leaves the warp's weights of some turns, relative to its greatest logits, as all warps multiply
+ * by them. */
+template <class form, int32_t TURNS>
+static __device__ __forceinline__ void fig_short_weigh(const float (&logits)[TURNS][4],
                                                        const fig_warps_role &role, int32_t warp,
                                                        fig_short_shared<form> *shared) {
     fig_partials_sum sums[2];
-    fig_warps_weights weights;
-    float x[4];
+    float x[TURNS][4];
 #pragma unroll
     for (int32_t n = 0; n < 2; n++) {
-        float greatest = fmaxf(logits[n], logits[n + 2]);
+        float greatest = FIG_PARTIALS_NONE;
+#pragma unroll
+        for (int32_t i = 0; i < 2 * TURNS; i++)
+            greatest = fmaxf(greatest, logits[i / 2][i % 2 * 2 + n]);
 #pragma unroll
         for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2)
             greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, apart));
-        sums[n].greatest = fmaxf(greatest, FIG_PARTIALS_NONE) - form::LIFT;
-        x[n] = fig_partials_power(logits[n] - sums[n].greatest);
-        x[n + 2] = fig_partials_power(logits[n + 2] - sums[n].greatest);
-        sums[n].weights = x[n] + x[n + 2];
+        sums[n].greatest = greatest - form::LIFT;
+        sums[n].weights = 0;
+#pragma unroll
+        for (int32_t i = 0; i < 2 * TURNS; i++) {
+            float &weight = x[i / 2][i % 2 * 2 + n];
+            weight = fig_partials_power(logits[i / 2][i % 2 * 2 + n] - sums[n].greatest);
+            sums[n].weights += weight;
+        }
     }
-    fig_warps_round<form>(x[0], x[1], 0, &weights);
-    fig_warps_round<form>(x[2], x[3], 1, &weights);
-    shared->weights[warp][role.lane] =
-        make_uint4(weights.below[0], weights.below[1], weights.rest[0], weights.rest[1]);
+#pragma unroll
+    for (int32_t i = 0; i < TURNS; i++) {
+        fig_warps_weights weights;
+        fig_warps_round<form>(x[i][0], x[i][1], 0, &weights);
+        fig_warps_round<form>(x[i][2], x[i][3], 1, &weights);
+        shared->weights[i][warp][role.lane] =
+            make_uint4(weights.below[0], weights.below[1], weights.rest[0], weights.rest[1]);
+    }
 #pragma unroll
     for (int32_t n = 0; n < 2; n++) {
 #pragma unroll
@@ -264,19 +277,22 @@ static __device__ __forceinline__ void fig_short_load_v(const fig_short_stage<fo
     }
 }
 
-/* Adds all tokens of the turn, for the warp's dimensions. */
+/* Adds all tokens of a stage, for the warp's dimensions; weights: of each warp. */
 template <class form>
 static __device__ __forceinline__ void
-fig_short_add(const fig_short_shared<form> &shared, const fig_short_stage<form> &stage,
-              const fig_warps_role &role, int32_t warp, fig_short_seen<form> *seen) {
-    float shrink[2][form::WARPS], sums[form::WARPS][form::OWN_TILES][4] = {{{0}}};
+fig_short_multiply_v(const fig_short_stage<form> &stage, const uint4 (*weights_of)[FIG_BLOCK_WARP],
+                     const fig_warps_role &role, int32_t warp,
+                     float (&sums)[form::WARPS][form::OWN_TILES][4]) {
 #pragma unroll
     for (int32_t w = 0; w < form::WARPS; w += form::TILES_OF_LOAD) {
         fig_warps_weights weights[form::TILES_OF_LOAD];
 #pragma unroll
         for (int32_t n = 0; n < form::TILES_OF_LOAD; n++) {
-            const uint4 x = shared.weights[w + n][role.lane];
-            weights[n] = {{x.x, x.y}, {x.z, x.w}};
+            const uint4 x = weights_of[w + n][role.lane];
+            weights[n].below[0] = x.x;
+            weights[n].below[1] = x.y;
+            weights[n].rest[0] = x.z;
+            weights[n].rest[1] = x.w;
         }
 #pragma unroll
         for (int32_t i = 0; i < form::OWN_TILES; i++) {
@@ -287,6 +303,18 @@ fig_short_add(const fig_short_shared<form> &shared, const fig_short_stage<form> 
                 fig_warps_add_tile<form>(tiles[n], weights[n], sums[w + n][i]);
         }
     }
+}
+
+/* Adds what the warps have weighed of turns that were seen together. */
+template <class form, int32_t TURNS>
+static __device__ __forceinline__ void fig_short_add(const fig_short_shared<form> &shared,
+                                                     int32_t turn, const fig_warps_role &role,
+                                                     int32_t warp, fig_short_seen<form> *seen) {
+    float shrink[2][form::WARPS], sums[form::WARPS][form::OWN_TILES][4] = {{{0}}};
+#pragma unroll
+    for (int32_t i = 0; i < TURNS; i++)
+        fig_short_multiply_v<form>(shared.stages[(turn + i) % form::STAGES], shared.weights[i],
+                                   role, warp, sums);
 #pragma unroll
     for (int32_t n = 0; n < 2; n++)
         fig_short_join<form>(shared, n, 2 * role.column + n, shrink[n], seen);
@@ -378,35 +406,65 @@ static __device__ __forceinline__ void fig_short_write(const fig_attention_param
 
 /* ---- A block */
 
+/* What a warp sees with, beside its way: q, and the newest token where that is taken again. */
+template <class form> struct fig_short_eyes {
+    fig_short_newest<form> newest;
+    fig_warps_seen<form> with;
+    int32_t late; /* turn of the newest; -1: none */
+};
+
+/* So many turns from `turn` on at once, since what stands between two barriers takes longer to
+ * come about than to do. q becomes what products take once K's first tokens are there. */
+template <class form, int32_t TURNS>
+static __device__ __forceinline__ void
+fig_short_see(const fig_attention_params &p, const fig_short_row &row, const fig_short_way &way,
+              const fig_warps_role &role, int32_t turn, fig_short_eyes<form> *eyes,
+              fig_short_shared<form> *shared, fig_short_seen<form> *seen) {
+    const int32_t warp = fig_block_warp(), STRIDE = form::BLOCKS * form::TOKENS;
+    float logits[TURNS][4];
+    fig_short_wait<2 * (form::STAGES - TURNS) + 1>();
+    if (eyes->late >= turn && eyes->late < turn + TURNS) {
+        const int32_t token = row.length - 1 - way.first - eyes->late * STRIDE;
+        fig_short_wait<0>();
+        fig_short_put_newest<form>(eyes->newest, warp * FIG_RING_TOKENS + token,
+                                   &shared->stages[eyes->late % form::STAGES]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int32_t i = 0; i < TURNS; i++) {
+        const int32_t token = way.first + (turn + i) * STRIDE + role.row;
+        uint32_t k[form::TILES][4];
+        fig_short_load_k<form>(shared->stages[(turn + i) % form::STAGES], role, k);
+        if constexpr (form::VALUE_BYTES == 1)
+            if (turn + i == 0) fig_warps_halve_q<form>(p, role, &eyes->with);
+        fig_short_multiply_k<form>(k, eyes->with.q, logits[i]);
+        fig_short_scale<form>(p, row, token, role, eyes->with, logits[i]);
+    }
+    fig_short_weigh<form, TURNS>(logits, role, warp, shared);
+    fig_short_wait<2 * (form::STAGES - TURNS)>();
+    __syncthreads();
+    fig_short_add<form, TURNS>(*shared, turn, role, warp, seen);
+}
+
+/* All of a row's turns. */
 template <class form>
 static __device__ __forceinline__ void
-fig_short_see(const fig_attention_params &p, const fig_short_row &row, const fig_short_lane &lane,
-              const fig_short_way &way, const fig_warps_role &role,
-              const fig_short_newest<form> &newest, const fig_warps_seen<form> &with,
-              fig_short_shared<form> *shared, fig_short_seen<form> *seen) {
-    const int32_t warp = fig_block_warp(), late = fig_short_late<form>(p, way);
+fig_short_see_row(const fig_attention_params &p, const fig_short_row &row,
+                  const fig_short_lane &lane, const fig_short_way &way, const fig_warps_role &role,
+                  fig_short_eyes<form> *eyes, fig_short_shared<form> *shared,
+                  fig_short_seen<form> *seen) {
+    int32_t turn = 0;
 #pragma unroll 1
-    for (int32_t turn = 0;; turn++) {
-        fig_short_stage<form> *stage = &shared->stages[turn % form::STAGES];
-        const int32_t token = way.first + turn * form::BLOCKS * form::TOKENS;
-        float logits[4];
-        fig_short_wait<2 * form::STAGES - 1>();
-        if (turn == late) {
-            fig_short_wait<0>();
-            fig_short_put_newest<form>(newest, warp * FIG_RING_TOKENS + row.length - 1 - token,
-                                       stage);
-        }
-        __syncwarp();
-        fig_short_multiply_k<form>(*stage, role, with.q, logits);
-        fig_short_scale<form>(p, row, token + role.row, role, with, logits);
-        fig_short_weigh<form>(logits, role, warp, shared);
-        fig_short_wait<2 * form::STAGES - 2>();
+    while (turn + FIG_SHORT_ABREAST <= way.turns) {
+        fig_short_see<form, FIG_SHORT_ABREAST>(p, row, way, role, turn, eyes, shared, seen);
+        turn += FIG_SHORT_ABREAST;
+        if (turn == way.turns) return;
         __syncthreads();
-        fig_short_add<form>(*shared, *stage, role, warp, seen);
-        if (turn + 1 == way.turns) return;
-        __syncthreads();
-        fig_short_ask_turn<form>(p, row, lane, way, turn + form::STAGES, shared->stages);
+#pragma unroll
+        for (int32_t i = form::STAGES - FIG_SHORT_ABREAST; i < form::STAGES; i++)
+            fig_short_ask_turn<form>(p, row, lane, way, turn + i, shared->stages);
     }
+    fig_short_see<form, 1>(p, row, way, role, turn, eyes, shared, seen);
 }
 
 template <class form>
@@ -431,9 +489,9 @@ fig_short_q(const fig_attention_params &p, const fig_short_row &row, const fig_w
 
 /* Behind the wait: q, and what codes are worth. */
 template <class form>
-static __device__ __forceinline__ void
-fig_short_take_q(const fig_attention_params &p, const fig_warps_role &role, const uint4 *q,
-                 fig_short_row *row, fig_warps_seen<form> *with) {
+static __device__ __forceinline__ void fig_short_ask_q(const fig_attention_params &p,
+                                                       const uint4 *q, fig_short_row *row,
+                                                       fig_warps_seen<form> *with) {
     fig_short_load_q<form>(q, with->q);
     with->scale[0] = with->scale[1] = p.sm_scale * FIG_NUMERIC_LOG2_E;
     with->query[0] = with->query[1] = 0;
@@ -442,7 +500,6 @@ fig_short_take_q(const fig_attention_params &p, const fig_warps_role &role, cons
         with->scale[0] *= fig_cache_scale(p.k_scale, p.k_scales, row->kv_head);
         with->scale[1] = with->scale[0];
         row->v_scale = fig_warps_v_scale(p, row->kv_head);
-        fig_warps_halve_q<form>(p, role, with);
     }
 }
 
@@ -458,7 +515,7 @@ static __device__ __forceinline__ void fig_short_attend(const fig_attention_para
     fig_short_begin(&shared->came, fig_short_bytes(row.vectors, form::ROWS, form::BLOCKS));
     const fig_short_lane lane = fig_short_lane_of<form>(p, row);
     const uint4 *q = fig_short_q<form>(p, row, role);
-    fig_warps_seen<form> with;
+    fig_short_eyes<form> eyes;
     fig_short_seen<form> seen = {{{0}}, {{FIG_PARTIALS_NONE, 0}, {FIG_PARTIALS_NONE, 0}}};
     if (row.row >= rows) row.length = row.sequence = 0;
     row.seen.first = p.split.window > 0 ? max(row.length - p.split.window, 0) : 0;
@@ -467,27 +524,27 @@ static __device__ __forceinline__ void fig_short_attend(const fig_attention_para
 #pragma unroll 1
     for (int32_t turn = 0; turn < form::STAGES; turn++)
         fig_short_ask_turn<form>(p, row, lane, way, turn, shared->stages);
-    fig_short_newest<form> newest;
-    const int32_t is_late = fig_short_late<form>(p, way) >= 0;
+    eyes.late = fig_short_late<form>(p, way);
+    const int32_t is_late = eyes.late >= 0;
     const float *angles = NULL;
     if constexpr (form::TURNS) {
-        if (is_late) fig_short_find_own<form>(p, row, &newest);
+        if (is_late) fig_short_find_own<form>(p, row, &eyes.newest);
         angles = fig_short_make_angles<form>(p, row.position);
     } else {
-        if (is_late) fig_short_find_newest<form>(p, row, &newest);
+        if (is_late) fig_short_find_newest<form>(p, row, &eyes.newest);
     }
     fig_block_wait();
     if (row.row >= rows) return;
-    if (is_late) fig_short_load_newest<form>(&newest);
-    fig_short_take_q<form>(p, role, q, &row, &with);
+    if (is_late) fig_short_load_newest<form>(&eyes.newest);
+    fig_short_ask_q<form>(p, q, &row, &eyes.with);
     if constexpr (form::TURNS) {
-        if (is_late) fig_short_turn_newest<form>(p, angles, &newest);
-        fig_short_turn_q<form>(p, role.column, angles, with.q);
+        if (is_late) fig_short_turn_newest<form>(p, angles, &eyes.newest);
+        fig_short_turn_q<form>(p, role.column, angles, eyes.with.q);
     }
-    fig_short_see<form>(p, row, lane, way, role, newest, with, shared, &seen);
+    fig_short_see_row<form>(p, row, lane, way, role, &eyes, shared, &seen);
     fig_short_meet();
     fig_short_send_all<form>(row, role, fig_block_warp(), seen, shared);
-    if (form::TURNS && is_late) fig_short_append_newest<form>(newest);
+    if (form::TURNS && is_late) fig_short_append_newest<form>(eyes.newest);
     fig_short_await(&shared->came);
     fig_short_write<form>(p, row, *shared);
 }

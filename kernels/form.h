@@ -39,6 +39,7 @@ enum {
     FIG_FORM_SHORT_WARPS = 4,   /* of a block of attention_short.cuh */
     FIG_FORM_SHORT_LIMIT = 8,   /* of a block of longer rows */
     FIG_FORM_SHORT_BLOCKS = 8,  /* of its cluster, at most */
+    FIG_FORM_SHORT_ABREAST = 2, /* turns of it that are seen at once */
     FIG_FORM_COLUMN = 128 * 16, /* bytes of 16 tokens' 128 */
     FIG_FORM_RING_BYTES = 196608,
     FIG_FORM_SLOT_LIMIT = 32,
@@ -154,17 +155,19 @@ FIG_FORM int32_t fig_form_short_stages(int32_t value_bytes) {
 /* Blocks of a cluster for each segment, of so many tokens at most, where blocks have so many warps
  * and the machine places for so many of them; 0: such segments are not short. All blocks are fewer
  * than the places, as other splits have that many workers, and fewer than half of them where two
- * have no room beside each other, since clusters leave gaps. Two blocks have one turn, since two of
- * them take longer than the merges of other kernels. */
+ * have no room beside each other, since clusters leave gaps. Two blocks have all turns of codes
+ * that are held, and one of 16 bits. */
 FIG_FORM int32_t fig_form_short_blocks(int64_t segments, int64_t tokens, int32_t warps,
-                                       int32_t places) {
+                                       int32_t value_bytes, int32_t places) {
     const int32_t turn = warps * FIG_FORM_TOKENS;
     const int32_t room = warps > FIG_FORM_SHORT_WARPS ? places / 2 : places;
     int32_t blocks = FIG_FORM_SHORT_BLOCKS;
     while (blocks > 1 && (segments * blocks >= room || blocks / 2 * turn >= tokens))
         blocks /= 2;
     if (blocks == 1 || segments * blocks >= room) return 0;
-    return tokens <= blocks * turn * (blocks > 2 ? 2 : 1) ? blocks : 0;
+    int32_t turns = FIG_FORM_SHORT_ABREAST;
+    if (blocks == 2) turns = value_bytes == 1 ? fig_form_short_stages(value_bytes) : 1;
+    return tokens <= blocks * turn * turns ? blocks : 0;
 }
 
 /* Of K or of V of a strip. */

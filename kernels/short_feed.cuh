@@ -14,6 +14,8 @@
 
 #include "kernels/attention_strip.cuh"
 
+enum { FIG_SHORT_ABREAST = FIG_FORM_SHORT_ABREAST };
+
 template <int32_t KV, int32_t DIMS, int32_t BLOCK_COUNT, int32_t WARP_COUNT, int32_t TURNING>
 struct fig_short_form : fig_warps_form<KV, DIMS, 1, 0, TURNING> {
     typedef fig_warps_form<KV, DIMS, 1, 0, TURNING> of_warps;

@@ -92,11 +92,11 @@ static void as_many_workers_for_each_head_of_a_row_are_a_cluster(void **state) {
     assert_int_equal(choice.shape.shared_bytes, H200_BYTES / 3);
     p.split.workers++;
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
-    /* Two turns of 64 tokens, weights and sums of 4 warps, and what 4 blocks send. */
+    /* Two turns of 64 tokens, weights of two and sums of 4 warps, and what 4 blocks send. */
     p.split.workers--;
     p.head_dim = 256;
     assert_int_equal(choose(&p, 90).shape.shared_bytes,
-                     2 * 64 * 2 * 512 + 4 * (512 + 64) + 256 * 32 + 4 * 64 + 16);
+                     2 * 64 * 2 * 512 + 4 * (2 * 512 + 64) + 256 * 32 + 4 * 64 + 16);
 }
 
 /* Before anything is bound addresses and strides are 0, which is no fault. */

@@ -251,21 +251,23 @@ static void what_it_does_not_take_it_refuses(void **state) {
     expect(&p, "tokens that begin at multiples of 16 bytes");
 }
 
-/* A turn is 64 tokens of a block, or 128; shared memory holds two. */
+/* A turn is 64 tokens of a block, or 128; shared memory holds two, or four of codes, all of which
+ * two blocks may have. */
 static void a_cluster_has_as_many_blocks_as_a_row_has_turns(void **state) {
     (void)state;
     static const struct {
         int64_t segments, tokens;
-        int32_t warps, blocks;
-    } cases[] = {{8, 128, 4, 2},  {8, 129, 4, 4},  {8, 256, 4, 4},  {8, 512, 4, 8},
-                 {8, 1024, 4, 8}, {8, 1025, 4, 0}, {16, 512, 4, 8}, {17, 512, 4, 4},
-                 {32, 256, 4, 4}, {32, 512, 4, 4}, {33, 512, 4, 0}, {64, 128, 4, 2},
-                 {64, 129, 4, 0}, {66, 128, 4, 0}, {8, 64, 4, 0},   {8, 1024, 8, 8},
-                 {8, 2048, 8, 8}, {8, 2049, 8, 0}, {9, 1024, 8, 4}, {9, 1025, 8, 0}};
+        int32_t warps, value_bytes, blocks;
+    } cases[] = {{8, 128, 4, 2, 2},  {8, 129, 4, 2, 4},  {8, 256, 4, 2, 4},  {8, 512, 4, 2, 8},
+                 {8, 1024, 4, 2, 8}, {8, 1025, 4, 2, 0}, {16, 512, 4, 2, 8}, {17, 512, 4, 2, 4},
+                 {32, 256, 4, 2, 4}, {32, 512, 4, 2, 4}, {33, 512, 4, 2, 0}, {64, 128, 4, 2, 2},
+                 {64, 129, 4, 2, 0}, {66, 128, 4, 2, 0}, {8, 64, 4, 2, 0},   {8, 1024, 8, 2, 8},
+                 {8, 2048, 8, 2, 8}, {8, 2049, 8, 2, 0}, {9, 1024, 8, 2, 4}, {9, 1025, 8, 2, 0},
+                 {64, 512, 4, 1, 2}, {64, 513, 4, 1, 0}, {32, 513, 4, 1, 0}, {8, 2049, 8, 1, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_int_equal(
-            fig_form_short_blocks(cases[i].segments, cases[i].tokens, cases[i].warps, 132),
-            cases[i].blocks);
+        assert_int_equal(fig_form_short_blocks(cases[i].segments, cases[i].tokens, cases[i].warps,
+                                               cases[i].value_bytes, 132),
+                         cases[i].blocks);
 }
 
 /* An SM has 1 KB more than the most of a block, and takes as much of each. */
