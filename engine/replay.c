@@ -41,7 +41,8 @@ static void write_slot(fig_engine *engine, const fig_plan_shape *shape, const fi
     if (engine->check_plans) sections |= FIG_PLAN_HAS_CHECKSUM;
     uint32_t bytes = fig_plan_write(shape, step, sections, &engine->held, slot);
     bytes = fig_page_tables_carry(&engine->tables, slot, bytes);
-    if (engine->check_plans) head->checksum = fig_plan_sum(slot, bytes);
+    if (engine->check_plans || bytes <= FIG_PLAN_SHORT_BYTES)
+        head->checksum = fig_plan_sum(slot, bytes, engine->ring.next);
     fig_ring_publish(&engine->ring, slot, bytes);
     engine->plan_bytes = bytes;
     fig_stats_add(&counters->uploaded_bytes, bytes);

@@ -5,8 +5,9 @@
 
 The same step as `build/layers run` takes: RMSNorm, q, k and v by one product, RoPE, append and
 attention, the output's product, RMSNorm, gate and up by one product, the activation, and down. What
-stands between the products is figraph.torch's. Weights and caches are made up. It tells what a step
-takes; --check compares one with plain torch in float32.
+stands between the products is figraph.torch's. What multiplies quickest is tried before, as there.
+Weights and caches are made up. It tells what a step takes; --check compares one with plain torch in
+float32.
 """
 
 import argparse
@@ -17,6 +18,8 @@ import figraph.torch as ft
 import torch
 
 PAGE, GROWTH = 16, 64  # tokens of a page; by which rows grow, and then they start over
+LIBRARIES, PADDED_ROWS = ("cublas", "cublaslt"), (0, 32, 64)  # what is tried
+TRIED_LAYERS = 8  # whose weights are more than a cache holds
 
 
 def read_words():
@@ -44,6 +47,50 @@ class Layer:
         self.down = make(hidden, width) * (added * width**-0.5)
 
 
+class Product:
+    """One of a layer's products: by which library, and of how many rows. Rows behind the step's own
+    are zeros, and with some of them the libraries take quicker ways."""
+
+    def __init__(self, weights, rows):
+        self.rows, self.library = rows, None
+        self.inputs = weights[0].new_zeros(rows, weights[0].shape[1])
+        if weights[0].is_cuda:
+            ways = [(library, padded) for library in LIBRARIES for padded in PADDED_ROWS
+                    if padded == 0 or padded > rows]
+            took = {way: self.time(way, weights[:TRIED_LAYERS]) for way in ways}
+            self.take(min(took, key=took.get))
+
+    def take(self, way):
+        self.library = way[0]
+        self.inputs = self.inputs.new_zeros(max(way[1], self.rows), self.inputs.shape[1])
+
+    def time(self, way, weights):
+        self.take(way)
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        graph = torch.cuda.CUDAGraph()
+        self.of(weights[0])
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            for weight in weights:
+                self.of(weight)
+        graph.replay()
+        began.record()
+        for _ in range(3):
+            graph.replay()
+        ended.record()
+        ended.synchronize()
+        return began.elapsed_time(ended)
+
+    def input(self):
+        """Where rows are written that are to be multiplied."""
+        return self.inputs[: self.rows]
+
+    def of(self, weight):
+        if self.library is not None:
+            torch.backends.cuda.preferred_blas_library(self.library)
+        return (self.inputs @ weight.T)[: self.rows]
+
+
 class Model:
     """Made-up layers, and caches as if each row's prompt had gone before."""
 
@@ -61,6 +108,8 @@ class Model:
         self.state = self.make(words.rows, self.spec.q_heads * self.spec.head_dim)
         self.norm = torch.ones_like(self.state[0])
         self.step = ft.DecodeStep(self.spec, self.caches, rows=words.rows, dtype="bf16")
+        self.output = Product([layer.output for layer in self.layers], words.rows)
+        self.down = Product([layer.down for layer in self.layers], words.rows)
 
     def make(self, *shape):
         return torch.randn(shape, dtype=torch.bfloat16, device=self.device)
@@ -79,10 +128,11 @@ class Model:
         normed = ft.rms_norm(residual, self.norm)
         self.step.plan()
         for n, layer in enumerate(self.layers):
-            out = self.step.attend(n, *self.split(normed @ layer.qkv.T))
-            normed = self.normed(out.view(self.rows, -1) @ layer.output.T, residual)
-            act = self.step.act(n, normed @ layer.gate_up.T)
-            normed = self.normed(act @ layer.down.T, residual)
+            out = self.output.input().view(self.rows, -1, self.spec.head_dim)
+            self.step.attend(n, *self.split(normed @ layer.qkv.T), out)
+            normed = self.normed(self.output.of(layer.output), residual)
+            self.step.act(n, normed @ layer.gate_up.T, self.down.input())
+            normed = self.normed(self.down.of(layer.down), residual)
         self.state.copy_(normed)
         self.step.lengths.add_(1)
 

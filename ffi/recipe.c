@@ -126,6 +126,7 @@ static void record_gated(fig_program *program, const fig_recipe *recipe, const s
     case FIG_SILU: fig_silu_and_mul(program, op); return;
     case FIG_GELU: fig_gelu_and_mul(program, op); return;
     case FIG_GELU_TANH: fig_gelu_tanh_and_mul(program, op); return;
+    case FIG_SWIGLU_LIMITED: fig_swiglu_limited(program, op); return;
     }
 }
 

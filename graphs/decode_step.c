@@ -101,6 +101,7 @@ static void record_activation(fig_program *program, int32_t layer) {
     case FIG_SILU: fig_silu_and_mul(program, op); return;
     case FIG_GELU: fig_gelu_and_mul(program, op); return;
     case FIG_GELU_TANH: fig_gelu_tanh_and_mul(program, op); return;
+    case FIG_SWIGLU_LIMITED: fig_swiglu_limited(program, op); return;
     }
 }
 
@@ -110,13 +111,16 @@ static void record_plain_attention(fig_program *program, const fig_decode_attent
                   FIG_OPTIONS(fig_append_kv_op, .k = op->k, .v = op->v, .cache = op->cache));
     fig_attention(program,
                   FIG_OPTIONS(fig_attention_op, .q = op->q, .out = op->out, .cache = op->cache,
-                              .window = op->window, .soft_cap = op->soft_cap));
+                              .sinks = op->sinks, .window = op->window, .soft_cap = op->soft_cap));
 }
 
 static void record_attention(fig_program *program, int32_t layer, fig_tensor table,
                              fig_decode_step_attention attention) {
     const fig_spec *spec = &fig_program_view_of(program)->spec;
+    const fig_spec_turns turns = fig_spec_layer_rope(spec, layer);
     fig_decode_attention_op op = {.size = sizeof op,
+                                  .rope = turns.rope,
+                                  .rope_table = turns.table,
                                   .window = fig_spec_layer_window(spec, layer),
                                   .soft_cap = spec->soft_cap};
     fig_program_segment(program, name_of("attn", layer).text);
@@ -129,6 +133,7 @@ static void record_attention(fig_program *program, int32_t layer, fig_tensor tab
         op.q_norm = vector(program, "q_norm", layer, spec->dtype, spec->head_dim);
         op.k_norm = vector(program, "k_norm", layer, spec->dtype, spec->head_dim);
     }
+    if (spec->sinks) op.sinks = vector(program, "sinks", layer, FIG_F32, spec->q_heads);
     if (fig_spec_layer_turns(spec, layer)) {
         attention(program, &op);
     } else {

@@ -1,8 +1,8 @@
 /* graphs.c: a program lowered for each bucket, and what may be asked of it.
  *
- * Leaves saving to archiving.c, bytes to codec.c, printing to inspect_print.c, and what a step would
- * do to plan_report.c. Invariant: graphs made here and graphs read from a file come from one function,
- * so a file holds nothing that lowering would not make. */
+ * Leaves saving to archiving.c, bytes to codec.c, printing to inspect_print.c, and what a step
+ * would do to plan_report.c. Invariant: graphs made here and graphs read from a file come from one
+ * function, so a file holds nothing that lowering would not make. */
 #include "graphs/graphs.h"
 
 #include <assert.h>

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "planner/frequencies.h"
+
 typedef struct filling {
     const fig_launch_source *source;
     const fig_node *node; /* NULL: the fetch */
@@ -96,6 +98,31 @@ static void put_attribute(filling *f, const fig_field *field) {
     put_bytes(f, field, attributes + field->item, field->bytes);
 }
 
+static const fig_rope_angles *angles_of_terms(fig_launch_memo *memo, const fig_rope_terms *terms) {
+    fig_rope_spec rope = {0};
+    if (memcmp(&memo->terms, terms, sizeof *terms) == 0) return &memo->angles;
+    memcpy(&rope, terms, sizeof *terms);
+    memo->terms = *terms;
+    memo->angles = (fig_rope_angles){.table = fig_frequencies_of(&rope)};
+    return &memo->angles;
+}
+
+/* A node that turns nothing, attention by itself, has no angles. */
+static void put_angles(filling *f, const fig_field *field) {
+    const uint8_t *turn = f->source->view->attributes + f->node->attribute + field->item;
+    const uint32_t table = fig_table_rope_table(field->item);
+    fig_rope_angles angles = {.table = {.factor = 0}};
+    fig_rope_terms terms;
+    if (f->node->attribute_bytes <= field->item) return;
+    if (f->node->attribute_bytes > table) {
+        memcpy(&angles.table, turn - field->item + table, sizeof angles.table);
+        put_bytes(f, field, &angles, sizeof angles);
+    } else {
+        memcpy(&terms, turn, sizeof terms);
+        put_bytes(f, field, angles_of_terms(f->source->memo, &terms), sizeof angles);
+    }
+}
+
 static void put_plan_section(filling *f, const fig_field *field) {
     const fig_plan_layout *layout = &f->source->shape->plan.layout;
     const uint32_t split_class = f->launch->split_class;
@@ -152,7 +179,6 @@ static void put_stages(filling *f, const fig_field *field) {
 static void put_common(filling *f, const fig_field *field) {
     switch ((fig_field_kind)field->kind) {
     case FIG_FIELD_ZERO:
-    case FIG_FIELD_ANGLES:
     case FIG_FIELD_TENSOR_MAP:
     case FIG_FIELD_RUN: return;
     case FIG_FIELD_HASTE:
@@ -169,6 +195,7 @@ static void put_common(filling *f, const fig_field *field) {
     case FIG_FIELD_PAGE_TOKENS: put_dim(f, field); return;
     case FIG_FIELD_DTYPE: put_dtype(f, field); return;
     case FIG_FIELD_ATTRIBUTE: put_attribute(f, field); return;
+    case FIG_FIELD_ANGLES: put_angles(f, field); return;
     case FIG_FIELD_MULTIPLE: put_multiple(f, field); return;
     case FIG_FIELD_KV_LIMIT: put_number(f, field, f->source->view->spec.kv_limit); return;
     case FIG_FIELD_PLAN: put_symbol(f, field, FIG_RELOC_PLAN); return;

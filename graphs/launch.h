@@ -49,12 +49,20 @@ typedef struct fig_launch_range {
     uint32_t first, count;
 } fig_launch_range;
 
+/* What the terms that came last come to: most nodes have those of the one before, and a frequency
+ * takes as long as all other params of a launch. Zeros: none came yet. */
+typedef struct fig_launch_memo {
+    fig_rope_terms terms;
+    fig_rope_angles angles;
+} fig_launch_memo;
+
 /* What decides a launch's params beside the node. */
 typedef struct fig_launch_source {
     const fig_program_view *view;
     const fig_split_classes *classes; /* the view's */
     const fig_workspace *workspace;
     const fig_bucket_shape *shape;
+    fig_launch_memo *memo; /* NULL where a bucket's part is filled */
 } fig_launch_source;
 
 /* 1: the node has what the field, an attribute, is filled from. Attention by itself has none of

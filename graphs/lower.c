@@ -318,9 +318,13 @@ static fig_status make_launches(fig_lower_common *common) {
 }
 
 static fig_status fill_launches(fig_lower_common *common, const fig_workspace *workspace) {
+    fig_launch_memo memo = {.terms = {0}};
     const fig_launch_source source = {
-        .view = common->view, .classes = &common->classes, .workspace = workspace};
+        .view = common->view, .classes = &common->classes, .workspace = workspace, .memo = &memo};
     const uint32_t reloc_limit = lay_out_params(common);
+    if (common->params_bytes > FIG_LOWER_PARAMS_LIMIT)
+        return fig_fail(FIG_TOO_LARGE, "graphs: %u bytes of params in all launches, limit %d",
+                        common->params_bytes, FIG_LOWER_PARAMS_LIMIT);
     common->params = calloc(1, common->params_bytes);
     common->relocs = calloc(reloc_limit, sizeof *common->relocs);
     if (common->params == NULL || common->relocs == NULL)

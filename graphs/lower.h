@@ -42,6 +42,10 @@ typedef struct fig_lower_target {
     fig_tuning tuning;     /* whose costs count where they are of this machine */
 } fig_lower_target;
 
+/* Bytes of params of all launches, so that a few bytes of a file cannot claim more: some 5000 nodes
+ * of attention, where a model has one for each layer. */
+enum { FIG_LOWER_PARAMS_LIMIT = 1 << 24 };
+
 /* Fills all of a bucket whose caps and variant are given; what that variant is says the machine's
  * candidate of that number. FIG_TOO_LARGE: its line would have more tiles than an int32 counts. */
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,

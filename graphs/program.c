@@ -292,8 +292,7 @@ fig_status fig_program_create(fig_program **out, const fig_spec *spec) {
     program->nodes = (array){"nodes", sizeof(fig_node), FIG_NODE_LIMIT, 0, 0, NULL};
     program->operands =
         (array){"operands", sizeof(uint32_t), FIG_NODE_LIMIT * FIG_OPERAND_LIMIT, 0, 0, NULL};
-    program->attributes =
-        (array){"bytes of attributes", 1, FIG_NODE_LIMIT * FIG_ATTRIBUTE_LIMIT, 0, 0, NULL};
+    program->attributes = (array){"bytes of attributes", 1, FIG_ATTRIBUTES_LIMIT, 0, 0, NULL};
     program->segments = (array){"segments", sizeof(fig_segment), FIG_SEGMENT_LIMIT, 0, 0, NULL};
     program->layer = -1;
     if ((status = fig_spec_resolve(spec, &program->view.spec)) != FIG_OK) goto fail;
@@ -393,8 +392,7 @@ static fig_status check_count(const char *name, uint32_t count, uint32_t least, 
 static fig_status check_counts(const fig_program_view *view) {
     FIG_TRY(check_count("tensors", view->tensor_count, 0, FIG_TENSOR_LIMIT));
     FIG_TRY(check_count("operands", view->operand_count, 0, FIG_NODE_LIMIT * FIG_OPERAND_LIMIT));
-    FIG_TRY(check_count("bytes of attributes", view->attribute_bytes, 0,
-                        FIG_NODE_LIMIT * FIG_ATTRIBUTE_LIMIT));
+    FIG_TRY(check_count("bytes of attributes", view->attribute_bytes, 0, FIG_ATTRIBUTES_LIMIT));
     FIG_TRY(check_count("segments", view->segment_count, 0, FIG_SEGMENT_LIMIT));
     if (view->node_count == 0) return fig_fail(FIG_INVALID, "program: no node was recorded");
     return check_count("nodes", view->node_count, 1, FIG_NODE_LIMIT);

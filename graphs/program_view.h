@@ -13,6 +13,7 @@
 enum {
     FIG_TENSOR_LIMIT = 1 << 14,
     FIG_NODE_LIMIT = 1 << 13,
+    FIG_ATTRIBUTES_LIMIT = 1 << 22, /* bytes, of all nodes */
     FIG_SEGMENT_LIMIT = FIG_NODE_LIMIT, /* none is without a node */
     FIG_MULTIPLE_LIMIT = 64,
     FIG_CALL_BYTES_LIMIT = 256,

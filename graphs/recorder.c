@@ -8,6 +8,7 @@
 
 #include "graphs/program.h"
 #include "include/figraph_parallel.h"
+#include "planner/frequencies.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
@@ -59,6 +60,10 @@ void fig_gelu_and_mul(fig_program *program, const fig_gated_op *op) {
 
 void fig_gelu_tanh_and_mul(fig_program *program, const fig_gated_op *op) {
     record_gated(program, op, FIG_GELU_TANH);
+}
+
+void fig_swiglu_limited(fig_program *program, const fig_gated_op *op) {
+    record_gated(program, op, FIG_SWIGLU_LIMITED);
 }
 
 static fig_rms_norm_attributes norm_of(const fig_rms_norm_op *op) {
@@ -116,12 +121,17 @@ typedef struct turns {
     fig_tensor q, q_norm;
     float norm_epsilon;
     const fig_rope_spec *rope;
+    const fig_rope_table *table;
 } turns;
 
+/* The table stays all zero where terms say it all; where it does not, they are gone. */
 static fig_status resolve_rope(const fig_program_view *view, const turns *said,
-                               fig_rope_attributes *attributes) {
+                               fig_rope_attributes *attributes, fig_rope_table *table) {
     const fig_spec *spec = &view->spec;
     fig_rope_spec rope = said->rope != NULL ? *said->rope : spec->rope;
+    memset(table, 0, sizeof *table);
+    if (said->rope == NULL) *table = spec->rope_table;
+    if (said->table != NULL) *table = *said->table;
     /* A spec that turns all of its heads turns all of others too. */
     if (said->rope == NULL && rope.rotary_dim == spec->head_dim) rope.rotary_dim = 0;
     attributes->norm_epsilon = said->norm_epsilon;
@@ -129,18 +139,29 @@ static fig_status resolve_rope(const fig_program_view *view, const turns *said,
         attributes->norm_epsilon =
             spec->qk_norm_epsilon != 0.0f ? spec->qk_norm_epsilon : NORM_EPSILON;
     fig_rope_spec resolved;
-    const fig_status status = fig_spec_resolve_rope(&rope, head_dim_of(view, said->q), &resolved);
+    FIG_TRY(fig_spec_resolve_rope(&rope, head_dim_of(view, said->q), &resolved));
+    FIG_TRY(fig_frequencies_resolve("rope table", &resolved, table));
+    if (fig_frequencies_has_table(table))
+        resolved =
+            (fig_rope_spec){.interleaved = resolved.interleaved, .rotary_dim = resolved.rotary_dim};
     memcpy(&attributes->rope, &resolved, sizeof attributes->rope);
-    return status;
+    return FIG_OK;
+}
+
+/* As long as what they say. */
+static uint32_t turn_bytes(fig_op op, const fig_rope_table *table) {
+    const fig_kernel *kernel = &fig_kernel_table[op];
+    return fig_frequencies_has_table(table) ? kernel->attribute_bytes : kernel->brief_bytes;
 }
 
 void fig_rope(fig_program *program, const fig_rope_op *op) {
     fig_rope_op ours;
-    fig_rope_attributes attributes;
+    fig_rope_node_attributes attributes = {.reserved = 0};
     if (!TAKE(program, &ours, op, fig_rope_op)) return;
     const fig_program_view *view = fig_program_view_of(program);
-    const turns said = {ours.q, ours.q_norm, ours.norm_epsilon, ours.rope};
-    if (fig_program_refuse(program, resolve_rope(view, &said, &attributes)) != FIG_OK) return;
+    const turns said = {ours.q, ours.q_norm, ours.norm_epsilon, ours.rope, ours.rope_table};
+    const fig_status status = resolve_rope(view, &said, &attributes.turn, &attributes.table);
+    if (fig_program_refuse(program, status) != FIG_OK) return;
     const uint32_t operands[] = {
         [FIG_ROPE_Q] = ours.q.id,
         [FIG_ROPE_K] = ours.k.id,
@@ -154,7 +175,7 @@ void fig_rope(fig_program *program, const fig_rope_op *op) {
         [FIG_ROPE_K_OUT] = ours.k_out.id != 0 ? ours.k_out.id : ours.k.id,
     };
     fig_program_node(program, FIG_OP_ROPE, operands, COUNT(operands), &attributes,
-                     sizeof attributes);
+                     turn_bytes(FIG_OP_ROPE, &attributes.table));
 }
 
 /* ---- Caches and attention */
@@ -216,8 +237,9 @@ void fig_decode_attention(fig_program *program, const fig_decode_attention_op *o
     if (!TAKE(program, &ours, op, fig_decode_attention_op)) return;
     if (!take_cache(program, &ours.cache, "decode_attention")) return;
     const fig_program_view *view = fig_program_view_of(program);
-    const turns said = {ours.q, ours.q_norm, ours.norm_epsilon, ours.rope};
-    if (fig_program_refuse(program, resolve_rope(view, &said, &attributes.rope)) != FIG_OK) return;
+    const turns said = {ours.q, ours.q_norm, ours.norm_epsilon, ours.rope, ours.rope_table};
+    const fig_status status = resolve_rope(view, &said, &attributes.rope, &attributes.table);
+    if (fig_program_refuse(program, status) != FIG_OK) return;
     attributes.attention = (fig_attention_attributes){ours.sm_scale, ours.soft_cap, ours.window};
     if (ours.sm_scale == 0.0f) attributes.attention.sm_scale = view->spec.sm_scale;
     const uint32_t operands[] = {
@@ -239,7 +261,7 @@ void fig_decode_attention(fig_program *program, const fig_decode_attention_op *o
         [FIG_DECODE_ATTENTION_K_NORM] = ours.k_norm.id,
     };
     fig_program_node(program, FIG_OP_DECODE_ATTENTION, operands, COUNT(operands), &attributes,
-                     sizeof attributes);
+                     turn_bytes(FIG_OP_DECODE_ATTENTION, &attributes.table));
 }
 
 void fig_merge_states(fig_program *program, const fig_merge_states_op *op) {

@@ -83,10 +83,8 @@ enum {
     FIG_I64 = 9
 };
 
-/* Pair i of a head at position p turns by p * frequency(i) / scale, where frequency(i) is
- * theta^(-2i / rotary_dim). Where llama3_factor is set, a frequency whose wave is longer than
- * llama3_context / llama3_low is divided by that factor, one whose wave is shorter than
- * llama3_context / llama3_high is kept, and those between are blended. */
+/* Pair i of a head at position p turns by p * theta^(-2i / rotary_dim) / scale. figraph_rope.h says
+ * what llama3_* change, and makes any other kind a table, which stands in place of all of these. */
 typedef struct fig_rope_spec {
     int32_t interleaved; /* 0: NeoX halves (i, i + d/2); 1: neighbours (2i, 2i + 1) */
     int32_t rotary_dim;  /* d: how many of head_dim turn, the first ones; 0: all */
@@ -95,9 +93,13 @@ typedef struct fig_rope_spec {
     int32_t llama3_context;
     uint32_t reserved[4]; /* 0 */
 } fig_rope_spec;
+typedef struct fig_rope_table { /* closed */
+    double frequencies[128];    /* [rotary_dim / 2] radians per position; all 0: there is none */
+    double factor;              /* of every cosine and sine; 0: 1 */
+} fig_rope_table;
 
 typedef uint32_t fig_activation;
-enum { FIG_SILU = 0, FIG_GELU, FIG_GELU_TANH };
+enum { FIG_SILU = 0, FIG_GELU, FIG_GELU_TANH, FIG_SWIGLU_LIMITED };
 typedef uint32_t fig_kv_layout;
 enum { FIG_NHD = 0, FIG_HND };
 
@@ -121,15 +123,18 @@ typedef struct fig_spec {
     float sm_scale;            /* 0: 1 / sqrt(head_dim) */
     float qk_norm_epsilon;     /* RMSNorm of each q and k head before RoPE; 0: none */
     fig_rope_spec rope;
-    int32_t ffn_rows, reserved; /* gate_up's and act's for each token, a mixture's experts; 0: 1 */
-    uint64_t plain_layers[8];   /* bit l is set: layer l has no RoPE, q and k stay as they are */
+    int32_t ffn_rows, sinks;  /* act's for each token, a mixture's experts, 0: 1; 1: sinks.N */
+    uint64_t plain_layers[8]; /* bit l is set: layer l has no RoPE, q and k stay as they are */
+    fig_rope_table rope_table;
+    fig_rope_spec window_rope; /* of layers that have the window; it and its table all 0: as rope */
+    fig_rope_table window_table;
 } fig_spec;
 
 /* Name: "tutorial", "llama-3.1-8b", ... FIG_INVALID lists what there is. */
 FIG_API fig_status fig_spec_preset(fig_spec *spec, const char *name);
 FIG_API const char *fig_spec_preset_name(int32_t index); /* NULL past the last */
 /* Overwrites what a Hugging Face config.json says; page size, limits and all else stay as they are
- * in *spec. A missing field or a feature that this library lacks is refused by name. */
+ * in *spec. What is missing or unknown is refused by name. Some RoPE is chosen by kv_limit. */
 FIG_API fig_status fig_spec_read_config(fig_spec *spec, const char *path);
 
 /* ---- Program: record a step once ------------------------------------------------------------- */
@@ -177,7 +182,7 @@ FIG_API fig_status fig_program_finish(fig_program *program);
  *     act.N      the spec's activation of gate_up.N; where the spec has ffn_width
  *     q.N, k.N   in place: with qk_norm_epsilon normalised by q_norm.N and k_norm.N; then rotated
  *     k.N, v.N   appended to k_cache.N and v_cache.N; where fp8, scaled by k_scale.N and v_scale.N
- *     out.N      attention of q.N over that cache
+ *     out.N      attention of q.N over that cache, with sinks.N where the spec has sinks
  *
  * All of these are FIG_ROLE_BOUND. Where the spec has pages, page_table is FIG_ROLE_STATE; so is
  * page_table.window, which is read where only some layers have the window, so that pages behind it
@@ -189,8 +194,9 @@ FIG_API void fig_program_decode_step(fig_program *program);
 FIG_API void fig_program_read_lengths(fig_program *program, fig_tensor lengths,
                                       fig_tensor positions);
 
-/* out[r][c] = activation(in[r][c]) * in[r][width + c]; in is [rows][2 * width]. gelu is the exact
- * one, by erf; gelu_tanh its usual approximation. */
+/* out[r][c] = activation(in[r][c]) * in[r][width + c]; in is [rows][2 * width]. gelu is by erf, and
+ * gelu_tanh near it. swiglu_limited is gpt-oss's: g / (1 + exp(-1.702 g)) * (u + 1), g being the
+ * first of both, at most 7, and u the second, within -7 and 7. */
 typedef struct fig_gated_op {
     uint32_t size;
     fig_tensor in, out;
@@ -198,15 +204,15 @@ typedef struct fig_gated_op {
 FIG_API void fig_silu_and_mul(fig_program *program, const fig_gated_op *op);
 FIG_API void fig_gelu_and_mul(fig_program *program, const fig_gated_op *op);
 FIG_API void fig_gelu_tanh_and_mul(fig_program *program, const fig_gated_op *op);
+FIG_API void fig_swiglu_limited(fig_program *program, const fig_gated_op *op);
 
 /* out = in / sqrt(mean(in^2) + epsilon) * (weight + weight_offset); in and out are [rows][width].
  * fig_add_rms_norm first adds in to residual, and normalises that sum, rounded to the dtype. */
 typedef struct fig_rms_norm_op {
     uint32_t size;
-    fig_tensor in, weight, out; /* weight: [width]; out may be in */
-    fig_tensor residual;        /* fig_add_rms_norm alone; updated in place */
-    float epsilon;              /* 0: 1e-6 */
-    float weight_offset;        /* gemma: 1 */
+    fig_tensor in, weight, out;   /* weight: [width]; out may be in */
+    fig_tensor residual;          /* fig_add_rms_norm alone; updated in place */
+    float epsilon, weight_offset; /* 0: 1e-6; gemma: 1 */
 } fig_rms_norm_op;
 FIG_API void fig_rms_norm(fig_program *program, const fig_rms_norm_op *op);
 FIG_API void fig_add_rms_norm(fig_program *program, const fig_rms_norm_op *op);
@@ -221,13 +227,12 @@ typedef struct fig_rope_op {
     fig_tensor indptr, offsets; /* in place of positions, where rows are packed in segments: [n + 1]
                                    and [n], both i32 or i64. Row indptr[i] + j has position
                                    offsets[i] + j; one outside every segment is left as it is */
-    fig_tensor cos_sin;         /* f32 [positions][rotary_dim]: the cosines of a position, then its
-                                   sines. A position outside it reads the nearest one in it.
-                                   absent: both are computed */
-    fig_tensor q_norm, k_norm;  /* [head_dim]: weights of an RMSNorm of each head that comes before
-                                   the rotation; both or none */
+    fig_tensor cos_sin;         /* f32 [positions][rotary_dim]: a position's cosines, then its
+                                   sines; one outside reads the nearest. absent: computed */
+    fig_tensor q_norm, k_norm;  /* [head_dim]: weights of an RMSNorm of each head before it turns */
     float norm_epsilon;         /* 0: the spec's, or 1e-6 */
-    const fig_rope_spec *rope;  /* NULL: the spec's */
+    const fig_rope_spec *rope;  /* NULL: the spec's, with its table */
+    const fig_rope_table *rope_table; /* in place of what rope says of frequencies; NULL: none */
 } fig_rope_op;
 FIG_API void fig_rope(fig_program *program, const fig_rope_op *op);
 
@@ -278,6 +283,7 @@ typedef struct fig_decode_attention_op {
     fig_cache cache;
     int32_t window;
     float norm_epsilon, soft_cap, sm_scale;
+    const fig_rope_table *rope_table;
 } fig_decode_attention_op;
 FIG_API void fig_decode_attention(fig_program *program, const fig_decode_attention_op *op);
 
@@ -285,8 +291,7 @@ FIG_API void fig_decode_attention(fig_program *program, const fig_decode_attenti
  * lse, in base 2, [rows][heads]. Where lse is -inf on both sides, the result is zeros and -inf. */
 typedef struct fig_merge_states_op {
     uint32_t size;
-    fig_tensor out_a, lse_a, out_b, lse_b;
-    fig_tensor out, lse; /* lse absent: not written */
+    fig_tensor out_a, lse_a, out_b, lse_b, out, lse; /* lse absent: not written */
 } fig_merge_states_op;
 FIG_API void fig_merge_states(fig_program *program, const fig_merge_states_op *op);
 
@@ -320,10 +325,9 @@ FIG_API fig_status fig_traits_named(fig_traits *traits, const char *name);
 FIG_API const char *fig_traits_name(int32_t index); /* NULL past the last */
 typedef struct fig_lower_options {
     uint32_t size;
-    const fig_traits *traits;  /* NULL: "host" */
-    const fig_bucket *buckets; /* NULL: powers of two up to the spec's limits */
-    int32_t bucket_count;
-    int32_t deterministic; /* 1: a row's bits depend on its own length alone */
+    const fig_traits *traits;            /* NULL: "host" */
+    const fig_bucket *buckets;           /* NULL: powers of two up to the spec's limits */
+    int32_t bucket_count, deterministic; /* the last: 1: a row's bits depend on its own length */
 } fig_lower_options;
 
 typedef struct fig_graphs fig_graphs; /* immutable; must outlive the engines that use it */
@@ -393,11 +397,9 @@ typedef struct fig_step {
 /* What planning a step would do; nothing runs. */
 typedef struct fig_plan_report {
     uint32_t size;
-    int32_t bucket; /* the one that the step would take */
-    int32_t workers, tile_tokens, heads;
-    int64_t tiles;                   /* on the line */
-    int32_t tiles_most, tiles_least; /* of any worker */
-    int32_t partials, partial_limit;
+    int32_t bucket, workers, tile_tokens, heads; /* the first: what the step would take */
+    int64_t tiles;                               /* on the line */
+    int32_t tiles_most, tiles_least, partials, partial_limit; /* the first two: of any worker */
     uint64_t plan_bytes, plan_bytes_limit;
     int32_t *worker_tiles; /* in: the caller's, may be NULL; filled up to worker_capacity */
     int32_t worker_capacity;
@@ -581,11 +583,9 @@ typedef struct fig_engine_stats {
     int64_t staged, launched, taken_back; /* steps; launches; steps of those staged */
     int64_t busy, missed;               /* refused for want of a slot; launches that ran no rows */
     int64_t reused_splits;              /* steps whose split the device had */
-    int64_t uploaded_bytes;             /* in plans, pages that they carried included */
-    int64_t page_bytes;                 /* of pages, ahead of plans */
+    int64_t uploaded_bytes, page_bytes; /* in plans, with pages that they carry; pages ahead */
     int64_t prepares, patched_launches; /* bindings taken up; launches that were patched */
-    int32_t exec_count;  /* made so far; buckets that need the same launches share one */
-    int32_t last_bucket; /* of the step staged last; 0 before the first */
+    int32_t exec_count, last_bucket;    /* made so far; of the step staged last, 0 before it */
     uint64_t workspace_bytes, owned_bytes, pinned_bytes, exec_bytes; /* the last: estimated */
     fig_histogram host;   /* of each step: the time in stage and launch */
     fig_histogram period; /* from a launch to the next */

@@ -7,9 +7,8 @@
  * is compiled for is form.h's. Invariant: what is not bound yet is 0, and no fault. */
 #include "kernels/twins.h"
 
-#include <stdio.h>
-
 #include "kernels/angle.h"
+#include "kernels/entry.h"
 #include "kernels/form.h"
 
 static int32_t value_bytes_of(const fig_attention_params *p) {
@@ -239,6 +238,11 @@ uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *
     return shared_bytes_of(params, traits, COPY);
 }
 
+static void put_part(fig_entry_name *name, int32_t part) {
+    fig_entry_put(name, "_");
+    fig_entry_put_number(name, part);
+}
+
 static void entry_of(const fig_attention_params *p, kind which, char name[FIG_ENTRY_BYTES]) {
     static const char *const families[] = {[TURN] = "turn",
                                            [SHORT_TURN] = "short_turn",
@@ -247,13 +251,17 @@ static void entry_of(const fig_attention_params *p, kind which, char name[FIG_EN
                                            [COPY] = "copy"};
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
-    const int length = snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_attention_%s_%s_%d",
-                                families[which], dtypes[p->kv_dtype], p->head_dim);
-    char *rest = name + length;
-    const size_t room = FIG_ENTRY_BYTES - (size_t)length;
-    if (which == SHORT || which == SHORT_TURN)
-        snprintf(rest, room, "_%d_%d", short_blocks(p), short_warps(p));
-    if (which == TURN || which == BULK) snprintf(rest, room, "_%d", fig_form_shares(sets_of(p)));
+    fig_entry_name own = {name, name};
+    fig_entry_put(&own, "fig_kernel_attention_");
+    fig_entry_put(&own, families[which]);
+    fig_entry_put(&own, "_");
+    fig_entry_put(&own, dtypes[p->kv_dtype]);
+    put_part(&own, p->head_dim);
+    if (which == SHORT || which == SHORT_TURN) {
+        put_part(&own, short_blocks(p));
+        put_part(&own, short_warps(p));
+    }
+    if (which == TURN || which == BULK) put_part(&own, fig_form_shares(sets_of(p)));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
@@ -275,7 +283,7 @@ void fig_attention_family_turn_entry(const void *params, char name[FIG_ENTRY_BYT
 /* What no file holds. */
 void fig_attention_family_turn_finish(void *params) {
     fig_attention_params *p = params;
-    p->turn.angles = fig_angle_product_of(&p->turn.rope);
+    p->turn.is_on = 1;
 }
 
 void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

@@ -14,6 +14,7 @@ static fig_rows rows_of(const fig_attention_params *p) {
 
 static fig_rope_params rope_of(const fig_attention_params *p) {
     return (fig_rope_params){.rope = p->turn.rope,
+                             .angles = p->turn.angles,
                              .norm_epsilon = p->turn.norm_epsilon,
                              .plan = p->plan,
                              .positions_offset = p->turn.positions_offset,

@@ -83,9 +83,11 @@ static __device__ __forceinline__ void fig_turn_init(const fig_attention_params 
     t->vectors = vectors;
     t->thread = share * FIG_BLOCK_WARP + (int32_t)threadIdx.x % FIG_BLOCK_WARP;
 #pragma unroll
-    for (int32_t i = 0; i < fig_turn_words<form>::OWN; i++)
+    for (int32_t i = 0; i < fig_turn_words<form>::OWN; i++) {
+        const int32_t pair = t->thread + i * fig_turn_words<form>::THREADS;
         t->frequencies[i] =
-            fig_angle_of_product(&p.turn.angles, t->thread + i * fig_turn_words<form>::THREADS);
+            p.turn.angles.table.frequencies[min(pair, fig_turn_words<form>::PAIRS - 1)];
+    }
 }
 
 /* ---- A piece begins */
@@ -138,6 +140,7 @@ template <class form>
 static __device__ __forceinline__ void fig_turn_make(const fig_attention_params &p, int32_t kv_head,
                                                      fig_turn<form> *t) {
     const int32_t PAIRS = fig_turn_words<form>::PAIRS;
+    const float factor = (float)p.turn.angles.table.factor;
 #pragma unroll
     for (int32_t i = 0; i < fig_turn_words<form>::STORES; i++)
         t->to[i] = fig_turn_place<form>(p, *t, kv_head, t->length - 1, i);
@@ -151,8 +154,8 @@ static __device__ __forceinline__ void fig_turn_make(const fig_attention_params 
             float cosine, sine;
             fig_heads_turn_of(position * t->frequencies[i], &cosine, &sine);
             if (pair >= PAIRS) continue;
-            angles[pair] = cosine;
-            angles[PAIRS + pair] = sine;
+            angles[pair] = cosine * factor;
+            angles[PAIRS + pair] = sine * factor;
         }
     }
     fig_turn_meet<form>(*t);

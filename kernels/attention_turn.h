@@ -9,7 +9,7 @@
 
 /* 1: the launch is of the family that turns and appends. */
 static inline int fig_attention_turn_is_on(const fig_attention_params *p) {
-    return p->turn.angles.least > 0;
+    return p->turn.is_on != 0;
 }
 /* A vector of q, turned and rounded as q is: [head_dim]. token: row_tokens for each row. */
 void fig_attention_turn_q(const fig_attention_params *p, int32_t token, int32_t head,

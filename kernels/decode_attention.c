@@ -18,11 +18,6 @@ void fig_decode_attention_shape(const void *params, fig_launch_shape *shape) {
                                 .block = {FIG_HEADS_THREADS, 1, 1}};
 }
 
-void fig_decode_attention_finish(void *params) {
-    fig_decode_attention_params *p = params;
-    p->angles = fig_angle_product_of(&p->rope);
-}
-
 void fig_decode_attention_twin(const void *params, const uint32_t block[3]) {
     const fig_decode_attention_params *p = params;
     const fig_rope_params rope = fig_decode_attention_rope(p);

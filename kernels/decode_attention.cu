@@ -14,6 +14,7 @@
 typedef struct work {
     fig_rope_params rope;
     fig_append_kv_params append;
+    const fig_rope_angles *angles;
     uint32_t is_early;
 } work;
 
@@ -113,7 +114,7 @@ static __device__ __forceinline__ void do_vectors(const work *p, const fig_heads
     const fig_store_token token = fig_store_token_of(&p->append, part->group);
     const fig_heads_codes weights =
         fig_heads_fetch(head.norm, &piece, dtype, is_there && head.norm != NULL);
-    const double frequency = fig_heads_frequency(rope, (int32_t)threadIdx.x);
+    const double frequency = fig_heads_frequency(rope, p->angles, (int32_t)threadIdx.x);
     if (is_there) fig_block_prefetch(head.in + piece.first * bytes);
     const fig_store_side side = fig_store_side_of(&p->append, head.side == V);
     const int32_t *last = (const int32_t *)(rope->plan + rope->positions_offset);
@@ -151,7 +152,7 @@ static __device__ __forceinline__ void do_numbers(const work *p, const fig_heads
     const fig_rope_params *rope = &p->rope;
     const int32_t warp = (int32_t)threadIdx.x / FIG_HEADS_WARP;
     const fig_store_token token = fig_store_token_of(&p->append, part->group);
-    const double frequency = fig_heads_frequency(rope, (int32_t)threadIdx.x);
+    const double frequency = fig_heads_frequency(rope, p->angles, (int32_t)threadIdx.x);
     fig_block_enter(p->is_early);
     const fig_store_words words = fig_store_read(&p->append, &token);
     if (part->group >= words.rows) return;
@@ -201,7 +202,7 @@ static __device__ __forceinline__ void do_heads(const work *p, int32_t dtype,
 extern "C" __global__ void __launch_bounds__(FIG_HEADS_THREADS, 1)
     fig_kernel_decode_attention(const __grid_constant__ fig_decode_attention_params p) {
     __shared__ __align__(16) fig_heads_turns turns;
-    const work all = {fig_decode_attention_rope(&p), fig_decode_attention_append(&p),
+    const work all = {fig_decode_attention_rope(&p), fig_decode_attention_append(&p), &p.angles,
                       p.haste & FIG_HASTE_EARLY};
     switch (p.dtype) {
     case FIG_F16: do_heads(&all, FIG_F16, &turns); break;

@@ -5,8 +5,9 @@
 #include "kernels/families.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "kernels/entry.h"
 
 const fig_family *fig_families_of(fig_op op, uint32_t index) {
     uint32_t count;
@@ -21,7 +22,9 @@ void fig_families_entry(fig_op op, uint32_t index, const void *params, char name
     if (family->entry != NULL) {
         family->entry(params, name);
     } else {
-        snprintf(name, FIG_ENTRY_BYTES, "fig_kernel_%s", fig_kernel_table[op].name);
+        fig_entry_name general = {name, name};
+        fig_entry_put(&general, "fig_kernel_");
+        fig_entry_put(&general, fig_kernel_table[op].name);
     }
 }
 

@@ -8,10 +8,11 @@
  *
  *     state, pieces of the slot behind it -> (tag -> pieces of a slot of the ring) -> plan
  *
- * Only where it was not does what stands in brackets come between. Where it goes each thread then
- * finds by itself, for sections are whole pieces of 16 bytes in a slot and in the plan. Slots, the
- * state and the plan are 16-byte aligned, and no two pages of a plan are the same entry. Invariant:
- * that of fetch.c; nothing is written before the plan was found sound, complete and whole. */
+ * Only where it was not does what stands in brackets come between, and of a short plan tag and
+ * pieces come at one glance. Where it goes each thread then finds by itself, for sections are whole
+ * pieces of 16 bytes in a slot and in the plan. Slots, the state and the plan are 16-byte aligned,
+ * and no two pages of a plan are the same entry. Invariant: that of fetch.c; nothing is written
+ * before the plan was found sound, complete and whole. */
 #include "kernels/block.cuh"
 #include "kernels/fetch.cuh"
 
@@ -20,8 +21,11 @@ enum {
     WARPS = THREADS / FIG_BLOCK_WARP,
     IN_FLIGHT = 4, /* pieces of a thread */
     ROUND = IN_FLIGHT * THREADS,
-    HEAD_PIECES = sizeof(fig_plan_head) / FIG_FETCH_PIECE
+    HEAD_PIECES = sizeof(fig_plan_head) / FIG_FETCH_PIECE,
+    SUM_PIECE = offsetof(fig_plan_head, checksum) / FIG_FETCH_PIECE, /* its second half */
+    GLANCE_ROWS = 16 /* of more most plans are longer than a glance shows */
 };
+static_assert(FIG_PLAN_SHORT_BYTES == FIG_BLOCK_WARP * FIG_FETCH_PIECE, "a piece for each lane");
 
 /* ---- What the host is told */
 
@@ -69,23 +73,51 @@ static __device__ __forceinline__ void move_up(uint4 (&pieces)[IN_FLIGHT]) {
         pieces[i - 1] = pieces[i];
 }
 
-/* Of the words of piece number `piece`, which is none of the head's. */
+/* Of the words of piece number `piece`. */
 static __device__ uint64_t terms_of(uint32_t piece, uint4 words) {
-    const uint32_t n = (piece - HEAD_PIECES) * 4;
-    return fig_plan_term(n, words.x) + fig_plan_term(n + 1, words.y) +
-           fig_plan_term(n + 2, words.z) + fig_plan_term(n + 3, words.w);
+    const uint32_t n = 4 * piece, own[] = {words.x, words.y, words.z, words.w};
+    uint64_t sum = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (fig_plan_is_summed(n + i)) sum += fig_plan_term(n + i, own[i]);
+    return sum;
+}
+
+/* The warp adds in 32 bits at once, so by parts that leave room for the sum of its lanes. */
+static __device__ uint64_t warp_sum(uint64_t x) {
+    const uint32_t BITS = 27, PART = (1u << BITS) - 1;
+    uint64_t sum = 0;
+#pragma unroll
+    for (uint32_t shift = 0; shift < 64; shift += BITS)
+        sum += (uint64_t)__reduce_add_sync(0xffffffffu, (uint32_t)(x >> shift) & PART) << shift;
+    return sum;
 }
 
 static __device__ uint64_t block_sum(uint64_t x) {
     __shared__ uint64_t sums[WARPS];
-    for (int32_t apart = FIG_BLOCK_WARP / 2; apart > 0; apart /= 2)
-        x += __shfl_xor_sync(0xffffffffu, (unsigned long long)x, apart);
+    x = warp_sum(x);
     if (threadIdx.x % FIG_BLOCK_WARP == 0) sums[threadIdx.x / FIG_BLOCK_WARP] = x;
     __syncthreads();
     x = 0;
     for (int32_t i = 0; i < WARPS; i++)
         x += sums[i];
     return x;
+}
+
+/* Called by one warp, whose lanes each ask for a piece of the slot at once: 1 where that was all of
+ * plan `number`, as it was published. The host may write while they look, and what they see has no
+ * order; but pieces of which one is not yet, or is no more, the plan's have another sum. */
+static __device__ int glance(const fig_fetch_params &p, const uint4 *slot, uint64_t number,
+                             uint4 *piece) {
+    const uint32_t lane = threadIdx.x, all = 0xffffffffu;
+    if (lane < p.slot_bytes / FIG_FETCH_PIECE) *piece = fig_fetch_piece(slot + lane);
+    const uint64_t first = piece->x | (uint64_t)piece->y << 32;
+    const uint64_t second = piece->z | (uint64_t)piece->w << 32;
+    const uint64_t tag = __shfl_sync(all, first, 0), told = __shfl_sync(all, second, SUM_PIECE);
+    const uint32_t count = fig_plan_tag_bytes(tag, p.slot_bytes) / FIG_FETCH_PIECE;
+    const uint64_t sum = warp_sum(lane < count ? terms_of(lane, *piece) : 0);
+    return fig_plan_tag_number(tag) == number && count <= FIG_BLOCK_WARP &&
+           sum + fig_plan_number_term(number) == told;
 }
 
 /* ---- Is it any good */
@@ -112,8 +144,8 @@ static __device__ int is_complete(const fig_fetch_state &state, const fig_plan_h
  * summed is what is used; each thread reads there what it wrote itself. `*slot`: where they lie
  * from here on. */
 static __device__ int is_whole(const fig_fetch_params &p, const fig_plan_head &head,
-                               const uint4 **slot, const uint4 (&pieces)[IN_FLIGHT]) {
-    if (!(head.sections & FIG_PLAN_HAS_CHECKSUM)) return 1;
+                               uint64_t number, const uint4 **slot,
+                               const uint4 (&pieces)[IN_FLIGHT]) {
     const uint32_t count = head.bytes / FIG_FETCH_PIECE;
     uint4 *ahead = fig_fetch_slot_ahead(p.state), round[IN_FLIGHT];
     uint64_t sum = 0;
@@ -127,10 +159,10 @@ static __device__ int is_whole(const fig_fetch_params &p, const fig_plan_head &h
         }
 #pragma unroll 1
         for (uint32_t n = first; n < first + ROUND && n < count; n += THREADS, move_up(round))
-            if (n >= HEAD_PIECES) sum += terms_of(n, round[0]);
+            sum += terms_of(n, round[0]);
     }
     *slot = ahead;
-    return block_sum(sum) == head.checksum;
+    return block_sum(sum) + fig_plan_number_term(number) == head.checksum;
 }
 
 /* ---- From slot to plan */
@@ -206,16 +238,25 @@ static __device__ void tear(const fig_fetch_params &p, uint64_t number, uint64_t
 static __device__ void take(const fig_fetch_params &p, const fig_fetch_state &state,
                             uint4 (&pieces)[IN_FLIGHT]) {
     __shared__ uint64_t tag;
+    __shared__ int is_seen;
     __shared__ uint4 head_pieces[HEAD_PIECES];
     const uint64_t next = state.number + 1;
     const uint4 *slot = fig_fetch_slot_ahead(p.state);
+    int32_t owes_sum = 0; /* 1: a short plan of the ring that the glance did not believe */
     if (state.ahead != next) {
         slot = fig_fetch_slot(p.ring, next, p.slot_count, p.slot_bytes);
-        /* Partner: the release in fig_ring_publish. Only what has been published is read on. */
-        if (threadIdx.x == 0) tag = fig_fetch_acquire((const uint64_t *)slot);
+        if (threadIdx.x < FIG_BLOCK_WARP) {
+            const int is_short = p.shape.row_limit <= GLANCE_ROWS;
+            const int seen = is_short && glance(p, slot, next, &pieces[0]);
+            /* Partner: the release in fig_ring_publish. Only what has been published is read on. */
+            if (threadIdx.x == 0 && !seen) tag = fig_fetch_acquire((const uint64_t *)slot);
+            if (threadIdx.x == 0) is_seen = seen;
+        }
         __syncthreads();
-        if (fig_plan_tag_number(tag) != next) return miss(p);
-        load(slot, threadIdx.x, fig_plan_tag_bytes(tag, p.slot_bytes) / FIG_FETCH_PIECE, pieces);
+        if (!is_seen && fig_plan_tag_number(tag) != next) return miss(p);
+        const uint32_t bytes = is_seen ? 0 : fig_plan_tag_bytes(tag, p.slot_bytes);
+        load(slot, threadIdx.x, bytes / FIG_FETCH_PIECE, pieces);
+        owes_sum = !is_seen;
     }
     if (threadIdx.x < HEAD_PIECES) head_pieces[threadIdx.x] = pieces[0];
     __syncthreads(); /* all have read the state, too, which is written below */
@@ -223,11 +264,14 @@ static __device__ void take(const fig_fetch_params &p, const fig_fetch_state &st
     if (head.exec != p.shape.exec) return miss(p);
     fig_plan_places places;
     const int sound = is_sound(p, head, next, &places);
+    const int is_summed = (head.sections & FIG_PLAN_HAS_CHECKSUM) != 0 ||
+                          (owes_sum && head.bytes <= FIG_PLAN_SHORT_BYTES);
     if (threadIdx.x == 0) {
         p.state->number = next;
         p.state->left = sound ? head.horizon - 1 : 0;
     }
-    if (!sound || !is_complete(state, head) || !is_whole(p, head, &slot, pieces))
+    if (!sound || !is_complete(state, head) ||
+        (is_summed && !is_whole(p, head, next, &slot, pieces)))
         return tear(p, next, state.replays + 1);
     unpack(p, head, places, slot, pieces);
     if (threadIdx.x == 0) {

@@ -1,9 +1,10 @@
-/* gated.c: silu_and_mul, gelu_and_mul and gelu_tanh_and_mul on the host, a block as a GPU runs it.
+/* gated.c: silu_and_mul, gelu_and_mul, gelu_tanh_and_mul and swiglu_limited on the host, a block as
+ * a GPU runs it.
  *
- * out[r][c] = activation(in[r][c]) * in[r][width + c], in f32, rounded once. A block does one
- * stretch of a row. Each activation is x times a fraction that is computed as such, never as 1
- * minus what is nearly 1, so that a negative x loses no digits. Invariant: a stretch is done in
- * pieces, so the stack does not grow with it. */
+ * out[r][c] = activation(in[r][c]) * in[r][width + c], in f32, rounded once; swiglu_limited bounds
+ * both and adds 1 to the second. A block does one stretch of a row. Each activation is x times a
+ * fraction that is computed as such, never as 1 minus what is nearly 1, so that a negative x loses
+ * no digits. Invariant: a stretch is done in pieces, so the stack does not grow with it. */
 #include "kernels/twins.h"
 
 #include <math.h>
@@ -37,6 +38,13 @@ static float gelu_tanh(float x) {
     return x / (1.0f + expf(-twice));
 }
 
+/* What is no number stays none. */
+static float swiglu(float x) {
+    const float most = FIG_GATED_LIMIT;
+    if (x > most) x = most;
+    return x / (1.0f + expf(-FIG_GATED_SLOPE * x));
+}
+
 static void activate(int32_t activation, float *row, int32_t count) {
     switch (activation) {
     case FIG_SILU:
@@ -46,6 +54,10 @@ static void activate(int32_t activation, float *row, int32_t count) {
     case FIG_GELU:
         for (int32_t i = 0; i < count; i++)
             row[i] = gelu(row[i]);
+        break;
+    case FIG_SWIGLU_LIMITED:
+        for (int32_t i = 0; i < count; i++)
+            row[i] = swiglu(row[i]);
         break;
     default:
         for (int32_t i = 0; i < count; i++)
@@ -67,7 +79,7 @@ void fig_gated_twin(const void *params, const uint32_t block[3]) {
         fig_numeric_load_row(up, count, p->in, p->dtype, in + p->width + first);
         activate(p->activation, gate, count);
         for (int32_t i = 0; i < count; i++)
-            gate[i] *= up[i];
+            gate[i] *= fig_gated_beside(up[i], p->activation);
         fig_numeric_store_row(p->out, p->dtype, out + first, gate, count);
     }
 }

@@ -1,4 +1,4 @@
-/* gated.cu: silu_and_mul, gelu_and_mul and gelu_tanh_and_mul on a GPU.
+/* gated.cu: silu_and_mul, gelu_and_mul, gelu_tanh_and_mul and swiglu_limited on a GPU.
  *
  * out[r][c] = activation(in[r][c]) * in[r][width + c], in f32, rounded once; gated.c says why each
  * activation is written as it is. A block does one stretch of one row. Its vectors are on their way
@@ -59,6 +59,10 @@ static __device__ __forceinline__ float short_gelu(float x) {
 
 static __device__ __forceinline__ float activation_of(float x, int32_t dtype, int32_t activation) {
     if (activation == FIG_SILU) return damped(x, x);
+    if (activation == FIG_SWIGLU_LIMITED) {
+        const float bounded = x > FIG_GATED_LIMIT ? FIG_GATED_LIMIT : x;
+        return damped(bounded, FIG_GATED_SLOPE * bounded);
+    }
     if (activation == FIG_GELU_TANH)
         return damped(x, TWICE_ROOT_2_OVER_PI * (x + 0.044715f * x * x * x));
     return dtype == FIG_F32 ? 0.5f * x * erfcf(-x * ROOT_HALF) : short_gelu(x);
@@ -72,7 +76,8 @@ static __device__ __forceinline__ uint4 product_of(uint4 gate, uint4 up, int32_t
     fig_vector_read(more, lanes, up, dtype);
 #pragma unroll
     for (int32_t i = 0; i < lanes; i++)
-        numbers[i] = activation_of(numbers[i], dtype, activation) * more[i];
+        numbers[i] =
+            activation_of(numbers[i], dtype, activation) * fig_gated_beside(more[i], activation);
     return fig_vector_of(numbers, lanes, dtype);
 }
 
@@ -95,8 +100,9 @@ static __device__ __forceinline__ void gate_numbers(const fig_gated_params *p,
     if (part->row >= fig_params_rows(&p->rows, p->plan)) return;
 #pragma unroll 1
     for (int32_t i = (int32_t)threadIdx.x; i < part->count; i += (int32_t)blockDim.x) {
-        float x = activation_of(fig_numeric_load(at->gate, dtype, i), dtype, activation);
-        fig_numeric_store(at->out, dtype, i, x * fig_numeric_load(at->up, dtype, i));
+        const float x = activation_of(fig_numeric_load(at->gate, dtype, i), dtype, activation);
+        const float up = fig_gated_beside(fig_numeric_load(at->up, dtype, i), activation);
+        fig_numeric_store(at->out, dtype, i, x * up);
     }
 }
 
@@ -132,6 +138,7 @@ static __device__ __forceinline__ void activate(const fig_gated_params *p,
     switch (p->activation) {
     case FIG_SILU: gate_stretch(p, part, dtype, FIG_SILU); break;
     case FIG_GELU: gate_stretch(p, part, dtype, FIG_GELU); break;
+    case FIG_SWIGLU_LIMITED: gate_stretch(p, part, dtype, FIG_SWIGLU_LIMITED); break;
     default: gate_stretch(p, part, dtype, FIG_GELU_TANH); break;
     }
 }

@@ -12,6 +12,18 @@
 
 enum { FIG_GATED_THREAD_LIMIT = 256, FIG_GATED_WARP = 32, FIG_GATED_VECTOR_BYTES = 16 };
 
+/* Of swiglu_limited: the bound of both halves, and what the exponent is multiplied by. */
+#define FIG_GATED_LIMIT 7.0f
+#define FIG_GATED_SLOPE 1.702f
+
+/* What the activation of a gate is multiplied by. */
+FIG_BOTH float fig_gated_beside(float up, int32_t activation) {
+    if (activation != FIG_SWIGLU_LIMITED) return up;
+    if (up > FIG_GATED_LIMIT) up = FIG_GATED_LIMIT;
+    if (up < -FIG_GATED_LIMIT) up = -FIG_GATED_LIMIT;
+    return 1.0f + up;
+}
+
 typedef struct fig_gated_part {
     int32_t row, first, count; /* columns */
 } fig_gated_part;

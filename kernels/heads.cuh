@@ -69,11 +69,12 @@ static __device__ __forceinline__ void fig_heads_turn_of(double angle, float *co
     if (quarter & 2) *sine = -*sine;
 }
 
-/* Radians per position of a pair; unread where angles are not computed. */
-static __device__ __forceinline__ double fig_heads_frequency(const fig_rope_params *p,
-                                                             int32_t pair) {
+/* Radians per position of a pair; unread where angles are not computed. angles: in the params of
+ * the launch, since an index into a copy of them would put all of it into local memory. */
+static __device__ __forceinline__ double
+fig_heads_frequency(const fig_rope_params *p, const fig_rope_angles *angles, int32_t pair) {
     if (p->cos_sin != NULL || pair >= p->rope.rotary_dim / 2) return 0;
-    return fig_angle_of_product(&p->angles, pair);
+    return angles->table.frequencies[pair];
 }
 
 /* Makes a pair's turn of a token, where there is such a pair; a barrier stands between this and its
@@ -90,7 +91,11 @@ static __device__ __forceinline__ void fig_heads_make_turn(const fig_rope_params
         turns->cosine[pair] = row[pair];
         turns->sine[pair] = row[half + pair];
     } else if (pair < half) {
-        fig_heads_turn_of((double)position * frequency, &turns->cosine[pair], &turns->sine[pair]);
+        const float factor = (float)p->angles.table.factor;
+        float cosine, sine;
+        fig_heads_turn_of((double)position * frequency, &cosine, &sine);
+        turns->cosine[pair] = cosine * factor;
+        turns->sine[pair] = sine * factor;
     }
 }
 

@@ -184,7 +184,8 @@ typedef struct fig_row_strides {
     int64_t row, head;
 } fig_row_strides;
 
-/* A resolved fig_rope_spec without its reserved words; files and kernels hold this. */
+/* A resolved fig_rope_spec without its reserved words, as files hold it. Kernels read but the first
+ * two, which pairs turn. */
 typedef struct fig_rope_terms {
     int32_t interleaved, rotary_dim;
     float theta, scale;
@@ -194,16 +195,13 @@ typedef struct fig_rope_terms {
 static_assert(sizeof(fig_rope_terms) == 32, "ABI");
 static_assert(offsetof(fig_rope_spec, reserved) == sizeof(fig_rope_terms), "the same fields");
 
-/* Radians per position of pair i, but for rounding what fig_angle_frequency gives, without its
- * exponential and its quotients: f * (least + more * kept), where f is the product of powers[k] for
- * each bit k of i, and kept is slope * f + offset, but no less than 0 and no more than 1. */
-enum { FIG_ANGLE_POWERS = 7 };
-typedef struct fig_angle_product {
-    double powers[FIG_ANGLE_POWERS]; /* theta^(-2 * 2^k / rotary_dim) */
-    double slope, offset, least, more;
-    double reserved[5];
-} fig_angle_product;
-static_assert(sizeof(fig_angle_product) == 128, "ABI");
+/* What the node's table says or, where it has none, what its terms come to: kernels know of no
+ * formula. As long as makes attention's params whole, whose tensor maps lie at multiples of 64. */
+typedef struct fig_rope_angles {
+    fig_rope_table table;
+    double reserved[7];
+} fig_rope_angles;
+static_assert(sizeof(fig_rope_angles) == 1088, "ABI");
 
 /* A row that is in no segment is not written; a position outside cos_sin reads as the nearest one
  * in it. */
@@ -224,9 +222,9 @@ typedef struct fig_rope_params {
     int32_t segments, cos_sin_rows;
     int32_t q_heads, k_heads, head_dim;
     int32_t dtype, positions_dtype, packed_dtype; /* the last two: FIG_I32 or FIG_I64 */
-    fig_angle_product angles;
+    fig_rope_angles angles;
 } fig_rope_params;
-static_assert(sizeof(fig_rope_params) == 368, "ABI");
+static_assert(sizeof(fig_rope_params) == 1328, "ABI");
 
 /* [pages][page_size][kv_heads][head_dim] */
 typedef struct fig_cache_strides {
@@ -280,9 +278,9 @@ typedef struct fig_decode_attention_params {
     int32_t dtype, kv_dtype, positions_dtype;
     uint32_t tokens_offset; /* as in fig_append_kv_params */
     uint32_t haste;         /* FIG_HASTE_* */
-    fig_angle_product angles;
+    fig_rope_angles angles;
 } fig_decode_attention_params;
-static_assert(sizeof(fig_decode_attention_params) == 464, "ABI");
+static_assert(sizeof(fig_decode_attention_params) == 1424, "ABI");
 
 /* EARLY: and the page table and tokens that the step itself does not append may be read before
  * fig_block_wait too. APART: no block waits for another of its launch, since it may not be running.
@@ -299,10 +297,10 @@ typedef struct fig_attention_turn {
     fig_rope_terms rope; /* rotary_dim 0: what is read was turned and appended before */
     float norm_epsilon;
     uint32_t positions_offset, tokens_offset; /* into plan */
-    uint32_t reserved;
-    fig_angle_product angles;
+    uint32_t is_on; /* 1: the family that serves turns and appends, as it says in finish */
+    fig_rope_angles angles;
 } fig_attention_turn;
-static_assert(sizeof(fig_attention_turn) == 256, "ABI");
+static_assert(sizeof(fig_attention_turn) == 1216, "ABI");
 
 /* A worker reads heads_per_worker kv heads at a time: group g is heads [g * n, (g + 1) * n). Its
  * q heads are as many times q_heads / kv_heads, and its vectors as many times row_tokens, ordered
@@ -333,7 +331,7 @@ typedef struct fig_attention_params {
     uint32_t flags; /* FIG_ATTENTION_* */
     fig_attention_turn turn;
 } fig_attention_params;
-static_assert(sizeof(fig_attention_params) == 832, "ABI");
+static_assert(sizeof(fig_attention_params) == 1792, "ABI");
 
 /* Attention over a dense cache by rows of one length, which the host knows. */
 typedef struct fig_whole_attention_params {

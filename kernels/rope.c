@@ -23,18 +23,14 @@ void fig_rope_shape(const void *params, fig_launch_shape *shape) {
                                 .block = {FIG_HEADS_THREADS, 1, 1}};
 }
 
-void fig_rope_finish(void *params) {
-    fig_rope_params *p = params;
-    p->angles = fig_angle_product_of(&p->rope);
-}
-
 /* ---- Turns */
 
 static void compute_turns(const fig_rope_params *p, int64_t position, fig_rope_turns *turn) {
+    const fig_rope_table *table = &p->angles.table;
     for (int32_t i = 0; i < p->rope.rotary_dim / 2; i++) {
-        double angle = (double)position * fig_angle_frequency(&p->rope, i);
-        turn->cosine[i] = (float)cos(angle);
-        turn->sine[i] = (float)sin(angle);
+        double angle = (double)position * table->frequencies[i];
+        turn->cosine[i] = (float)cos(angle) * (float)table->factor;
+        turn->sine[i] = (float)sin(angle) * (float)table->factor;
     }
 }
 

@@ -18,7 +18,7 @@
              float: FIG_TYPE_F32,                                                                  \
              fig_split_shape: FIG_TYPE_SPLIT,                                                      \
              fig_plan_shape: FIG_TYPE_PLAN_SHAPE,                                                  \
-             fig_angle_product: FIG_TYPE_ANGLES,                                                   \
+             fig_rope_angles: FIG_TYPE_ANGLES,                                                     \
              fig_tensor_map: FIG_TYPE_TENSOR_MAP,                                                  \
              default: FIG_TYPE_ADDRESS)
 #define FIELD(field, kind, operand, item, divisor)                                                 \
@@ -222,7 +222,7 @@ static const fig_field rope_fields[] = {
     DTYPE(dtype, FIG_ROPE_Q),
     DTYPE(positions_dtype, FIG_ROPE_POSITIONS),
     DTYPE(packed_dtype, FIG_ROPE_INDPTR),
-    FROM(angles, FIG_FIELD_ANGLES),
+    FIELD(angles, FIG_FIELD_ANGLES, 0, 0, 1),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -349,8 +349,8 @@ static const fig_field attention_fields[] = {
     ROPE_ATTRIBUTE(turn.norm_epsilon, norm_epsilon),
     SECTION(turn.positions_offset, FIG_PLAN_POSITIONS),
     SECTION(turn.tokens_offset, FIG_PLAN_TOKENS),
-    FROM(turn.reserved, FIG_FIELD_ZERO),
-    FROM(turn.angles, FIG_FIELD_ANGLES),
+    FROM(turn.is_on, FIG_FIELD_ZERO),
+    FIELD(turn.angles, FIG_FIELD_ANGLES, 0, offsetof(fig_decode_attention_attributes, rope), 1),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -429,7 +429,7 @@ static const fig_field decode_attention_fields[] = {
     DTYPE(positions_dtype, FIG_DECODE_ATTENTION_POSITIONS),
     SECTION(tokens_offset, FIG_PLAN_TOKENS),
     FROM(haste, FIG_FIELD_HASTE),
-    FROM(angles, FIG_FIELD_ANGLES),
+    FIELD(angles, FIG_FIELD_ANGLES, 0, offsetof(fig_decode_attention_attributes, rope), 1),
 };
 #undef ATTRIBUTES
 #undef PARAMS

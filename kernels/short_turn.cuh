@@ -31,12 +31,13 @@ static __device__ __forceinline__ const float *fig_short_make_angles(const fig_a
     const int32_t PAIRS = form::HEAD_DIM / 2, pair = (int32_t)threadIdx.x;
     __shared__ __align__(16) float angles[form::HEAD_DIM];
     static_assert(PAIRS <= form::THREADS, "a thread for each pair");
+    const fig_rope_table *table = &p.turn.angles.table;
+    const float factor = (float)table->factor;
     float cosine, sine;
-    fig_heads_turn_of(max(position, 0) * fig_angle_of_product(&p.turn.angles, pair), &cosine,
-                      &sine);
+    fig_heads_turn_of(max(position, 0) * table->frequencies[min(pair, PAIRS - 1)], &cosine, &sine);
     if (pair < PAIRS) {
-        angles[pair] = cosine;
-        angles[PAIRS + pair] = sine;
+        angles[pair] = cosine * factor;
+        angles[PAIRS + pair] = sine * factor;
     }
     __syncthreads();
     return angles;

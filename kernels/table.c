@@ -16,8 +16,7 @@
 
 static const fig_family fetch_families[] = {{.name = "general", .shape = fig_fetch_shape}};
 static const fig_family gated_families[] = {{.name = "general", .shape = fig_gated_shape}};
-static const fig_family rope_families[] = {
-    {.name = "general", .shape = fig_rope_shape, .finish = fig_rope_finish}};
+static const fig_family rope_families[] = {{.name = "general", .shape = fig_rope_shape}};
 static const fig_family append_kv_families[] = {{.name = "general", .shape = fig_append_kv_shape}};
 static const fig_family attention_families[] = {
     {.name = "short_turn",
@@ -60,9 +59,8 @@ static const fig_family merge_states_families[] = {
 static const fig_family look_ahead_families[] = {
     {.name = "general", .shape = fig_look_ahead_shape}};
 static const fig_family ceiling_families[] = {{.name = "general", .shape = fig_ceiling_shape}};
-static const fig_family decode_attention_families[] = {{.name = "general",
-                                                        .shape = fig_decode_attention_shape,
-                                                        .finish = fig_decode_attention_finish}};
+static const fig_family decode_attention_families[] = {
+    {.name = "general", .shape = fig_decode_attention_shape}};
 
 static const fig_family whole_attention_families[] = {
     {.name = "general", .shape = fig_whole_attention_shape, .entry = fig_whole_attention_entry}};
@@ -104,7 +102,8 @@ const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
                      OPERANDS(rope_operands),
                      FIELDS(rope_fields),
                      .params_bytes = sizeof(fig_rope_params),
-                     .attribute_bytes = sizeof(fig_rope_attributes),
+                     .attribute_bytes = sizeof(fig_rope_node_attributes),
+                     .brief_bytes = sizeof(fig_rope_attributes),
                      FAMILIES(rope_families),
                      .twin = fig_rope_twin},
     [FIG_OP_APPEND_KV] = {.name = "append_kv",
@@ -156,6 +155,7 @@ const fig_kernel fig_kernel_table[FIG_OP_KERNEL_COUNT] = {
                                  FIELDS(decode_attention_fields),
                                  .params_bytes = sizeof(fig_decode_attention_params),
                                  .attribute_bytes = sizeof(fig_decode_attention_attributes),
+                                 .brief_bytes = offsetof(fig_decode_attention_attributes, table),
                                  .split = 1,
                                  .then = FIG_OP_ATTENTION,
                                  FAMILIES(decode_attention_families),

@@ -31,7 +31,7 @@ typedef enum fig_op {
     FIG_OP_CALL = 64 /* no kernel: kept as meaning */
 } fig_op;
 
-enum { FIG_OPERAND_LIMIT = 32, FIG_PARAMS_LIMIT = 4096, FIG_ATTRIBUTE_LIMIT = 512 };
+enum { FIG_OPERAND_LIMIT = 32, FIG_PARAMS_LIMIT = 4096, FIG_ATTRIBUTE_LIMIT = 2048 };
 enum { FIG_FAMILY_LIMIT = 6, FIG_ENTRY_BYTES = 64 };
 
 enum { FIG_ACCESS_READ = 1, FIG_ACCESS_WRITE = 2 };
@@ -69,7 +69,7 @@ typedef enum fig_field_kind {
     FIG_FIELD_RING_WORDS,   /* address */
     FIG_FIELD_RING_SLOTS,   /* slot count */
     FIG_FIELD_RING_BYTES,   /* bytes of a slot */
-    FIG_FIELD_ANGLES,       /* made of the rest by the family that serves, where it needs them */
+    FIG_FIELD_ANGLES,       /* what the node's fig_rope_attributes, from offset `item`, come to */
     FIG_FIELD_TENSOR_MAP,   /* number `item` of the family that serves; only a GPU's device fills it
                                in, and where that family has none it stays zero */
     FIG_FIELD_PAGE_TOKENS,  /* of the operand, a cache: dimension 1; of a run, where the cache is
@@ -155,7 +155,7 @@ typedef struct fig_family {
     void (*entry)(const void *params, char name[FIG_ENTRY_BYTES]);
     /* How tensor map `item` of such a launch is made. NULL: the family has none. */
     void (*map)(const void *params, uint32_t item, fig_tensor_map_recipe *recipe);
-    /* Fills in what a GPU needs beside tensor maps and no file holds. NULL: nothing. */
+    /* Marks in params that this family serves. NULL: it needs no mark. */
     void (*finish)(void *params);
     /* 1: it does what the launch before it, of the same node, is for, and that one is left out. */
     int does_all;
@@ -171,6 +171,7 @@ typedef struct fig_kernel {
     const fig_family *families; /* [family_count] */
     uint16_t operand_count, field_count;
     uint16_t params_bytes, attribute_bytes;
+    uint16_t brief_bytes; /* of attributes without a rope table; 0: the operation has none */
     uint8_t family_count; /* 1 to FIG_FAMILY_LIMIT */
     uint8_t split;        /* 1: its node belongs to a split class */
     uint8_t meets;        /* 1: a collective: every rank runs it, and all in one order */
@@ -259,9 +260,15 @@ typedef struct fig_gated_attributes {
     int32_t activation; /* fig_activation */
 } fig_gated_attributes;
 typedef struct fig_rope_attributes {
-    fig_rope_terms rope;
-    float norm_epsilon; /* 0 without q_norm */
+    fig_rope_terms rope; /* with a table: the first two, and zeros */
+    float norm_epsilon;  /* 0 without q_norm */
 } fig_rope_attributes;
+/* Of rope; a node without a table has none of what stands behind the turn. */
+typedef struct fig_rope_node_attributes {
+    fig_rope_attributes turn;
+    uint32_t reserved;
+    fig_rope_table table;
+} fig_rope_node_attributes;
 typedef struct fig_attention_attributes {
     float sm_scale, soft_cap;
     int32_t window; /* of the node's split class */
@@ -269,7 +276,14 @@ typedef struct fig_attention_attributes {
 typedef struct fig_decode_attention_attributes {
     fig_attention_attributes attention; /* first, as attention's operands are */
     fig_rope_attributes rope;
+    fig_rope_table table; /* as in fig_rope_node_attributes */
 } fig_decode_attention_attributes;
+/* The table lies behind the fig_rope_attributes from `offset` on, as a double must. */
+static inline uint32_t fig_table_rope_table(uint32_t offset) {
+    return (offset + (uint32_t)sizeof(fig_rope_attributes) + 7) / 8 * 8;
+}
+static_assert(offsetof(fig_rope_node_attributes, table) == 40, "file format");
+static_assert(offsetof(fig_decode_attention_attributes, table) == 48, "file format");
 typedef struct fig_rms_norm_attributes {
     float epsilon, weight_offset;
 } fig_rms_norm_attributes;

@@ -141,11 +141,13 @@ uint32_t fig_plan_add_pages(uint8_t *slot, const fig_plan_page *pages, uint32_t 
     return head->bytes;
 }
 
-uint64_t fig_plan_sum(const uint8_t *slot, uint32_t bytes) {
-    const uint32_t *words = (const uint32_t *)(const void *)(slot + sizeof(fig_plan_head));
-    const uint32_t count = (bytes - (uint32_t)sizeof(fig_plan_head)) / 4;
-    uint64_t sum = 0;
-    for (uint32_t n = 0; n < count; n++)
+uint64_t fig_plan_sum(const uint8_t *slot, uint32_t bytes, uint64_t number) {
+    const uint32_t *words = (const uint32_t *)(const void *)slot;
+    const uint32_t head = sizeof(fig_plan_head) / 4;
+    uint64_t sum = fig_plan_number_term(number);
+    for (uint32_t n = 0; n < head; n++)
+        if (fig_plan_is_summed(n)) sum += fig_plan_term(n, words[n]);
+    for (uint32_t n = head; n < bytes / 4; n++)
         sum += fig_plan_term(n, words[n]);
     return sum;
 }

@@ -37,7 +37,7 @@ typedef struct fig_plan_head {
     int32_t row_tokens;  /* that a row grows by from one of them to the next; 0: it does not grow */
     uint32_t page_count; /* entries of page tables that it changes */
     int32_t advanced;    /* on the device: tokens that rows have grown by since they were fetched */
-    uint64_t checksum;   /* fig_plan_sum of all behind the head */
+    uint64_t checksum;   /* fig_plan_sum; of a short plan always */
     int32_t tile_limits[FIG_CLASS_LIMIT]; /* most tiles on a line of its bucket */
 } fig_plan_head;
 static_assert(sizeof(fig_plan_head) == 64, "plan layout");
@@ -164,13 +164,25 @@ FIG_BOTH fig_plan_places fig_plan_places_of(const fig_plan_shape *shape,
     return places;
 }
 
-/* A term of a plan's checksum: of the n-th word of 32 bits behind the head. Terms are added, in any
+/* A term of a plan's checksum: of the n-th word of 32 bits of its slot. Terms are added, in any
  * order; words that change places or go missing change the sum. The halves are folded last: what a
  * word adds would not depend on its place otherwise. */
 FIG_BOTH uint64_t fig_plan_term(uint32_t n, uint32_t word) {
     uint64_t term = ((uint64_t)n + 1) * 0x9e3779b97f4a7c15u + word * 0xbf58476d1ce4e5b9u;
     return term ^ term >> 32;
 }
+/* Of its number, so that no plan that lay in the slot before passes for it. */
+FIG_BOTH uint64_t fig_plan_number_term(uint64_t number) {
+    return number * 0x94d049bb133111ebu;
+}
+/* 1: the n-th word counts: it is none of the tag's, which is written last, nor the checksum's. */
+FIG_BOTH int fig_plan_is_summed(uint32_t n) {
+    return n >= 2 && n / 2 != offsetof(fig_plan_head, checksum) / sizeof(uint64_t);
+}
+
+/* A plan of so few bytes is short: a warp of the device sees it at one glance, and knows by the
+ * checksum whether it saw all of it as it was published. */
+enum { FIG_PLAN_SHORT_BYTES = 512 };
 
 /* What the device holds of the plan before, as far as its host can know. */
 typedef struct fig_plan_held {
@@ -197,8 +209,8 @@ uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, 
                         const fig_plan_held *held, uint8_t *slot);
 /* Adds pages behind what was written; returns the bytes used. */
 uint32_t fig_plan_add_pages(uint8_t *slot, const fig_plan_page *pages, uint32_t count);
-/* Over the slot's words behind the head. */
-uint64_t fig_plan_sum(const uint8_t *slot, uint32_t bytes);
+/* Of a slot that holds plan `number`, or will. */
+uint64_t fig_plan_sum(const uint8_t *slot, uint32_t bytes, uint64_t number);
 
 /* Writes what follows from the lengths into a plan on the device: they themselves, positions and
  * the splits. step->lengths may be the plan's own. */

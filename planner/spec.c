@@ -11,10 +11,11 @@
 #include <string.h>
 
 #include "include/figraph_unstable.h"
+#include "planner/frequencies.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
-static_assert(sizeof(fig_spec) == 264, "file format: no byte without a field");
+static_assert(sizeof(fig_spec) == 2376, "file format: no byte without a field");
 static_assert(8 * sizeof(((fig_spec *)0)->window_layers) == FIG_LAYER_LIMIT,
               "a bit for each layer");
 
@@ -125,6 +126,12 @@ static int has_window(const fig_spec *spec, int32_t layer) {
     return has_layer(spec->window_layers, layer);
 }
 
+static int has_window_rope(const fig_spec *spec) {
+    static const fig_rope_spec none;
+    return memcmp(&spec->window_rope, &none, sizeof none) != 0 ||
+           fig_frequencies_has_table(&spec->window_table);
+}
+
 static fig_status check_window(const fig_spec *spec) {
     const int32_t layers = spec->layers != 0 ? spec->layers : 1;
     FIG_TRY(check_range("window", spec->window, 0, INT32_MAX));
@@ -168,8 +175,8 @@ static fig_status check_fields(const fig_spec *spec) {
         return fig_fail(FIG_INVALID, "spec: ffn_width is %" PRId32 ", it must be a multiple of 8",
                         spec->ffn_width);
     FIG_TRY(check_range("ffn_rows", spec->ffn_rows, 0, FIG_FFN_ROWS_LIMIT));
-    FIG_TRY(check_range("reserved", spec->reserved, 0, 0));
-    FIG_TRY(check_range("activation", (int32_t)spec->activation, FIG_SILU, FIG_GELU_TANH));
+    FIG_TRY(check_range("sinks", spec->sinks, 0, 1));
+    FIG_TRY(check_range("activation", (int32_t)spec->activation, FIG_SILU, FIG_SWIGLU_LIMITED));
     FIG_TRY(check_limits(spec));
     FIG_TRY(check_window(spec));
     FIG_TRY(check_plain(spec));
@@ -241,6 +248,13 @@ fig_status fig_spec_resolve_rope(const fig_rope_spec *rope, int32_t head_dim, fi
     return FIG_OK;
 }
 
+/* Zeros stay: layers that have the window turn as all others. */
+static fig_status resolve_window_rope(fig_spec *spec) {
+    if (!has_window_rope(spec)) return FIG_OK;
+    FIG_TRY(fig_spec_resolve_rope(&spec->window_rope, spec->head_dim, &spec->window_rope));
+    return fig_frequencies_resolve("window_table", &spec->window_rope, &spec->window_table);
+}
+
 /* Without a word on layers the window is every layer's. */
 static void resolve_window_layers(fig_spec *spec) {
     for (int32_t layer = 0; layer < spec->layers; layer++) {
@@ -257,6 +271,8 @@ fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out) {
     FIG_TRY(status);
     FIG_TRY(check_fields(&resolved));
     FIG_TRY(fig_spec_resolve_rope(&resolved.rope, resolved.head_dim, &resolved.rope));
+    FIG_TRY(fig_frequencies_resolve("rope_table", &resolved.rope, &resolved.rope_table));
+    FIG_TRY(resolve_window_rope(&resolved));
     if (resolved.kv_dtype == 0) resolved.kv_dtype = resolved.dtype;
     if (resolved.layers == 0) resolved.layers = 1;
     if (resolved.row_tokens == 0) resolved.row_tokens = 1;
@@ -284,6 +300,13 @@ int32_t fig_spec_layer_window(const fig_spec *resolved, int32_t layer) {
     assert(layer >= 0 && layer < resolved->layers);
     if (resolved->window >= resolved->kv_limit) return 0;
     return has_window(resolved, layer) ? resolved->window : 0;
+}
+
+fig_spec_turns fig_spec_layer_rope(const fig_spec *resolved, int32_t layer) {
+    assert(layer >= 0 && layer < resolved->layers);
+    if (has_window(resolved, layer) && has_window_rope(resolved))
+        return (fig_spec_turns){&resolved->window_rope, &resolved->window_table};
+    return (fig_spec_turns){&resolved->rope, &resolved->rope_table};
 }
 
 int fig_spec_layer_turns(const fig_spec *resolved, int32_t layer) {

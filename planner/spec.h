@@ -30,6 +30,12 @@ int32_t fig_spec_page_tokens(const fig_spec *resolved);
 int32_t fig_spec_sequence_pages(const fig_spec *resolved);
 /* What a query of layer `layer` sees: the window, or 0 for all. */
 int32_t fig_spec_layer_window(const fig_spec *resolved, int32_t layer);
+/* How heads of layer `layer` turn, where they do. */
+typedef struct fig_spec_turns {
+    const fig_rope_spec *rope;
+    const fig_rope_table *table;
+} fig_spec_turns;
+fig_spec_turns fig_spec_layer_rope(const fig_spec *resolved, int32_t layer);
 /* 0: the layer has no RoPE. */
 int fig_spec_layer_turns(const fig_spec *resolved, int32_t layer);
 

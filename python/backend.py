@@ -28,7 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(HERE, "source")
 if not os.path.isdir(SOURCE):
     SOURCE = os.path.dirname(HERE)
-HEADERS = ("", "_archive", "_runner", "_parallel", "_ranks", "_tune", "_unstable", "_ffi")
+HEADERS = ("", "_archive", "_runner", "_parallel", "_ranks", "_rope", "_tune", "_unstable", "_ffi")
 # Libraries and programs, and how make calls them: what `make built` has made for a wheel, else what
 # `make` has. tvm_ffi loads nothing whose name does not end in .so.
 BUILT = {

@@ -20,10 +20,12 @@ ANCILLARY = {"META", "IMAG", "CODE"}
 OPTIONAL, DERIVED = {"SEGM", "VARI"} | ANCILLARY, {"KERN", "DIGS"} | ANCILLARY
 DTYPES = {0: "none", 1: "f32", 2: "f16", 3: "bf16", 4: "e4m3", 5: "e5m2", 8: "i32", 9: "i64"}
 ROLES, LAYOUTS = ["temp", "bound", "state"], ["nhd", "hnd"]
-ACTIVATIONS = ["silu", "gelu", "gelu_tanh"]
+ACTIVATIONS = ["silu", "gelu", "gelu_tanh", "swiglu_limited"]
 ROPE = ("interleaved:i rotary_dim:i theta:f scale:f llama3_factor:f llama3_low:f llama3_high:f "
         "llama3_context:i")
 TURN = " ".join("rope." + field for field in ROPE.split()) + " norm_epsilon:f"
+TABLE_BYTES, FREQUENCIES = 1032, 128
+TABLES = {2, 10}  # operations that may end in one
 ATTENTION = "sm_scale:f soft_cap:f window:i"
 NORM = "epsilon:f weight_offset:f"
 OPERATIONS = {
@@ -127,9 +129,16 @@ def text(strings, at):
     return strings[at:strings.index(b"\0", at)].decode("ascii")
 
 
+def read_table(raw, at):
+    *frequencies, factor = struct.unpack_from("<%dd" % (FREQUENCIES + 1), raw, at)
+    if not any(frequencies):
+        return None
+    return {"factor": factor, "frequencies": [f for f in frequencies if f]}
+
+
 def read_spec(raw):
     must(struct.unpack_from("<I", raw)[0] == len(raw), "SPEC: size")
-    raw = raw[:264] + bytes(max(0, 264 - len(raw)))
+    raw = raw[:2376] + bytes(max(0, 2376 - len(raw)))
     spec = fields(raw, 4, "dtype:I kv_dtype:I layers:i q_heads:i kv_heads:i head_dim:i ffn_width:i "
                           "activation:I page_size:i kv_layout:I kv_scales:i batch_limit:i "
                           "kv_limit:i sequence_limit:i row_tokens:i soft_cap:f window:i")
@@ -138,7 +147,11 @@ def read_spec(raw):
         spec[name] = [layer for layer in range(512) if bits >> layer & 1]
     spec.update(fields(raw, 136, "sm_scale:f qk_norm_epsilon:f"))
     spec["rope"] = fields(raw, 144, ROPE)
+    spec["rope_table"] = read_table(raw, 264)
+    if any(raw[1296:2376]):
+        spec["window_rope"], spec["window_table"] = fields(raw, 1296, ROPE), read_table(raw, 1344)
     spec["ffn_rows"] = struct.unpack_from("<i", raw, 192)[0] or 1
+    spec["sinks"], = struct.unpack_from("<i", raw, 196)
     spec["dtype"], spec["kv_dtype"] = DTYPES[spec["dtype"]], DTYPES[spec["kv_dtype"]]
     spec["activation"] = ACTIVATIONS[spec["activation"]]
     spec["kv_layout"] = LAYOUTS[spec["kv_layout"]]
@@ -182,7 +195,11 @@ def read_nodes(raw, strings, tensors):
             names = words.split()
             must(len(ids) == len(names), "NODE: operands")
             must(all(t or n.endswith("?") for t, n in zip(ids, names)), "NODE: absent")
-            node = {"op": name, "attributes": fields(raw["ATTR"], attribute, form),
+            attributes = fields(raw["ATTR"], attribute, form)
+            if op in TABLES and attribute_bytes > TABLE_BYTES:
+                end = attribute + attribute_bytes
+                attributes["table"] = read_table(raw["ATTR"], end - TABLE_BYTES)
+            node = {"op": name, "attributes": attributes,
                     "operands": [{"name": n.rstrip("?"),
                                   "tensor": tensors[t - 1]["name"] if t else None}
                                  for t, n in zip(ids, names)]}

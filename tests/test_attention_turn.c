@@ -12,11 +12,11 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "kernels/angle.h"
 #include "kernels/numeric.h"
 #include "kernels/twins.h"
 #include "tests/support/attention_case.h"
 #include "tests/support/place.h"
+#include "tests/support/turns.h"
 
 enum { CASES = 160, ARRAYS = 6, VECTORS = 8 };
 
@@ -117,6 +117,7 @@ static void open_norms(turn_case *c) {
 
 /* What comes before attention, of the same row, cache and plan. */
 static void open_before(turn_case *c) {
+    int has_table;
     const fig_attention_params *p = &c->attention.params;
     c->before = (fig_decode_attention_params){
         .q = c->attention.q.data,
@@ -145,6 +146,7 @@ static void open_before(turn_case *c) {
         .v_scales = p->v_scales,
         .dtype = p->dtype,
         .kv_dtype = p->kv_dtype};
+    c->before.angles = fig_turns_draw(&c->attention.random, &c->before.rope, &has_table);
     c->before.k_strides = open_rows(c, &c->k);
     c->before.v_strides = open_rows(c, &c->v);
     c->before.k = c->k.data;
@@ -163,6 +165,7 @@ static void turn(turn_case *c) {
                                    .k_strides = d->k_strides,
                                    .v_strides = d->v_strides,
                                    .rope = d->rope,
+                                   .angles = d->angles,
                                    .norm_epsilon = d->norm_epsilon,
                                    .positions_offset = d->positions_offset};
     fig_attention_family_turn_finish(p);
@@ -370,28 +373,12 @@ static void short_rows_are_turned_where_k_and_v_are_whole_chunks(void **state) {
     assert_string_equal(fig_attention_family_short_turn_refuses(&p, &hopper), "one token a row");
 }
 
-/* Each by as much as a product of doubles may err. */
-static void angles_are_products_of_what_they_are_powers_of(void **state) {
-    (void)state;
-    fig_random random = fig_random_seed(seed);
-    for (int n = 0; n < 64; n++) {
-        fig_attention_params p = sound_params();
-        p.turn.rope = draw_rope(&random, 256);
-        fig_attention_family_turn_finish(&p);
-        for (int32_t i = 0; i < 128; i++) {
-            const double want = fig_angle_frequency(&p.turn.rope, i);
-            assert_true(fabs(fig_angle_of_product(&p.turn.angles, i) - want) <= 4e-15 * want);
-        }
-    }
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_launch_leaves_what_two_leave),
         cmocka_unit_test(so_does_one_of_short_rows),
         cmocka_unit_test(what_it_does_not_take_it_refuses),
         cmocka_unit_test(short_rows_are_turned_where_k_and_v_are_whole_chunks),
-        cmocka_unit_test(angles_are_products_of_what_they_are_powers_of),
     };
     seed = fig_twin_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,8 @@ trap 'rm -rf "$scratch"' EXIT
 
 generate() { # HEADER MODULE
     python3 tools/binding.py "$1" include/figraph_archive.h include/figraph_parallel.h \
-        include/figraph_ranks.h include/figraph_tune.h include/figraph_unstable.h \
+        include/figraph_ranks.h include/figraph_rope.h include/figraph_tune.h \
+        include/figraph_unstable.h \
         > "$scratch/$2.py" 2> "$scratch/error"
 }
 
@@ -34,6 +35,7 @@ HEAD = """#include <figraph.h>
 #include <figraph_archive.h>
 #include <figraph_parallel.h>
 #include <figraph_ranks.h>
+#include <figraph_rope.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
 #include <stdio.h>

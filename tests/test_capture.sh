@@ -48,6 +48,32 @@ ends 0
 json 'j["traits"]["name"] == "h200"' 'j["layers"] == 3' 'j["node_count"] == 6'
 run verify "$scratch/h200.fig"
 ends 0
+# A model whose RoPE turns by the longest sequence that is served, which is 32768 if nobody says.
+turns_by() { # FACTOR-OF-THE-LAST-PAIR CAPTURE-OPTION...
+    due=$1
+    shift
+    run capture --config tests/configs/phi-4-mini.json --layers 1 --batch-limit 2 "$@" \
+        -o "$scratch/phi.fig"
+    ends 0
+    run inspect "$scratch/phi.fig" --json
+    json 'len(j["spec"]["rope_table"]["frequencies"]) == 48' \
+        "abs(j['spec']['rope_table']['frequencies'][47] * 10000 ** (94 / 96) * $due - 1) < 1e-6" \
+        'j["nodes"][1]["attributes"]["table"] == j["spec"]["rope_table"]'
+}
+turns_by 1 --kv-limit 4096
+turns_by 47.77 --kv-limit 4097
+turns_by 47.77
+run inspect "$scratch/phi.fig"
+prints 'NeoX, 96 of head_dim, frequencies 1 to 2.5361685e-06, times' '1.1902381'
+run capture --config tests/configs/gpt-oss-20b.json --layers 2 -o "$scratch/x.fig"
+ends 0
+run inspect "$scratch/x.fig"
+prints 'logits      window 128, sinks'
+run capture --config tests/configs/gemma-3-1b-it.json --layers 6 -o "$scratch/x.fig"
+ends 0
+run inspect "$scratch/x.fig"
+prints 'rope        NeoX, theta 1e+06'
+prints 'in windows  NeoX, theta 10000'
 run capture --preset tutorial --kv-dtype fp8 -o "$scratch/x.fig"
 refused '--kv-dtype' '"fp8"' 'e4m3'
 run capture --preset tutorial --kv-dtype bf16 -o "$scratch/x.fig"

@@ -111,7 +111,7 @@ refused '--head-dim' 'only --q-heads'
 run plan --q-heads 17 --kv-heads 2 --kv 5
 refused 'q_heads is 17' 'multiple of kv_heads'
 run plan --q-heads 8 --activation relu --kv 5
-refused '--activation' '"relu"' 'silu, gelu, gelu_tanh'
+refused '--activation' '"relu"' 'silu, gelu, gelu_tanh, swiglu_limited'
 run plan --preset tutorial
 refused '--kv LENS is required'
 run plan --preset tutorial --kv
@@ -183,7 +183,8 @@ def ask(*words):
     return json.loads(subprocess.run([figraph, *words, "--json"], check=True,
                                      stdout=subprocess.PIPE).stdout)
 presets = {p["name"]: p for p in ask("presets")}
-for name in ("tutorial", "gemma-2-9b", "qwen3-8b", "mistral-7b"):
+for name in ("tutorial", "gemma-2-9b", "qwen3-8b", "mistral-7b", "gpt-oss-20b", "command-r7b",
+             "mixtral-8x7b"):
     path = scratch + "/words.fig"
     captured = ask("capture", "--preset", name, "-o", path)
     whole, sound = ask("inspect", path), ask("verify", path)

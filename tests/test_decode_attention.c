@@ -14,6 +14,7 @@
 
 #include "kernels/decode_attention.h"
 #include "tests/support/place.h"
+#include "tests/support/turns.h"
 #include "tests/support/twin_step.h"
 #include "tools/figraph/step/truth.h"
 
@@ -36,6 +37,7 @@ typedef struct step_case {
     fig_twin_array q, table, positions, cos_sin, q_norm, k_norm;
     kv_side kv[KV_SIDES];
     fig_decode_attention_params params;
+    int has_table;
 } step_case;
 
 static int32_t draw(step_case *c, int32_t low, int32_t high) {
@@ -186,6 +188,7 @@ static void open_case(step_case *c, int number) {
     c->page_size = p->page_size = draw(c, 1, 9) * (c->dense ? TABLE_LIMIT : 1);
     if (c->dense) c->page_size /= TABLE_LIMIT;
     p->rope = draw_rope(c, p->head_dim);
+    p->angles = fig_turns_draw(&c->step.random, &p->rope, &c->has_table);
     draw_lengths(c);
     place_tokens(c);
     if (draw(c, 0, 2) == 0) open_cos_sin(c);
@@ -270,6 +273,7 @@ static void check_head(const step_case *c, const fig_twin_array *x, fig_row_stri
                             .norm = norm->data,
                             .norm_epsilon = p->norm_epsilon};
     memcpy(&args.rope, &p->rope, sizeof p->rope);
+    if (c->has_table) args.table = &p->angles.table;
     truth_rope(&args, want);
     double length = 0;
     for (int32_t i = 0; i < p->head_dim; i++)

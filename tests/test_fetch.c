@@ -14,7 +14,8 @@
 #define SLOTS FIG_FETCH_BENCH_SLOTS
 #define ALL FIG_FETCH_BENCH_ALL
 
-static const fig_fetch_bench_scale small = {20, 9, 2}, wide = {40, 20, FIG_CLASS_LIMIT},
+static const fig_fetch_bench_scale tiny = {2, 3, 1}, small = {20, 9, 2},
+                                   wide = {40, 20, FIG_CLASS_LIMIT},
                                    large = {1500, 150, FIG_CLASS_LIMIT};
 static fig_fetch_bench_plan plan; /* drawn, then published, which copies it */
 
@@ -382,16 +383,18 @@ static void a_tag_that_says_other_bytes_than_the_head_tears_the_plan(void **stat
     }
 }
 
-/* One bit of it, or of the checksum; after each torn plan a good one. */
-static void flip_bits(fig_fetch_bench *b, uint32_t stride, int looks) {
+/* One bit of it, or of the checksum; after each torn plan a good one. sections: beyond those that
+ * are drawn. */
+static void flip_bits(fig_fetch_bench *b, uint32_t stride, int looks, uint32_t sections) {
     uint64_t number = 1;
     for (uint32_t bit = 0;; bit += stride, number += 2) {
         fig_fetch_bench_draw(b, &plan, 0);
         fig_fetch_bench_add_pages(b, &plan, 3);
         plan.head.rows = b->shapes[0].row_limit;
-        plan.head.sections |= FIG_PLAN_HAS_CHECKSUM;
+        plan.head.sections |= sections;
         plan.flaw = FIG_FETCH_BROKEN;
         uint8_t *slot = fig_fetch_bench_publish(b, &plan, number);
+        assert_true(sections != 0 || plan.head.bytes <= FIG_PLAN_SHORT_BYTES);
         const uint32_t bits = (plan.head.bytes - 64) * 8 + 64;
         if (bit >= bits) break;
         const uint32_t byte =
@@ -411,12 +414,21 @@ static void a_flipped_bit_behind_the_head_tears_a_plan_with_a_checksum(void **st
     (void)state;
     for (int looks = 0; looks < 2; looks++) {
         fig_fetch_bench *b = fig_fetch_bench_open(14, small, 0);
-        flip_bits(b, 10000 / (uint32_t)fig_place_cases(10000), looks);
+        flip_bits(b, 10000 / (uint32_t)fig_place_cases(10000), looks, FIG_PLAN_HAS_CHECKSUM);
         fig_fetch_bench_close(b);
         b = fig_fetch_bench_open(15, large, 0);
-        flip_bits(b, 4001, looks);
+        flip_bits(b, 4001, looks, FIG_PLAN_HAS_CHECKSUM);
         fig_fetch_bench_close(b);
     }
+}
+
+/* Such a plan says nothing of a checksum, but the device may have seen it at one glance, while the
+ * host still wrote it: the sum alone tells. */
+static void a_flipped_bit_tears_a_short_plan_of_the_ring(void **state) {
+    (void)state;
+    fig_fetch_bench *b = fig_fetch_bench_open(17, tiny, 0);
+    flip_bits(b, 4000 / (uint32_t)fig_place_cases(4000), 0, 0);
+    fig_fetch_bench_close(b);
 }
 
 static void words_that_change_places_tear_a_plan_with_a_checksum(void **state) {
@@ -571,6 +583,7 @@ int main(void) {
         cmocka_unit_test(rows_that_no_plan_of_the_bucket_has_tear_it),
         cmocka_unit_test(a_tag_that_says_other_bytes_than_the_head_tears_the_plan),
         cmocka_unit_test(a_flipped_bit_behind_the_head_tears_a_plan_with_a_checksum),
+        cmocka_unit_test(a_flipped_bit_tears_a_short_plan_of_the_ring),
         cmocka_unit_test(words_that_change_places_tear_a_plan_with_a_checksum),
         cmocka_unit_test(rows_grow_by_their_tokens_and_idle_ones_do_not),
         cmocka_unit_test(all_rows_of_a_wide_plan_grow),

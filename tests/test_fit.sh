@@ -26,6 +26,36 @@ run fit "$fig" --device host
 ends 1
 prints 'Capture it anew'
 
+# ---- Machines by their numbers
+numbers() { # TRAITS CODE FIT
+    run fit "$fig" --traits "$1" --json
+    ends "$2"
+    json "j['fit'] == '$3'"
+}
+numbers compute_capability=90,sm_count=132,shared_bytes=232448,name=h200 0 fine
+json 'j["reasons"] == []'
+numbers shared_bytes=232448,sm_count=132,compute_capability=90 0 warning
+json 'j["traits"]["name"] == "chip" and "cost on h200, not chip" in j["reasons"][0]["reason"]'
+numbers name=h20,compute_capability=90,sm_count=78,shared_bytes=232448 1 anew
+json 'j["traits"]["sm_count"] == 78 and "for h20 with 78" in j["reasons"][0]["reason"]'
+numbers name=l40s,compute_capability=89,sm_count=142,shared_bytes=101376 1 anew
+numbers name=t4,compute_capability=75,sm_count=40,shared_bytes=65536 1 refused
+json '"t4 is of compute capability 7.5, kernels need 8.0" in j["reasons"][0]["reason"]'
+run fit "$fig" --traits compute_capability=90,sm_count=132
+refused '--traits: "shared_bytes" is missing'
+run fit "$fig" --traits compute_capability=90,sms=132
+refused '--traits: "sms" is none of name, compute_capability, sm_count and shared_bytes'
+run fit "$fig" --traits sm_count=132x
+refused '--traits: "132x" is no integer'
+run fit "$fig" --traits sm_count=132,h200
+refused '--traits: "h200" is no number of a machine'
+run fit "$fig" --traits name=a-name-of-16-chars
+refused 'is longer than a name'
+run fit "$fig" --traits compute_capability=90,sm_count=0,shared_bytes=1
+refused 'traits: sm_count is 0, limits 1 to'
+run plan --preset tutorial --kv 5 --traits compute_capability=80,sm_count=16,shared_bytes=166912
+prints 'machine   chip, as --traits says'
+
 # ---- Files that do not load
 head -c 100 "$fig" > "$scratch/cut.fig"
 run fit "$scratch/cut.fig" --traits h200

@@ -15,6 +15,7 @@ cat > "$scratch/public.c" << 'END'
 #include <figraph_ffi.h>
 #include <figraph_parallel.h>
 #include <figraph_ranks.h>
+#include <figraph_rope.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>
@@ -23,6 +24,7 @@ cat > "$scratch/public.c" << 'END'
 #include <figraph_ffi.h>
 #include <figraph_parallel.h>
 #include <figraph_ranks.h>
+#include <figraph_rope.h>
 #include <figraph_runner.h>
 #include <figraph_tune.h>
 #include <figraph_unstable.h>

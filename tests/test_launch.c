@@ -14,6 +14,7 @@
 #include "graphs/lower.h"
 #include "graphs/program.h"
 #include "tests/support/sample.h"
+#include "tests/support/turns.h"
 
 /* A bucket of 4 rows and 100 tokens, lowered for the host, of the sample's step. */
 typedef struct ground {
@@ -45,8 +46,9 @@ static void ground_finish(ground *g) {
 }
 
 static void fill(ground *g, fig_op op, uint32_t node) {
-    const fig_launch_source common = {g->view, &g->classes, &g->workspace, NULL};
-    const fig_launch_source bucket = {g->view, &g->classes, NULL, &g->shape};
+    fig_launch_memo memo = {.terms = {0}};
+    const fig_launch_source common = {g->view, &g->classes, &g->workspace, NULL, &memo};
+    const fig_launch_source bucket = {g->view, &g->classes, NULL, &g->shape, NULL};
     g->launch = (fig_launch){.op = op,
                              .node = node,
                              .node_count = node != UINT32_MAX,
@@ -149,6 +151,7 @@ static void rope_is_filled_and_absent_positions_are_zero(void **state) {
     ground_make(&g, fig_sample_apart(&spec), 0);
     fill(&g, FIG_OP_ROPE, 1);
     const fig_rope_params expected = {.rope = terms,
+                                      .angles = fig_turns_of(&terms),
                                       .positions_offset = g.shape.plan.layout.positions,
                                       .rows = {4, 1},
                                       .q_heads = 8,

@@ -171,7 +171,7 @@ static void a_slot_longer_than_its_tag_can_say_is_taken_whole(void **state) {
                             .sections = FIG_PLAN_HAS_SEQUENCES | FIG_PLAN_HAS_CHECKSUM,
                             .horizon = 1,
                             .page_count = PAGES};
-    head->checksum = fig_plan_sum(ring, BYTES);
+    head->checksum = fig_plan_sum(ring, BYTES, 1);
     for (int looks = 0; looks < 2; looks++) {
         memset(table, 0xa5, PAGES * sizeof *table);
         memset(at, 0, sizeof *at);

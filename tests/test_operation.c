@@ -47,7 +47,7 @@ static void what_is_optional_or_free_may_vary(void **state) {
     (void)state;
     static const fig_edit edits[] = {
         {FIG_OP_PLAN, FIG_PLAN_IN_POSITIONS, FIG_EDIT_ABSENT, 0},
-        {FIG_OP_GATED, 0, FIG_EDIT_INTEGER, FIG_GELU_TANH},
+        {FIG_OP_GATED, 0, FIG_EDIT_INTEGER, FIG_SWIGLU_LIMITED},
         {FIG_OP_RMS_NORM, FIG_RMS_NORM_RESIDUAL, FIG_EDIT_ABSENT, 0},
         {FIG_OP_RMS_NORM, FIG_RMS_NORM_OUT, FIG_EDIT_SAME_AS, FIG_RMS_NORM_IN},
         {FIG_OP_RMS_NORM, offsetof(fig_rms_norm_attributes, weight_offset), FIG_EDIT_REAL, -1500},

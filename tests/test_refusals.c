@@ -95,7 +95,6 @@ static const mistake table[] = {
     SPEC_FIELD(row_tokens, 9, "spec: row_tokens is 9, limits 0 to 8"),
     SPEC_FIELD(layers, 513, "spec: layers is 513, limits 0 to 512"),
     SPEC_FIELD(ffn_rows, 9, "spec: ffn_rows is 9, limits 0 to 8"),
-    SPEC_FIELD(reserved, 1, "spec: reserved is 1, limits 0 to 0"),
     SPEC_FIELD(ffn_width, 44, "spec: ffn_width is 44, it must be a multiple of 8"),
     SPEC_FIELD(sequence_limit, 65537, "spec: sequence_limit is 65537, limits 0 to 65536"),
     SPEC_FIELD(window, -1, "spec: window is -1, limits 0 to 2147483647"),

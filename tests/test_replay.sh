@@ -69,9 +69,15 @@ for model in gemma qwen3 partial; do
     checked --config "$scratch/$model.json" --row-tokens 3 --kv-layout hnd
     checked --config "$scratch/$model.json" --deterministic --page-size 0
 done
-for model in granite-3.1-8b glm-4-9b-0414 phi-3-mini-4k phi-4 mixtral-8x7b qwen3-30b-a3b; do
+for model in granite-3.1-8b glm-4-9b-0414 phi-3-mini-4k phi-4 mixtral-8x7b qwen3-30b-a3b \
+    olmo-2-7b-instruct phi-3.5-mini phi-4-mini yarn-llama-2-7b-128k; do
     checked --config "tests/configs/$model.json" --layers 2
 done
+# Two layers of each kind: every second one of gpt-oss, every fourth of olmo-3 and every sixth of
+# gemma-3 has no window, and turns in another way than the others where its family says so.
+checked --config tests/configs/gpt-oss-20b.json --layers 4
+checked --config tests/configs/olmo-3-7b.json --layers 8
+checked --config tests/configs/gemma-3-1b-it.json --layers 12
 checked --q-heads 6 --kv-heads 2 --head-dim 96 --ffn-width 40 --activation gelu --window 60 \
     --rope-theta 500000 --dtype f32
 # The fourth layer of each is another than the three before.

@@ -86,6 +86,7 @@ static void write_plan(uint8_t *slot, uint64_t number) {
                           FIG_PLAN_HAS_SPLITS;
     for (int i = 0; i < WORDS; i++)
         plan->words[i] = (int32_t)number;
+    plan->head.checksum = fig_plan_sum(slot, SLOT_BYTES, number);
 }
 
 static void stage(bench *b, int32_t wait_us) {

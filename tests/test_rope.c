@@ -13,6 +13,7 @@
 
 #include "kernels/numeric.h"
 #include "tests/support/place.h"
+#include "tests/support/turns.h"
 #include "tests/support/twin_step.h"
 #include "tools/figraph/step/truth.h"
 
@@ -41,6 +42,7 @@ typedef struct rope_case {
     fig_twin_array indptr, offsets; /* where tokens are packed */
     rope_side q, k;
     fig_rope_params params;
+    int has_table;
 } rope_case;
 
 static fig_rope_terms draw_rope(fig_twin_step *step, int32_t head_dim) {
@@ -192,6 +194,7 @@ static void check_token(const rope_case *c, const rope_side *side, int32_t token
         .norm = side->normalised ? side->norm.data : NULL,
         .norm_epsilon = c->params.norm_epsilon};
     memcpy(&args.rope, &c->params.rope, sizeof c->params.rope);
+    if (c->has_table) args.table = &c->params.angles.table;
     truth_rope(&args, want);
     for (int32_t i = 0; i < c->params.head_dim; i++) {
         double lost = lost_of(c, want, i);
@@ -223,6 +226,7 @@ static void open_case(rope_case *c, int number) {
     p->dtype = c->step.dtype;
     p->head_dim = head_dims[fig_twin_step_draw(&c->step, 0, 5)];
     p->rope = draw_rope(&c->step, p->head_dim);
+    p->angles = fig_turns_draw(&c->step.random, &p->rope, &c->has_table);
     place_tokens(c);
     if (fig_twin_step_draw(&c->step, 0, 2) == 0) open_cos_sin(c);
     open_side(c, &c->q);
@@ -302,6 +306,7 @@ static rope_bench *open_bench(void) {
                                       .head_dim = HEAD_DIM,
                                       .dtype = FIG_F32,
                                       .positions_dtype = FIG_I64};
+    bench->params.angles = fig_turns_of(&bench->params.rope);
     return bench;
 }
 
@@ -330,6 +335,7 @@ static void what_does_not_turn_keeps_its_bits(void **state) {
     memcpy(bench->half, x, sizeof x);
     bench->params.dtype = FIG_F16;
     bench->params.rope.rotary_dim = 4;
+    bench->params.angles = fig_turns_of(&bench->params.rope);
     bench->params.q = bench->params.k = bench->params.k_out = bench->half;
     bench->params.q_out = bench->half_out;
     fig_twin_launch(FIG_OP_ROPE, &bench->params, NULL);
@@ -381,6 +387,7 @@ static void no_query_token_stands_below_0(void **state) {
     p->positions_offset = offsetof(rope_bench, positions);
     p->rows = (fig_rows){.row_limit = 6, .multiple = 3};
     p->head_dim = p->rope.rotary_dim = 2;
+    p->angles = fig_turns_of(&p->rope);
     fig_twin_launch(FIG_OP_ROPE, p, NULL);
     for (int i = 0; i < 6; i++)
         fig_twin_step_expect(&step, "rope", i, bench->pairs_out[i][0], cos(places[i]), 1e-7);

@@ -120,9 +120,9 @@ static void the_shape_is_checked_field_by_field(void **state) {
         INTEGER(ffn_width, (1 << 20) + 8, "spec: ffn_width is 1048584, limits 0 to 1048576"),
         INTEGER(ffn_width, 68, "spec: ffn_width is 68, it must be a multiple of 8"),
         INTEGER(activation, FIG_GELU, NULL),
-        INTEGER(activation, FIG_GELU_TANH, NULL),
-        INTEGER(activation, 3, "spec: activation is 3, limits 0 to 2"),
-        INTEGER(activation, -1, "spec: activation is -1, limits 0 to 2"),
+        INTEGER(activation, FIG_SWIGLU_LIMITED, NULL),
+        INTEGER(activation, 4, "spec: activation is 4, limits 0 to 3"),
+        INTEGER(activation, -1, "spec: activation is -1, limits 0 to 3"),
     };
     expect_changes(changes, sizeof changes / sizeof changes[0]);
 }

@@ -68,11 +68,12 @@ static void turns_read_the_attributes_that_are_not_attentions(void **state) {
         assert_int_equal(field->item, end);
         end += field->bytes;
     }
-    assert_int_equal(end, fig_kernel_table[FIG_OP_DECODE_ATTENTION].attribute_bytes);
+    assert_int_equal(end, fig_kernel_table[FIG_OP_DECODE_ATTENTION].brief_bytes);
 }
 
-/* But for attention's window, the last of its attributes, which is in the split; and for the
- * attributes of what a node launches besides, which begin its own. */
+/* But for attention's window, the last of its attributes, which is in the split; for the attributes
+ * of what a node launches besides, which begin its own; and for a rope table, which angles are made
+ * of. */
 static void attributes_are_read_exactly_once_in_order(void **state) {
     (void)state;
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
@@ -85,7 +86,11 @@ static void attributes_are_read_exactly_once_in_order(void **state) {
             end += field->bytes;
         }
         uint32_t unread = op == FIG_OP_ATTENTION ? sizeof(int32_t) : 0;
-        assert_int_equal(end + unread, kernel->attribute_bytes);
+        const uint32_t brief = kernel->brief_bytes, whole = kernel->attribute_bytes;
+        assert_int_equal(end + unread, brief != 0 ? brief : whole);
+        if (brief == 0) continue;
+        const uint32_t turn = brief - (uint32_t)sizeof(fig_rope_attributes);
+        assert_int_equal(fig_table_rope_table(turn) + sizeof(fig_rope_table), whole);
     }
     assert_int_equal(offsetof(fig_attention_attributes, window) + sizeof(int32_t),
                      sizeof(fig_attention_attributes));
@@ -93,9 +98,9 @@ static void attributes_are_read_exactly_once_in_order(void **state) {
 
 static void check_type(const fig_kernel *kernel, const fig_field *field) {
     static const uint16_t bytes[] = {
-        [FIG_TYPE_ADDRESS] = 8,      [FIG_TYPE_I64] = 8,      [FIG_TYPE_I32] = 4,
-        [FIG_TYPE_U32] = 4,          [FIG_TYPE_F32] = 4,      [FIG_TYPE_SPLIT] = 32,
-        [FIG_TYPE_PLAN_SHAPE] = 196, [FIG_TYPE_ANGLES] = 128, [FIG_TYPE_TENSOR_MAP] = 128};
+        [FIG_TYPE_ADDRESS] = 8,      [FIG_TYPE_I64] = 8,       [FIG_TYPE_I32] = 4,
+        [FIG_TYPE_U32] = 4,          [FIG_TYPE_F32] = 4,       [FIG_TYPE_SPLIT] = 32,
+        [FIG_TYPE_PLAN_SHAPE] = 196, [FIG_TYPE_ANGLES] = 1088, [FIG_TYPE_TENSOR_MAP] = 128};
     /* By kind; 0xff: whatever the field is. */
     static const uint8_t types[] = {[FIG_FIELD_ZERO] = FIG_TYPE_U32,
                                     [FIG_FIELD_ADDRESS] = FIG_TYPE_ADDRESS,
@@ -148,6 +153,7 @@ static uint32_t item_limit(const fig_kernel *kernel, const fig_field *field) {
     case FIG_FIELD_DIM: return 4;
     case FIG_FIELD_PAGE_TOKENS: return 2;
     case FIG_FIELD_ATTRIBUTE: return kernel->attribute_bytes;
+    case FIG_FIELD_ANGLES: return offsetof(fig_decode_attention_attributes, rope) + 1;
     case FIG_FIELD_PLAN_SECTION: return FIG_PLAN_STARTS + 1;
     case FIG_FIELD_WORKSPACE: return FIG_WORKSPACE_COUNTERS + 1;
     case FIG_FIELD_TENSOR_MAP: return FIG_ATTENTION_V_MAP + 1;
@@ -271,7 +277,7 @@ static void dimensions_are_those_of_the_documented_shapes(void **state) {
  * or an engine's to fill. */
 static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
     static const char *const names[][6] = {
-        [FIG_FIELD_ZERO] = {"reserved", "tells", "pieces", "blocks"},
+        [FIG_FIELD_ZERO] = {"reserved", "tells", "pieces", "blocks", "is_on"},
         [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype", "packed_dtype", "kv_dtype"},
         [FIG_FIELD_ROWS] = {"rows.row_limit"},
         [FIG_FIELD_MULTIPLE] = {"rows.multiple"},

@@ -24,9 +24,7 @@
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
 
-#ifdef __SANITIZE_ADDRESS__
-enum { IS_TIMED = 0 };
-#elif defined(__SANITIZE_THREAD__)
+#ifdef FIG_CHECK_THREADS /* as variants with sanitizers have it */
 enum { IS_TIMED = 0 };
 #else
 enum { IS_TIMED = 1 };
@@ -153,7 +151,7 @@ static fig_program *begin_program(fig_spec *spec) {
 }
 
 static fig_graphs *lower(fig_program *program, const fig_lower_options *options) {
-    fig_graphs *graphs;
+    fig_graphs *graphs = NULL;
     if (fig_program_finish(program) != FIG_OK ||
         fig_graphs_lower(&graphs, program, options) != FIG_OK)
         fail_msg("%s", fig_message());
@@ -226,9 +224,8 @@ static fig_graphs *make_buckets(void) {
                                       .deterministic = 1));
 }
 
-/* As many nodes as a file may have, of the longest params. */
-static fig_graphs *make_long(void) {
-    static const fig_bucket one = {1, 16};
+/* So many nodes of the longest params. */
+static fig_program *record_long(int32_t nodes) {
     fig_spec spec;
     fig_program *program = begin_program(&spec);
     fig_decode_attention_op op = {.size = sizeof op};
@@ -237,9 +234,33 @@ static fig_graphs *make_long(void) {
     op.v = fig_sample_rows(program, "v", spec.kv_heads, spec.head_dim);
     op.out = fig_sample_rows(program, "out", spec.q_heads, spec.head_dim);
     op.cache = fig_sample_cache(program, "cache", spec.kv_heads, spec.head_dim);
-    for (int i = 0; i < FIG_NODE_LIMIT - 1; i++)
+    for (int32_t i = 0; i < nodes; i++)
         fig_decode_attention(program, &op);
-    return lower(program, FIG_OPTIONS(fig_lower_options, .buckets = &one, .bucket_count = 1));
+    return program;
+}
+
+/* As they lie, beside some of the fetch. */
+enum { NODE_BYTES = 1472 + sizeof(fig_attention_params) };
+enum { LONG_NODES = FIG_LOWER_PARAMS_LIMIT / NODE_BYTES - 1 };
+static_assert(sizeof(fig_decode_attention_params) <= 1472, "a multiple of 64");
+static const fig_bucket long_bucket = {1, 16};
+
+/* As many as a file may have. */
+static fig_graphs *make_long(void) {
+    return lower(record_long(LONG_NODES),
+                 FIG_OPTIONS(fig_lower_options, .buckets = &long_bucket, .bucket_count = 1));
+}
+
+static void more_params_than_the_limit_are_refused(void **state) {
+    (void)state;
+    fig_graphs *graphs;
+    fig_program *program = record_long(LONG_NODES + 2);
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program,
+                                        FIG_OPTIONS(fig_lower_options, .buckets = &long_bucket,
+                                                    .bucket_count = 1)),
+                       FIG_TOO_LARGE, "bytes of params in all launches, limit 16777216");
+    fig_program_destroy(program);
 }
 
 static void judge(const char *what, fig_graphs *graphs) {
@@ -315,6 +336,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_of_200_bytes_costs_next_to_nothing),
         cmocka_unit_test(nor_do_the_first_200_of_any_other),
+        cmocka_unit_test(more_params_than_the_limit_are_refused),
         cmocka_unit_test(files_that_ask_for_all_they_may_take_no_longer_than_they_are_worth),
         cmocka_unit_test(llama_s_file_of_198_buckets_is_small_and_read_at_once),
     };

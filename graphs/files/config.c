@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "graphs/files/config_rope.h"
 #include "graphs/files/document.h"
 #include "planner/spec.h"
 #include "planner/status.h"
@@ -21,7 +22,8 @@ typedef enum layer_rule {
     ALL_LAYERS,
     UPPER_LAYERS, /* from max_window_layers on, if use_sliding_window is true */
     EVEN_LAYERS,
-    PATTERN_LAYERS /* but for each sliding_window_pattern-th */
+    PATTERN_LAYERS, /* but for each sliding_window_pattern-th */
+    LISTED_LAYERS   /* layer_types must say */
 } layer_rule;
 
 /* Which layers have no RoPE. */
@@ -37,12 +39,13 @@ typedef struct family {
     const char *activation; /* the field that names it; NULL: hidden_act */
     layer_rule sliding;
     plain_rule plain;
-    int qk_norm;     /* 1: norms each head of q and k, with rms_norm_eps */
-    int head_dim;    /* 1: must be given; else it may follow from hidden_size */
-    int kv_heads;    /* 1: must be given: absent it would be a number of the family's code */
-    int partial;     /* 1: partial_rotary_factor must be given, likewise */
-    int interleaved; /* 1: neighbours turn, not halves */
-    float theta;     /* where the file says none; 0: it must */
+    int qk_norm;  /* 1: norms each head of q and k, with rms_norm_eps */
+    int head_dim; /* 1: must be given; else it may follow from hidden_size */
+    int kv_heads; /* 1: must be given: absent it would be a number of the family's code */
+    fig_config_rope rope;
+    int sinks;                   /* 1: each layer has them */
+    fig_dtype dtype;             /* where the file says none; 0: it must */
+    int limited;                 /* 1: the activation is swiglu_limited, and swiglu_limit 7 */
     const char *width, *experts; /* the fields of ffn_width, of the experts of a token; NULL:
                                     intermediate_size, and no experts */
     const char *logit_scale;     /* the field that is sm_scale; NULL: there is none */
@@ -52,7 +55,7 @@ typedef struct family {
 
 /* The first llamas were published before rope_theta was a field. */
 static const family families[] = {
-    {.model_type = "llama", .theta = 10000.0f},
+    {.model_type = "llama", .rope = {.theta = 10000.0f}},
     {.model_type = "mistral", .sliding = ALL_LAYERS, .kv_heads = 1},
     {.model_type = "qwen2", .sliding = UPPER_LAYERS, .kv_heads = 1},
     {.model_type = "qwen3", .sliding = UPPER_LAYERS, .qk_norm = 1, .head_dim = 1, .kv_heads = 1},
@@ -67,8 +70,12 @@ static const family families[] = {
      .logit_scale = "attention_multiplier",
      .own = {"attention_multiplier", "embedding_multiplier", "residual_multiplier",
              "logits_scaling"}},
-    {.model_type = "glm4", .head_dim = 1, .kv_heads = 1, .partial = 1, .interleaved = 1},
-    {.model_type = "phi3", .sliding = ALL_LAYERS, .kv_heads = 1},
+    {.model_type = "glm4", .head_dim = 1, .kv_heads = 1, .rope = {.partial = 1, .interleaved = 1}},
+    {.model_type = "phi3",
+     .sliding = ALL_LAYERS,
+     .kv_heads = 1,
+     .fixed = {{"full_attn_mod", "1"}, {"interpolate_factor", "1"}},
+     .own = {"lm_head_bias"}},
     {.model_type = "mixtral",
      .sliding = ALL_LAYERS,
      .kv_heads = 1,
@@ -92,14 +99,44 @@ static const family families[] = {
      .sliding = PATTERN_LAYERS,
      .plain = FULL_PLAIN,
      .kv_heads = 1,
-     .interleaved = 1,
+     .rope = {.interleaved = 1, .part = "rotary_pct"},
      .fixed = {{"position_embedding_type", "rope_gptj"},
                {"order_of_interleaved_layers", "local_attn_first"}},
      .own = {"rotary_pct", "sliding_window_pattern", "layer_switch", "logit_scale",
              "use_gated_activation", "use_parallel_block", "use_parallel_embedding",
              "use_embedding_sharing"}},
+    {.model_type = "gemma3_text",
+     .activation = "hidden_activation",
+     .sliding = PATTERN_LAYERS,
+     .qk_norm = 1,
+     .head_dim = 1,
+     .kv_heads = 1,
+     .rope = {.window = 1, .window_theta = "rope_local_base_freq"},
+     .own = {"query_pre_attn_scalar", "attn_logit_softcapping", "sliding_window_pattern",
+             "rope_local_base_freq"}},
+    /* hidden_act says silu of what swiglu_limit bounds. */
+    {.model_type = "gpt_oss",
+     .sliding = EVEN_LAYERS,
+     .head_dim = 1,
+     .kv_heads = 1,
+     .sinks = 1,
+     .dtype = FIG_BF16,
+     .experts = "num_experts_per_tok",
+     .limited = 1,
+     .own = {"num_local_experts", "num_experts_per_tok", "experts_per_token", "swiglu_limit",
+             "initial_context_length", "router_aux_loss_coef", "output_router_logits"}},
+    /* Their norms of q and k go over all heads at once and come with the projections. */
+    {.model_type = "olmo2", .kv_heads = 1},
+    {.model_type = "olmo3", .sliding = LISTED_LAYERS, .kv_heads = 1, .rope = {.window = 1}},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
+
+/* What is refused with a reason of its own. */
+static const char *const refused[][2] = {
+    {"llama4", "whose layers see chunks of a sequence, which this library does not do"},
+    {"llama4_text", "whose layers see chunks of a sequence, which this library does not do"},
+    {"gemma3", "a model of images too: its text_config by itself, gemma3_text, is read"}};
+enum { REFUSED_COUNT = sizeof refused / sizeof refused[0] };
 
 /* What any of these files may say: what is read below, and what a decode step does not depend on,
  * as the token numbers, or what is the caller's work, as biases, norms and the last logits. */
@@ -139,6 +176,12 @@ static int is_own(const family *model, const char *field) {
 /* 1: the field is one of those that have one value, and has it. */
 static int is_fixed(const fig_document *config, const family *model, const char *field) {
     const char *value = json_string_value(fig_document_find(config, field));
+    char number[32];
+    if (json_is_integer(fig_document_find(config, field))) {
+        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT,
+                 json_integer_value(fig_document_find(config, field)));
+        value = number;
+    }
     for (int i = 0; i < 2 && model->fixed[i][0] != NULL; i++)
         if (strcmp(field, model->fixed[i][0]) == 0)
             return value != NULL && strcmp(value, model->fixed[i][1]) == 0;
@@ -172,6 +215,9 @@ static fig_status read_family(const fig_document *config, const family **model) 
     const char *name;
     char known[256] = "this library has";
     FIG_TRY(fig_document_need_text(config, "model_type", &name));
+    for (int i = 0; i < REFUSED_COUNT; i++)
+        if (strcmp(name, refused[i][0]) == 0)
+            return fig_document_refuse(config, "model_type", FIG_UNSUPPORTED, refused[i][1]);
     for (int i = 0; i < FAMILY_COUNT; i++) {
         *model = &families[i];
         if (strcmp(name, families[i].model_type) == 0) return FIG_OK;
@@ -183,131 +229,6 @@ static fig_status read_family(const fig_document *config, const family **model) 
     snprintf(known + used, sizeof known - used,
              "; the step of another model can be recorded with fig_program");
     return fig_document_refuse(config, "model_type", FIG_UNSUPPORTED, known);
-}
-
-/* ---- Rope */
-
-/* The parameters of each rope type, beside those that all have. One that is not listed would change
- * the angles in a way that this library does not know. */
-static const struct rope_type {
-    const char *name;
-    const char *parameters[5]; /* ends with NULL */
-} rope_types[] = {
-    {"default", {NULL}},
-    {"linear", {"factor", NULL}},
-    {"llama3",
-     {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", NULL}},
-};
-static const char *const shared_parameters[] = {"rope_type", "type", "rope_theta",
-                                                "partial_rotary_factor", NULL};
-enum { ROPE_TYPE_COUNT = sizeof rope_types / sizeof rope_types[0] };
-
-/* Either may stand in the file or in its rope object. */
-typedef struct rope_fields {
-    fig_rope_spec rope;
-    float partial; /* the part of head_dim that turns */
-} rope_fields;
-
-/* rope_type is the newer spelling of type; a file may hold both. */
-static fig_status read_rope_type(const fig_document *from, const struct rope_type **type) {
-    const char *field = fig_document_find(from, "rope_type") != NULL ? "rope_type" : "type";
-    const json_t *older = fig_document_find(from, "type");
-    const char *name;
-    if (fig_document_find(from, field) == NULL)
-        return fig_document_refuse_missing(from, "rope_type");
-    FIG_TRY(fig_document_need_text(from, field, &name));
-    if (older != NULL && !json_equal(fig_document_find(from, field), older))
-        return fig_document_refuse(from, "type", FIG_INVALID, "rope_type is another");
-    for (int i = 0; i < ROPE_TYPE_COUNT; i++) {
-        *type = &rope_types[i];
-        if (strcmp(name, rope_types[i].name) == 0) return FIG_OK;
-    }
-    return fig_document_refuse(from, field, FIG_UNSUPPORTED,
-                               "this library has default, linear and llama3");
-}
-
-static int is_listed(const char *const *names, const char *name) {
-    while (*names != NULL && strcmp(*names, name) != 0)
-        names++;
-    return *names != NULL;
-}
-
-static fig_status read_rope_object(const fig_document *from, rope_fields *read) {
-    const struct rope_type *type;
-    const char *name;
-    json_t *value;
-    fig_rope_spec *rope = &read->rope;
-    FIG_TRY(read_rope_type(from, &type));
-    json_object_foreach(from->object, name, value) {
-        char wrong[FIG_DOCUMENT_TEXT];
-        if (json_is_null(value) || is_listed(shared_parameters, name) ||
-            is_listed(type->parameters, name))
-            continue;
-        snprintf(wrong, sizeof wrong, "which this library does not do for rope type %s",
-                 type->name);
-        return fig_document_refuse(from, name, FIG_UNSUPPORTED, wrong);
-    }
-    FIG_TRY(fig_document_read_real(from, "rope_theta", &rope->theta));
-    FIG_TRY(fig_document_read_real(from, "partial_rotary_factor", &read->partial));
-    if (strcmp(type->name, "linear") == 0)
-        return fig_document_need_real(from, "factor", &rope->scale);
-    if (strcmp(type->name, "llama3") != 0) return FIG_OK;
-    FIG_TRY(fig_document_need_real(from, "factor", &rope->llama3_factor));
-    FIG_TRY(fig_document_need_real(from, "low_freq_factor", &rope->llama3_low));
-    FIG_TRY(fig_document_need_real(from, "high_freq_factor", &rope->llama3_high));
-    return fig_document_need_integer(from, "original_max_position_embeddings", any_count,
-                                     &rope->llama3_context);
-}
-
-/* rope_parameters is the newer form: rope_scaling with rope_theta inside. */
-static fig_status find_rope_object(const fig_document *config, fig_document *object) {
-    const int newer = fig_document_find(config, "rope_parameters") != NULL;
-    const char *field = newer ? "rope_parameters" : "rope_scaling";
-    object->object = NULL;
-    if (fig_document_find(config, field) == NULL) return FIG_OK;
-    if (newer && fig_document_find(config, "rope_scaling") != NULL)
-        return fig_document_refuse(config, "rope_scaling", FIG_INVALID,
-                                   "rope_parameters is given as well");
-    return fig_document_enter(config, field, object);
-}
-
-static fig_status take_rotary_dim(const fig_document *from, const rope_fields *read,
-                                  fig_spec *spec) {
-    const float rotary_dim = (float)spec->head_dim * read->partial;
-    const float pairs = roundf(rotary_dim / 2);
-    if (read->partial > 1.0f || pairs < 1 || fabsf(rotary_dim - 2 * pairs) > 1e-3f)
-        return fig_document_refuse(from, "partial_rotary_factor", FIG_INVALID,
-                                   "it must be at most 1 and leave an even part of head_dim");
-    spec->rope = read->rope;
-    if (read->partial != 1.0f) spec->rope.rotary_dim = 2 * (int32_t)pairs;
-    return FIG_OK;
-}
-
-static fig_status read_rope(const fig_document *config, const family *model, fig_spec *spec) {
-    rope_fields outer = {.rope = {.interleaved = model->interleaved,
-                                  .theta = model->theta,
-                                  .scale = 1.0f},
-                         .partial = 1.0f},
-                read;
-    fig_document object;
-    FIG_TRY(fig_document_read_real(config, "rope_theta", &outer.rope.theta));
-    FIG_TRY(fig_document_read_real(config, "partial_rotary_factor", &outer.partial));
-    if (is_own(model, "rotary_pct"))
-        FIG_TRY(fig_document_read_real(config, "rotary_pct", &outer.partial));
-    FIG_TRY(find_rope_object(config, &object));
-    read = outer;
-    const fig_document *from = object.object != NULL ? &object : config;
-    if (object.object != NULL) FIG_TRY(read_rope_object(&object, &read));
-    if (fig_document_find(config, "rope_theta") != NULL && read.rope.theta != outer.rope.theta)
-        return fig_document_refuse(from, "rope_theta", FIG_INVALID,
-                                   "rope_theta outside of it is another");
-    if (fig_document_find(config, "partial_rotary_factor") != NULL && read.partial != outer.partial)
-        return fig_document_refuse(from, "partial_rotary_factor", FIG_INVALID,
-                                   "partial_rotary_factor outside of it is another");
-    if (read.rope.theta == 0.0f) return fig_document_refuse_missing(config, "rope_theta");
-    if (fig_document_find(from, "partial_rotary_factor") == NULL) from = config;
-    if (model->partial) FIG_TRY(fig_document_need(from, "partial_rotary_factor"));
-    return take_rotary_dim(from, &read, spec);
 }
 
 /* ---- Window */
@@ -331,6 +252,7 @@ static fig_status read_window(const fig_document *config, const family *model, f
         if (!used) return refuse_of_family(config, model, "use_sliding_window");
         return fig_document_read_integer(config, "sliding_window", any_count, &spec->window);
     case PATTERN_LAYERS:
+    case LISTED_LAYERS:
     case EVEN_LAYERS: break;
     }
     if (!used) return refuse_of_family(config, model, "use_sliding_window");
@@ -377,6 +299,7 @@ static fig_status read_window_layers(const fig_document *config, const family *m
     if (types == NULL && model->sliding == UPPER_LAYERS)
         FIG_TRY(fig_document_need_integer(config, "max_window_layers",
                                           (fig_document_range){0, INT32_MAX}, &number));
+    if (model->sliding == LISTED_LAYERS) FIG_TRY(fig_document_need(config, "layer_types"));
     if (types == NULL && model->sliding == PATTERN_LAYERS)
         FIG_TRY(fig_document_need_integer(config, "sliding_window_pattern", any_count, &number));
     for (int32_t layer = 0; layer < spec->layers; layer++) {
@@ -499,8 +422,30 @@ static fig_status read_activation(const fig_document *config, const family *mode
                                "this library has silu, gelu and gelu_pytorch_tanh");
 }
 
+/* What is called silu, with a limit beside it. */
+static fig_status read_limited(const fig_document *config, fig_activation *activation) {
+    float limit = 0;
+    if (*activation != FIG_SILU)
+        return fig_document_refuse(config, "hidden_act", FIG_UNSUPPORTED,
+                                   "this library has silu beside a swiglu_limit");
+    FIG_TRY(fig_document_need_real(config, "swiglu_limit", &limit));
+    *activation = FIG_SWIGLU_LIMITED;
+    if (limit == 7.0f) return FIG_OK;
+    return fig_document_refuse(config, "swiglu_limit", FIG_UNSUPPORTED, "this library has 7");
+}
+
+static fig_status read_ffn(const fig_document *config, const family *model, fig_spec *spec) {
+    const char *width = model->width != NULL ? model->width : "intermediate_size";
+    spec->ffn_width = spec->ffn_rows = 0;
+    spec->activation = FIG_SILU;
+    FIG_TRY(fig_document_need_integer(config, width, width_range, &spec->ffn_width));
+    FIG_TRY(read_experts(config, model, spec));
+    FIG_TRY(read_activation(config, model, &spec->activation));
+    return model->limited ? read_limited(config, &spec->activation) : FIG_OK;
+}
+
 /* dtype is the newer spelling of torch_dtype. */
-static fig_status read_dtype(const fig_document *config, fig_dtype *dtype) {
+static fig_status read_dtype(const fig_document *config, const family *model, fig_dtype *dtype) {
     static const struct {
         const char *name;
         fig_dtype dtype;
@@ -508,6 +453,8 @@ static fig_status read_dtype(const fig_document *config, fig_dtype *dtype) {
     const char *field = fig_document_find(config, "dtype") != NULL ? "dtype" : "torch_dtype";
     const json_t *older = fig_document_find(config, "torch_dtype");
     const char *name;
+    *dtype = model->dtype;
+    if (model->dtype != 0 && fig_document_find(config, field) == NULL) return FIG_OK;
     FIG_TRY(fig_document_need_text(config, field, &name));
     if (older != NULL && !json_equal(fig_document_find(config, field), older))
         return fig_document_refuse(config, "torch_dtype", FIG_INVALID, "dtype is another");
@@ -526,12 +473,10 @@ static fig_status read_fields(const fig_document *config, fig_spec *spec) {
     FIG_TRY(refuse_unknown(config, model));
     FIG_TRY(fig_document_need_integer(config, "num_hidden_layers", layer_range, &spec->layers));
     FIG_TRY(read_heads(config, model, spec));
-    const char *width = model->width != NULL ? model->width : "intermediate_size";
-    FIG_TRY(fig_document_need_integer(config, width, width_range, &spec->ffn_width));
-    FIG_TRY(read_experts(config, model, spec));
-    FIG_TRY(read_activation(config, model, &spec->activation));
-    FIG_TRY(read_dtype(config, &spec->dtype));
-    FIG_TRY(read_rope(config, model, spec));
+    FIG_TRY(read_ffn(config, model, spec));
+    FIG_TRY(read_dtype(config, model, &spec->dtype));
+    FIG_TRY(fig_config_rope_read(config, &model->rope, spec));
+    spec->sinks = model->sinks;
     FIG_TRY(read_logits(config, model, spec));
     FIG_TRY(read_window(config, model, spec));
     FIG_TRY(read_window_layers(config, model, spec));

@@ -80,7 +80,7 @@ fig_status fig_document_enter(const fig_document *document, const char *field,
     if (!json_is_object(object))
         return fig_document_refuse(document, field, FIG_INVALID, "it must be an object");
     *inner = (fig_document){.path = document->path, .object = object};
-    snprintf(inner->name, sizeof inner->name, "%s.", field);
+    snprintf(inner->name, sizeof inner->name, "%.40s%.40s.", document->name, field);
     return FIG_OK;
 }
 

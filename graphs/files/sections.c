@@ -36,7 +36,7 @@ const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_TENS] = {"TENS", sizeof(fig_tensor_record), 0, FIG_TENSOR_LIMIT},
     [FIG_SECTION_NODE] = {"NODE", sizeof(fig_node), 0, FIG_NODE_LIMIT},
     [FIG_SECTION_OPND] = {"OPND", sizeof(uint32_t), 0, FIG_NODE_LIMIT *FIG_OPERAND_LIMIT},
-    [FIG_SECTION_ATTR] = {"ATTR", 1, 0, FIG_NODE_LIMIT *FIG_ATTRIBUTE_LIMIT},
+    [FIG_SECTION_ATTR] = {"ATTR", 1, 0, FIG_ATTRIBUTES_LIMIT},
     [FIG_SECTION_BUCK] = {"BUCK", sizeof(fig_file_bucket), 1, FIG_BUCKET_LIMIT},
     [FIG_SECTION_KERN] = {"KERN", sizeof(fig_file_kernel), 1, FIG_FILE_KERNEL_LIMIT, .derived = 1},
     [FIG_SECTION_DIGS] = {"DIGS", sizeof(uint64_t), 1, FIG_BUCKET_LIMIT, .derived = 1},

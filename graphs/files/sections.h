@@ -70,7 +70,7 @@ typedef struct fig_file_kernel {
 static_assert(sizeof(fig_file_kernel) == 64, "file format");
 
 /* A file holds the spec whole. */
-enum { FIG_FILE_SPEC_BYTES = 264 };
+enum { FIG_FILE_SPEC_BYTES = 2376 };
 static_assert(sizeof(fig_spec) == FIG_FILE_SPEC_BYTES, "file format");
 
 /* In file order; each is there once, where its rule does not let it be absent. */

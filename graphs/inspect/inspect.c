@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "planner/frequencies.h"
+
 enum { PERIOD_LIMIT = 8 }; /* layers that take turns: gemma-3's do in sixes */
 
 int32_t fig_inspect_i32(const uint8_t *bytes) {
@@ -27,6 +29,20 @@ float fig_inspect_f32(const uint8_t *bytes) {
     float value;
     memcpy(&value, bytes, sizeof value);
     return value;
+}
+
+fig_rope_angles fig_inspect_angles(const uint8_t *bytes) {
+    fig_rope_angles angles;
+    memcpy(&angles, bytes, sizeof angles);
+    return angles;
+}
+
+fig_rope_table fig_inspect_table(const fig_program_view *view, const fig_node *node) {
+    fig_rope_table table;
+    memcpy(&table,
+           view->attributes + node->attribute + (node->attribute_bytes - (uint32_t)sizeof table),
+           sizeof table);
+    return table;
 }
 
 fig_split_shape fig_inspect_split(const uint8_t *bytes) {
@@ -69,6 +85,7 @@ const char *fig_inspect_activation(uint32_t activation) {
     case FIG_SILU: return "silu";
     case FIG_GELU: return "gelu";
     case FIG_GELU_TANH: return "gelu_tanh";
+    case FIG_SWIGLU_LIMITED: return "swiglu_limited";
     }
     return "unknown";
 }
@@ -164,6 +181,20 @@ static void describe_reloc(const fig_inspect_value *value, char text[FIG_INSPECT
     }
 }
 
+static void describe_angles(const uint8_t *bytes, char text[FIG_INSPECT_VALUE_BYTES]) {
+    const fig_rope_angles angles = fig_inspect_angles(bytes);
+    char number[FIG_PRINT_NUMBER];
+    int count = 0;
+    while (count < FIG_FREQUENCY_LIMIT && angles.table.frequencies[count] > 0)
+        count++;
+    if (count == 0) {
+        snprintf(text, FIG_INSPECT_VALUE_BYTES, "none");
+        return;
+    }
+    snprintf(text, FIG_INSPECT_VALUE_BYTES, "of %d pairs, times %s", count,
+             fig_print_float(number, (float)angles.table.factor));
+}
+
 void fig_inspect_describe(const fig_field *field, const fig_inspect_value *value,
                           char text[FIG_INSPECT_VALUE_BYTES]) {
     const uint8_t *bytes = value->bytes;
@@ -193,7 +224,7 @@ void fig_inspect_describe(const fig_field *field, const fig_inspect_value *value
                  fig_print_float(number, fig_inspect_f32(bytes)));
         break;
     case FIG_TYPE_SPLIT: text[0] = '\0'; break;
-    case FIG_TYPE_ANGLES:
+    case FIG_TYPE_ANGLES: describe_angles(bytes, text); break;
     case FIG_TYPE_TENSOR_MAP: snprintf(text, FIG_INSPECT_VALUE_BYTES, "made at prepare"); break;
     case FIG_TYPE_PLAN_SHAPE: {
         const fig_plan_shape plan = fig_inspect_plan(bytes);

@@ -45,6 +45,9 @@ int32_t fig_inspect_i32(const uint8_t *bytes);
 int64_t fig_inspect_i64(const uint8_t *bytes);
 float fig_inspect_f32(const uint8_t *bytes);
 fig_split_shape fig_inspect_split(const uint8_t *bytes);
+fig_rope_angles fig_inspect_angles(const uint8_t *bytes);
+/* Of a node that has one. */
+fig_rope_table fig_inspect_table(const fig_program_view *view, const fig_node *node);
 fig_plan_shape fig_inspect_plan(const uint8_t *bytes);
 
 /* What a param is, in words: "q.0", "stride 1 of q.0", "workspace+0x1000", "bf16", "16". A split

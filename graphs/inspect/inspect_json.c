@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "include/figraph_tune.h"
+#include "planner/frequencies.h"
 #include "planner/spec.h"
 
 /* ---- Parts of the summary */
@@ -19,8 +20,8 @@ static void print_version(fig_print *print) {
     fig_print_string(print, "figraph", text);
 }
 
-static void print_rope(fig_print *print, const fig_rope_spec *rope) {
-    fig_print_open(print, "rope", '{');
+static void print_rope(fig_print *print, const char *key, const fig_rope_spec *rope) {
+    fig_print_open(print, key, '{');
     fig_print_truth(print, "interleaved", rope->interleaved);
     fig_print_integer(print, "rotary_dim", rope->rotary_dim);
     fig_print_real(print, "theta", rope->theta);
@@ -29,6 +30,21 @@ static void print_rope(fig_print *print, const fig_rope_spec *rope) {
     fig_print_real(print, "llama3_low", rope->llama3_low);
     fig_print_real(print, "llama3_high", rope->llama3_high);
     fig_print_integer(print, "llama3_context", rope->llama3_context);
+    fig_print_close(print, '}');
+}
+
+/* null: terms say it all. */
+static void print_table(fig_print *print, const char *key, const fig_rope_table *table) {
+    if (!fig_frequencies_has_table(table)) {
+        fig_print_null(print, key);
+        return;
+    }
+    fig_print_open(print, key, '{');
+    fig_print_double(print, "factor", table->factor);
+    fig_print_open(print, "frequencies", '[');
+    for (int i = 0; i < FIG_FREQUENCY_LIMIT && table->frequencies[i] > 0; i++)
+        fig_print_double(print, NULL, table->frequencies[i]);
+    fig_print_close(print, ']');
     fig_print_close(print, '}');
 }
 
@@ -73,7 +89,13 @@ static void print_spec(fig_print *print, const fig_spec *spec) {
     print_window_layers(print, spec);
     fig_print_real(print, "sm_scale", spec->sm_scale);
     fig_print_real(print, "qk_norm_epsilon", spec->qk_norm_epsilon);
-    print_rope(print, &spec->rope);
+    fig_print_integer(print, "sinks", spec->sinks);
+    print_rope(print, "rope", &spec->rope);
+    print_table(print, "rope_table", &spec->rope_table);
+    if (spec->window_rope.theta > 0) {
+        print_rope(print, "window_rope", &spec->window_rope);
+        print_table(print, "window_table", &spec->window_table);
+    }
     print_plain_layers(print, spec);
     fig_print_close(print, '}');
 }
@@ -210,6 +232,10 @@ static void print_attributes(fig_print *print, const fig_program_view *view, con
         } else {
             fig_print_integer(print, field->name, fig_inspect_i32(bytes));
         }
+    }
+    if (kernel->brief_bytes != 0 && node->attribute_bytes > kernel->brief_bytes) {
+        const fig_rope_table table = fig_inspect_table(view, node);
+        print_table(print, "table", &table);
     }
     fig_print_close(print, '}');
 }
@@ -403,7 +429,11 @@ static void print_param(fig_print *print, const fig_field *field, const fig_insp
         return;
     }
     switch ((fig_field_type)field->type) {
-    case FIG_TYPE_ANGLES:
+    case FIG_TYPE_ANGLES: {
+        const fig_rope_angles angles = fig_inspect_angles(value->bytes);
+        print_table(print, field->name, &angles.table);
+        break;
+    }
     case FIG_TYPE_TENSOR_MAP:
     case FIG_TYPE_ADDRESS: fig_print_null(print, field->name); break;
     case FIG_TYPE_I64: fig_print_integer(print, field->name, fig_inspect_i64(value->bytes)); break;

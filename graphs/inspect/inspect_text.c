@@ -13,6 +13,7 @@
 #include "graphs/inspect/inspect_classes.h"
 #include "graphs/segment.h"
 #include "include/figraph_tune.h"
+#include "planner/frequencies.h"
 #include "planner/spec.h"
 
 enum {
@@ -38,17 +39,12 @@ static void print_plain(fig_print *print, const fig_spec *spec) {
                         spec->layers);
 }
 
-static void print_rope(fig_print *print, const fig_spec *spec) {
-    const fig_rope_spec *rope = &spec->rope;
+/* What terms say of frequencies. */
+static void print_terms(fig_print *print, const fig_rope_spec *rope) {
     char text[FIG_PRINT_NUMBER];
-    begin_row(print, "rope");
-    fig_print_text(print, "%s", rope->interleaved ? "interleaved" : "NeoX");
-    if (rope->rotary_dim != spec->head_dim)
-        fig_print_words(print, LABEL, ", %" PRId32 " of head_dim", rope->rotary_dim);
     fig_print_words(print, LABEL, ", theta %s", fig_print_float(text, rope->theta));
     if (rope->scale != 1.0f)
         fig_print_words(print, LABEL, ", scale %s", fig_print_float(text, rope->scale));
-    print_plain(print, spec);
     if (rope->llama3_factor <= 0.0f) return;
     fig_print_words(print, LABEL, ", llama3 factor %s", fig_print_float(text, rope->llama3_factor));
     fig_print_words(print, LABEL, ", low %s", fig_print_float(text, rope->llama3_low));
@@ -57,10 +53,40 @@ static void print_rope(fig_print *print, const fig_spec *spec) {
                     fig_print_count(text, (uint64_t)rope->llama3_context));
 }
 
+static void print_turns(fig_print *print, const fig_spec *spec, const fig_rope_spec *rope,
+                        const fig_rope_table *table) {
+    char text[FIG_PRINT_NUMBER];
+    fig_print_text(print, "%s", rope->interleaved ? "interleaved" : "NeoX");
+    if (rope->rotary_dim != spec->head_dim)
+        fig_print_words(print, LABEL, ", %" PRId32 " of head_dim", rope->rotary_dim);
+    if (!fig_frequencies_has_table(table)) {
+        print_terms(print, rope);
+        return;
+    }
+    const int32_t last = rope->rotary_dim / 2 - 1;
+    fig_print_words(print, LABEL, ", frequencies %s",
+                    fig_print_float(text, (float)table->frequencies[0]));
+    fig_print_words(print, LABEL, " to %s", fig_print_float(text, (float)table->frequencies[last]));
+    if (table->factor != 1)
+        fig_print_words(print, LABEL, ", times %s", fig_print_float(text, (float)table->factor));
+}
+
+/* Layers with the window have a row of their own where they turn in another way. */
+static void print_rope(fig_print *print, const fig_spec *spec) {
+    begin_row(print, "rope");
+    print_turns(print, spec, &spec->rope, &spec->rope_table);
+    print_plain(print, spec);
+    if (spec->window_rope.theta == 0) return;
+    begin_row(print, "in windows");
+    print_turns(print, spec, &spec->window_rope, &spec->window_table);
+}
+
 /* What a standard step may do and most do not. */
 static void print_logits(fig_print *print, const fig_spec *spec) {
     char text[FIG_PRINT_NUMBER];
-    if (spec->window == 0 && spec->soft_cap == 0.0f && spec->qk_norm_epsilon == 0.0f) return;
+    if (spec->window == 0 && spec->soft_cap == 0.0f && spec->qk_norm_epsilon == 0.0f &&
+        spec->sinks == 0)
+        return;
     begin_row(print, "logits");
     const char *before = "";
     if (spec->window > 0) {
@@ -72,9 +98,12 @@ static void print_logits(fig_print *print, const fig_spec *spec) {
                         fig_print_float(text, spec->soft_cap));
         before = ", ";
     }
-    if (spec->qk_norm_epsilon > 0.0f)
+    if (spec->qk_norm_epsilon > 0.0f) {
         fig_print_words(print, LABEL, "%sq and k normalised, epsilon %s", before,
                         fig_print_float(text, spec->qk_norm_epsilon));
+        before = ", ";
+    }
+    if (spec->sinks) fig_print_words(print, LABEL, "%ssinks", before);
 }
 
 static void print_cache(fig_print *print, const fig_spec *spec) {

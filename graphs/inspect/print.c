@@ -108,12 +108,8 @@ void fig_print_end_line(fig_print *print) {
     if (print->column > 0) emit_text(print, "\n");
 }
 
-const char *fig_print_float(char text[FIG_PRINT_NUMBER], float value) {
-    for (int digits = 6; digits <= 9; digits++) {
-        snprintf(text, FIG_PRINT_NUMBER, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value) break;
-    }
-    /* A locale may have another sign than the point, of more than one byte even. */
+/* A locale may have another sign than the point, of more than one byte even. */
+static void set_point(char *text) {
     char *to = text;
     for (const char *from = text; *from != '\0'; from++) {
         if (strchr("0123456789+-einfa", *from) != NULL) {
@@ -123,6 +119,14 @@ const char *fig_print_float(char text[FIG_PRINT_NUMBER], float value) {
         }
     }
     *to = '\0';
+}
+
+const char *fig_print_float(char text[FIG_PRINT_NUMBER], float value) {
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, FIG_PRINT_NUMBER, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value) break;
+    }
+    set_point(text);
     return text;
 }
 
@@ -225,6 +229,21 @@ void fig_print_real(fig_print *print, const char *key, float value) {
     }
     begin_value(print, key);
     emit_text(print, fig_print_float(text, value));
+}
+
+void fig_print_double(fig_print *print, const char *key, double value) {
+    char text[FIG_PRINT_NUMBER];
+    if (!isfinite(value)) {
+        fig_print_null(print, key);
+        return;
+    }
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    set_point(text);
+    begin_value(print, key);
+    emit_text(print, text);
 }
 
 void fig_print_truth(fig_print *print, const char *key, int value) {

@@ -50,8 +50,9 @@ void fig_print_open(fig_print *print, const char *key, char bracket);
 void fig_print_close(fig_print *print, char bracket); /* '}' or ']' */
 void fig_print_string(fig_print *print, const char *key, const char *value);
 void fig_print_integer(fig_print *print, const char *key, int64_t value);
-void fig_print_real(fig_print *print, const char *key, float value); /* null where not finite */
-void fig_print_truth(fig_print *print, const char *key, int value);  /* true or false */
+void fig_print_real(fig_print *print, const char *key, float value);    /* null where not finite */
+void fig_print_double(fig_print *print, const char *key, double value); /* likewise */
+void fig_print_truth(fig_print *print, const char *key, int value);     /* true or false */
 void fig_print_null(fig_print *print, const char *key);
 /* A string of hex digits, two a byte. */
 void fig_print_hex(fig_print *print, const char *key, const void *bytes, size_t count);

@@ -32,7 +32,9 @@ static fig_status check_kernel(const fig_operand_node *o) {
     if (o->node->operand_count != kernel->operand_count)
         return fig_operand_refuse(o, FIG_FORMAT, "%u operands, it must be %d",
                                   o->node->operand_count, kernel->operand_count);
-    if (o->node->attribute_bytes != kernel->attribute_bytes)
+    const int is_brief =
+        kernel->brief_bytes != 0 && o->node->attribute_bytes == kernel->brief_bytes;
+    if (!is_brief && o->node->attribute_bytes != kernel->attribute_bytes)
         return fig_operand_refuse(o, FIG_FORMAT, "%u bytes of attributes, it must be %d",
                                   o->node->attribute_bytes, kernel->attribute_bytes);
     FIG_TRY(fig_operand_check_present(o));

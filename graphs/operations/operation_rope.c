@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "planner/frequencies.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
@@ -104,6 +105,35 @@ static fig_status check_head_norms(const fig_operand_node *o, const rope_operand
     return fig_operand_check_positive(o, "norm_epsilon", epsilon);
 }
 
+/* What a table says of pairs no term says as well. */
+static fig_status check_table(const fig_operand_node *o, const rope_operands *from,
+                              const fig_rope_spec *rope) {
+    const uint32_t offset = fig_table_rope_table((uint32_t)from->attributes);
+    const fig_rope_spec bare = {.interleaved = rope->interleaved, .rotary_dim = rope->rotary_dim};
+    fig_rope_table table, resolved;
+    uint32_t before; /* in rope's own attributes a reserved word */
+    FIG_OPERAND_ATTRIBUTES(o, offset, &table);
+    FIG_OPERAND_ATTRIBUTES(o, offset - sizeof before, &before);
+    if (offset > from->attributes + sizeof(fig_rope_attributes) && before != 0)
+        return fig_operand_refuse(o, FIG_INVALID, "reserved is %u, it must be 0", before);
+    if (memcmp(rope, &bare, sizeof bare) != 0)
+        return fig_operand_refuse(o, FIG_INVALID, "rope says frequencies, and so does its table");
+    if (rope->rotary_dim == 0 || !fig_frequencies_has_table(&table))
+        return fig_operand_refuse(o, FIG_INVALID, "the rope's table or its rotary_dim is empty");
+    resolved = table;
+    const fig_status status = fig_frequencies_resolve("rope table", rope, &resolved);
+    if (status != FIG_OK) return fig_operand_refuse(o, status, "%s", fig_message());
+    if (memcmp(&table, &resolved, sizeof resolved) != 0)
+        return fig_operand_refuse(o, FIG_INVALID, "rope table: factor is 0, not its default");
+    return FIG_OK;
+}
+
+static fig_status check_terms(const fig_operand_node *o, const fig_rope_spec *rope,
+                              const fig_rope_spec *resolved) {
+    if (memcmp(rope, resolved, sizeof *resolved) == 0) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "rope holds a default that is not filled in");
+}
+
 /* All of what turns heads but the forms of q and k. */
 static fig_status check_turns(const fig_operand_node *o, const rope_operands *from) {
     const fig_tensor_record *q = fig_operand_tensor(o, from->q);
@@ -114,8 +144,11 @@ static fig_status check_turns(const fig_operand_node *o, const rope_operands *fr
     memcpy(&rope, &attributes.rope, sizeof attributes.rope);
     const fig_status status = fig_spec_resolve_rope(&rope, (int32_t)q->dims[2], &resolved);
     if (status != FIG_OK) return fig_operand_refuse(o, status, "%s", fig_message());
-    if (memcmp(&rope, &resolved, sizeof resolved) != 0)
-        return fig_operand_refuse(o, FIG_INVALID, "rope holds a default that is not filled in");
+    if (o->node->attribute_bytes > fig_table_rope_table((uint32_t)from->attributes)) {
+        FIG_TRY(check_table(o, from, &rope));
+    } else {
+        FIG_TRY(check_terms(o, &rope, &resolved));
+    }
     FIG_TRY(check_cos_sin(o, from, attributes.rope.rotary_dim));
     return check_head_norms(o, from, attributes.norm_epsilon);
 }

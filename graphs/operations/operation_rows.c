@@ -32,9 +32,10 @@ fig_status fig_operation_rows_check_gated(const fig_operand_node *o) {
     FIG_TRY(fig_operand_check_activation(o, FIG_GATED_OUT));
     FIG_TRY(fig_operand_check_like(o, FIG_GATED_IN, &twice, out->dtype));
     FIG_OPERAND_ATTRIBUTES(o, 0, &attributes);
-    if (attributes.activation >= FIG_SILU && attributes.activation <= FIG_GELU_TANH) return FIG_OK;
+    if (attributes.activation >= FIG_SILU && attributes.activation <= FIG_SWIGLU_LIMITED)
+        return FIG_OK;
     return fig_operand_refuse(o, FIG_INVALID, "activation is %" PRId32 ", limits %d to %d",
-                              attributes.activation, FIG_SILU, FIG_GELU_TANH);
+                              attributes.activation, FIG_SILU, FIG_SWIGLU_LIMITED);
 }
 
 static fig_status check_norm(const fig_operand_node *o, const fig_rms_norm_attributes *norm) {

@@ -99,7 +99,7 @@ from .errors import Error
 from .graphs import Graphs, Memory, Plan, Tensor, Traits, capture_for, load
 from .native import library
 from .program import run
-from .specs import Model, Rope, Spec, presets, spec
+from .specs import Model, Rope, RopeTable, Spec, presets, spec
 from .stats import Histogram, Progress, Stats
 
 __all__ = [
@@ -113,6 +113,7 @@ __all__ = [
     "Plan",
     "Progress",
     "Rope",
+    "RopeTable",
     "Spec",
     "Stats",
     "Tensor",

@@ -7,6 +7,8 @@ library, and for those that have nothing else. Invariant: no number of an array 
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any, NamedTuple, Optional, Sequence
 
 from . import ffi
@@ -164,6 +166,19 @@ def form_of(dtype: str, rows: int, cache: Cache, layout: int) -> Form:
     return Form(rows, kv_heads, dim, tokens, kv_length, CACHES[kv_dtype])
 
 
+@functools.lru_cache(maxsize=256)
+def sound_rope(head_dim: int, *angles: Any) -> None:
+    """Refuses what no head of that size can do; angles: a Rope's."""
+    ffi.check_rope(head_dim, **Rope(*angles)._asdict())
+
+
+def sound_logits(logits: Logits) -> None:
+    """Refuses numbers that mean nothing."""
+    for name, value in logits._asdict().items():
+        if not math.isfinite(value) or value < 0:
+            raise ValueError(f"logits.{name} is {value}, it must be finite and at least 0")
+
+
 def lengths_of(lengths: Array, rows: int) -> None:
     """One of each row."""
     typed("lengths", lengths, ["int32"])
@@ -197,6 +212,13 @@ def attended(q: Array, cache: Cache, lengths: Array, layout: int, alibi: Optiona
             typed(name, per_head, ["float32"])
             shaped(name, per_head, q.shape[1])
     return form
+
+
+def planned(plan: Plan, needs: tuple[int, int]) -> None:
+    """A plan for such attention, by its size."""
+    for name, array, count in zip(("plan.plan", "plan.scratch"), plan, needs):
+        typed(name, array, ["uint8"])
+        shaped(name, array, count)
 
 
 def scratch_bytes(dtype: Any, q_heads: Any, form: Form, window: int) -> tuple[int, int]:

@@ -22,7 +22,12 @@ DTYPES = {
     "i32": abi.FIG_I32,
     "i64": abi.FIG_I64,
 }
-ACTIVATIONS = {"silu": abi.FIG_SILU, "gelu": abi.FIG_GELU, "gelu_tanh": abi.FIG_GELU_TANH}
+ACTIVATIONS = {
+    "silu": abi.FIG_SILU,
+    "gelu": abi.FIG_GELU,
+    "gelu_tanh": abi.FIG_GELU_TANH,
+    "swiglu_limited": abi.FIG_SWIGLU_LIMITED,
+}
 LAYOUTS = {"nhd": abi.FIG_NHD, "hnd": abi.FIG_HND}
 LAYER_BITS = ("window_layers", "plain_layers")  # numbers of layers here, bits in C
 NAMED = {"dtype": DTYPES, "kv_dtype": DTYPES, "activation": ACTIVATIONS, "kv_layout": LAYOUTS}
@@ -60,6 +65,27 @@ class Rope:
 
 
 @dataclasses.dataclass(frozen=True)
+class RopeTable:
+    """Radians per position of each pair that turns, and a factor of every cosine and sine; without
+    frequencies there is none, and the Rope beside it says what they are."""
+
+    frequencies: tuple[float, ...] = ()
+    factor: float = 0.0
+
+    def to_c(self) -> abi.fig_rope_table:
+        """As the library takes it."""
+        made = abi.fig_rope_table(factor=self.factor)
+        for pair, frequency in enumerate(self.frequencies):
+            made.frequencies[pair] = frequency
+        return made
+
+    @classmethod
+    def of_c(cls, made: abi.fig_rope_table) -> RopeTable:
+        """From what the library has."""
+        return cls(tuple(frequency for frequency in made.frequencies if frequency), made.factor)
+
+
+@dataclasses.dataclass(frozen=True)
 class Spec:
     """The fixed shape of a step; figraph.h says what each field means. 0 and "" are the default.
 
@@ -92,6 +118,10 @@ class Spec:
     rope: Rope = Rope()
     plain_layers: tuple[int, ...] = ()
     ffn_rows: int = 0
+    sinks: int = 0
+    rope_table: RopeTable = RopeTable()
+    window_rope: Rope = Rope()
+    window_table: RopeTable = RopeTable()
 
     def to_c(self) -> abi.fig_spec:
         """As the library takes it."""
@@ -103,9 +133,12 @@ class Spec:
             if field.name in LAYER_BITS:
                 for layer in value:
                     getattr(made, field.name)[layer // 64] |= 1 << layer % 64
-            elif field.name != "rope":
+            elif isinstance(value, RopeTable):
+                setattr(made, field.name, value.to_c())
+            elif isinstance(value, Rope):
+                setattr(made, field.name, abi.fig_rope_spec(**dataclasses.asdict(value)))
+            else:
                 setattr(made, field.name, value)
-        made.rope = abi.fig_rope_spec(**dataclasses.asdict(self.rope))
         return made
 
     @classmethod
@@ -120,9 +153,13 @@ class Spec:
         for name in LAYER_BITS:
             bits = [word >> bit & 1 for word in getattr(made, name) for bit in range(64)]
             fields[name] = tuple(layer for layer, bit in enumerate(bits) if bit)
-        fields["rope"] = Rope(
-            **{field.name: getattr(made.rope, field.name) for field in dataclasses.fields(Rope)}
-        )
+        for name in ("rope", "window_rope"):
+            rope = getattr(made, name)
+            fields[name] = Rope(
+                **{field.name: getattr(rope, field.name) for field in dataclasses.fields(Rope)}
+            )
+        for name in ("rope_table", "window_table"):
+            fields[name] = RopeTable.of_c(getattr(made, name))
         return cls(**fields)
 
     def of_layers(self, layers: int) -> Spec:
@@ -156,14 +193,22 @@ def presets() -> list[str]:
     return names
 
 
-def read_config(path: str) -> Spec:
-    """What a Hugging Face config.json says, or one in a folder, and what it leaves open."""
+def read_config(path: str, kv_limit: int) -> Spec:
+    """What a Hugging Face config.json says, or one in a folder, and what it leaves open. kv_limit:
+    the longest sequence, by which some kinds of RoPE turn; 0: as many tokens as are served.
+    """
     if os.path.isdir(path):
         path = os.path.join(path, "config.json")
-    made = abi.options(abi.fig_spec, page_size=CONFIG_PAGE_SIZE, batch_limit=CONFIG_BATCH_LIMIT)
+    made = abi.options(
+        abi.fig_spec,
+        page_size=CONFIG_PAGE_SIZE,
+        batch_limit=CONFIG_BATCH_LIMIT,
+        kv_limit=kv_limit,
+    )
     must(library.fig_spec_read_config(made, os.fsencode(path)))
-    if not 0 < made.kv_limit <= CONFIG_KV_LIMIT:
+    if kv_limit == 0 and not 0 < made.kv_limit <= CONFIG_KV_LIMIT:
         made.kv_limit = CONFIG_KV_LIMIT
+        must(library.fig_spec_read_config(made, os.fsencode(path)))
     return Spec.of_c(made)
 
 
@@ -180,7 +225,7 @@ def spec(model: Model, **changes: Any) -> Spec:
     if isinstance(model, Spec):
         found = model
     elif os.path.exists(model) and model not in presets():
-        found = read_config(os.fspath(model))
+        found = read_config(os.fspath(model), changes.get("kv_limit", 0))
     else:
         made = abi.options(abi.fig_spec)
         must(library.fig_spec_preset(made, os.fsencode(model)))

@@ -136,8 +136,9 @@ def lengths_may_lie_where_the_host_does_not_look():
 
 def dataclasses_have_the_fields_that_the_headers_have():
     pairs = [
-        (figraph.Spec, abi.fig_spec, {"size", "reserved"}),
+        (figraph.Spec, abi.fig_spec, {"size"}),
         (figraph.Rope, abi.fig_rope_spec, {"reserved"}),
+        (figraph.RopeTable, abi.fig_rope_table, set()),
         (figraph.Stats, abi.fig_engine_stats, {"size"}),
         (figraph.Histogram, abi.fig_histogram, set()),
         (figraph.Memory, abi.fig_memory_info, {"size"}),

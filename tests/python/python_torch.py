@@ -275,9 +275,22 @@ def what_is_wrong_is_refused_before_anything_runs():
             lambda: ft.decode_attention(q, q.clone(), k, cache, LENGTHS), (ValueError,))
     refused("dtype is int32",
             lambda: ft.plan(LENGTHS, dtype=torch.int32, q_heads=Q, cache=cache), (TypeError,))
-    refused("plan has", lambda: ft.attention(q, cache, LENGTHS, plan=ft.Plan(lent.plan[:64],
-                                                                            lent.scratch)))
+    for plan in (ft.Plan(lent.plan[:64], lent.scratch), ft.Plan(lent.plan, lent.scratch[:64]),
+                 ft.Plan(lent.plan.view(torch.int8), lent.scratch)):
+        refused("plan.", lambda: ft.attention(q, cache, LENGTHS, plan=plan),
+                (ValueError, TypeError))
     refused("q_heads", lambda: ft.attention(q[:, :6], cache, LENGTHS))
+    for rope, words in (
+        (ft.Rope(rotary_dim=65), "rope: rotary_dim is 65"),
+        (ft.Rope(theta=-1), "rope: theta is -1"),
+        (ft.Rope(llama3_factor=8), "rope: llama3_low is 0"),
+    ):
+        refused(words, lambda: ft.apply_rope(q, k, LENGTHS, rope), (ValueError,))
+        refused(words, lambda: ft.decode_attention(q, k, k.clone(), cache, LENGTHS, rope=rope))
+    for logits, words in ((ft.Logits(scale=-1), "logits.scale is -1"),
+                          (ft.Logits(soft_cap=float("inf")), "logits.soft_cap is inf"),
+                          (ft.Logits(window=-1), "logits.window is -1")):
+        refused(words, lambda: ft.attention(q, cache, LENGTHS, logits=logits), (ValueError,))
     for residual, words in (
         (q[0], "residual is [8, 64], it must be [3, 8, 64]"),
         (q.half(), "residual is float16"),

@@ -139,7 +139,8 @@ static uint32_t attributes_of(const fig_edit *edits, size_t edit_count, uint8_t 
         if (edits[e].change == FIG_EDIT_INTEGER) memcpy(bytes + edits[e].operand, &integer, 4);
         if (edits[e].change == FIG_EDIT_REAL) memcpy(bytes + edits[e].operand, &real, 4);
     }
-    return fig_kernel_table[edits[0].op].attribute_bytes;
+    const fig_kernel *kernel = &fig_kernel_table[edits[0].op];
+    return kernel->brief_bytes != 0 ? kernel->brief_bytes : kernel->attribute_bytes;
 }
 
 fig_status fig_edit_record(const fig_edit *edits, size_t edit_count) {

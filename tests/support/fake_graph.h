@@ -11,7 +11,7 @@ enum {
     FIG_FAKE_NODE_LIMIT = 512,
     FIG_FAKE_EDGE_LIMIT = 4096,
     FIG_FAKE_OBJECT_LIMIT = 64,
-    FIG_FAKE_PARAMS_LIMIT = 1024,
+    FIG_FAKE_PARAMS_LIMIT = 2048,
     FIG_FAKE_DEVICE = 40, /* the first device; no ordinal is */
     FIG_FAKE_NODE = 777,  /* beside the GPU; of no machine, so that it is none to choose */
     FIG_FAKE_ILLEGAL_STATE = 401

@@ -163,14 +163,15 @@ static uint32_t put_sections(const fig_fetch_bench *b, const fig_fetch_bench_pla
 }
 
 /* Terms are added up backwards, which must make no difference. */
-static uint64_t sum_of(const uint8_t *slot, uint32_t bytes) {
+static uint64_t sum_of(const fig_plan_head *head, const uint8_t *slot, uint64_t number) {
     uint64_t sum = 0;
-    for (uint32_t n = (bytes - (uint32_t)sizeof(fig_plan_head)) / 4; n-- > 0;) {
+    for (uint32_t n = head->bytes / 4; n-- > 2;) {
+        const int in_head = 4 * n < sizeof *head;
         uint32_t word;
-        memcpy(&word, slot + sizeof(fig_plan_head) + 4 * n, sizeof word);
-        sum += fig_plan_term(n, word);
+        memcpy(&word, (in_head ? (const uint8_t *)head : slot) + 4 * n, sizeof word);
+        if (n != 10 && n != 11) sum += fig_plan_term(n, word);
     }
-    return sum;
+    return sum + fig_plan_number_term(number);
 }
 
 uint8_t *fig_fetch_bench_write(fig_fetch_bench *b, fig_fetch_bench_plan *plan, uint64_t number) {
@@ -179,8 +180,9 @@ uint8_t *fig_fetch_bench_write(fig_fetch_bench *b, fig_fetch_bench_plan *plan, u
     memset(slot + sizeof head->tag, PADDING, b->slot_bytes - sizeof head->tag);
     head->bytes = put_sections(b, plan, slot);
     assert_true(head->bytes <= b->slot_bytes);
-    head->checksum =
-        head->sections & FIG_PLAN_HAS_CHECKSUM ? sum_of(slot, head->bytes) : UINT64_MAX;
+    const int is_summed =
+        (head->sections & FIG_PLAN_HAS_CHECKSUM) || head->bytes <= FIG_PLAN_SHORT_BYTES;
+    head->checksum = is_summed ? sum_of(head, slot, number) : UINT64_MAX;
     head->tag = fig_plan_tag(number, head->bytes);
     memcpy(slot + sizeof head->tag, (const uint8_t *)head + sizeof head->tag,
            sizeof *head - sizeof head->tag);

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import operands
-from ..operands import ACTIVATIONS, CACHES, Cache, Form, dtype_name
+from ..operands import ACTIVATIONS, CACHES, Cache, Form, Logits, Plan, dtype_name
 from ..specs import DTYPES
 from .calls import call
 
@@ -83,11 +83,12 @@ _define("rms_norm(Tensor input, Tensor(a!)? residual, Tensor weight, float epsil
 
 def _rope_fake(q: Tensor, k: Tensor, positions: Tensor, *angles: Any) -> tuple[Tensor, Tensor]:
     operands.turned(q, k, positions)
+    operands.sound_rope(int(q.shape[2]), *angles)
     return q.new_empty(q.shape), k.new_empty(k.shape)
 
 
 def _rope(q: Tensor, k: Tensor, positions: Tensor, *angles: Any) -> tuple[Tensor, Tensor]:
-    outs = _rope_fake(q, k, positions)
+    outs = _rope_fake(q, k, positions, *angles)
     call("rope", q, k, positions, *outs, *angles)
     return outs
 
@@ -170,11 +171,16 @@ class Asked(NamedTuple):
     with_lse: bool
 
 
-def _attended(q: Tensor, held: Held, asked: Asked) -> Form:
+def _attended(q: Tensor, held: Held, asked: Asked) -> tuple[Form, int]:
+    """Of the cache, and bytes of scratch."""
     form = operands.attended(q, held.cache(), held.lengths, held.layout, asked.alibi, asked.sinks)
+    operands.sound_logits(Logits(asked.sm_scale, asked.soft_cap, asked.window))
+    needs = operands.scratch_bytes(q.dtype, q.shape[1], form, asked.window)
     if (asked.plan is None) != (asked.scratch is None):
         raise ValueError("plan and scratch: one is given, the other is not")
-    return form
+    if asked.plan is not None and asked.scratch is not None:
+        operands.planned(Plan(asked.plan, asked.scratch), needs)
+    return form, needs[1]
 
 
 def _outs(q: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
@@ -183,14 +189,11 @@ def _outs(q: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape), q.new_empty(sums, dtype=torch.float32)
 
 
-def _run(function: str, given: tuple[Tensor, ...], held: Held, asked: Asked, form: Form,
+def _run(function: str, given: tuple[Tensor, ...], held: Held, asked: Asked, scratch_bytes: int,
          angles: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """Of attention or decode_attention; given: q, and what comes before the cache."""
-    q, scratch = given[0], asked.scratch
-    outs = _outs(q, asked)
-    if scratch is None:
-        needs = operands.scratch_bytes(q.dtype, q.shape[1], form, asked.window)
-        scratch = _bytes(needs[1], q)
+    outs = _outs(given[0], asked)
+    scratch = _bytes(scratch_bytes, given[0]) if asked.scratch is None else asked.scratch
     call(function, *given, held.k, held.v, held.lengths, held.page_table, asked.plan, asked.alibi,
          asked.sinks, held.k_scale, held.v_scale, outs[0], scratch, outs[1], *angles, held.layout,
          asked.window - 1, asked.soft_cap, asked.sm_scale)
@@ -205,30 +208,31 @@ def _attention_fake(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
 
 def _attention(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     held, asked = Held(*rest[:7]), Asked(*rest[7:])
-    return _run("attention", (q,), held, asked, _attended(q, held, asked), ())
+    return _run("attention", (q,), held, asked, _attended(q, held, asked)[1], ())
 
 
 _define(f"attention(Tensor q, {READ}, {ATTENTION}) -> (Tensor, Tensor)", _attention,
         _attention_fake)
 
 
-def _decoded(q: Tensor, k: Tensor, v: Tensor, held: Held, asked: Asked) -> Form:
-    form = _attended(q, held, asked)
+def _decoded(q: Tensor, k: Tensor, v: Tensor, held: Held, asked: Asked, *angles: Any) -> int:
+    form, scratch_bytes = _attended(q, held, asked)
     for name, one in (("k", k), ("v", v)):
         operands.tokens(name, one, dtype_name(q.dtype), form)
-    return form
+    operands.sound_rope(int(q.shape[2]), *angles)
+    return scratch_bytes
 
 
 def _decode_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     held, asked = Held(*rest[:7]), Asked(*rest[7:15])
-    _decoded(q, k, v, held, asked)
+    _decoded(q, k, v, held, asked, *rest[15:])
     return _outs(q, asked)
 
 
 def _decode(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     held, asked = Held(*rest[:7]), Asked(*rest[7:15])
-    form = _decoded(q, k, v, held, asked)
-    return _run("decode_attention", (q, k, v), held, asked, form, rest[15:])
+    scratch_bytes = _decoded(q, k, v, held, asked, *rest[15:])
+    return _run("decode_attention", (q, k, v), held, asked, scratch_bytes, rest[15:])
 
 
 _define(f"decode_attention(Tensor(a!) q, Tensor(b!) k, Tensor v, {GROWN}, {ATTENTION}, {ANGLES}) "

@@ -19,7 +19,7 @@ typedef struct fitted {
     const char *path;
     fig_source_machine machine;
     fig_emit emit;
-    int json;
+    int json, begun;
 } fitted;
 
 static const char *word_of(fig_fit fit) {
@@ -30,19 +30,10 @@ static const char *word_of(fig_fit fit) {
     return words[fit];
 }
 
-static void take(void *user, fig_fit fit, const char *reason) {
-    fitted *of = user;
-    if (!of->json) {
-        fig_columns_words(printf("  %-9s ", word_of(fit)), REASON_COLUMN, reason);
-        return;
-    }
-    fig_emit_object(&of->emit, NULL);
-    fig_emit_text(&of->emit, "fit", word_of(fit));
-    fig_emit_text(&of->emit, "reason", reason);
-    fig_emit_close(&of->emit);
-}
-
+/* Before the first reason, so that of traits that are refused nothing is said. */
 static void begin(fitted *of) {
+    if (of->begun) return;
+    of->begun = 1;
     if (of->json) {
         fig_emit_object(&of->emit, NULL);
         fig_emit_text(&of->emit, "file", of->path);
@@ -54,12 +45,26 @@ static void begin(fitted *of) {
     printf(" on %s, %s\n", of->machine.traits.name, of->machine.why);
 }
 
+static void take(void *user, fig_fit fit, const char *reason) {
+    fitted *of = user;
+    begin(of);
+    if (!of->json) {
+        fig_columns_words(printf("  %-9s ", word_of(fit)), REASON_COLUMN, reason);
+        return;
+    }
+    fig_emit_object(&of->emit, NULL);
+    fig_emit_text(&of->emit, "fit", word_of(fit));
+    fig_emit_text(&of->emit, "reason", reason);
+    fig_emit_close(&of->emit);
+}
+
 static int end(fitted *of, fig_fit fit) {
     static const char *const sentences[] = {
         [FIG_FIT_FINE] = "It fits.",
         [FIG_FIT_WARNING] = "It fits, but for what stands above.",
         [FIG_FIT_ANEW] = "Capture it anew: it runs there, if at all, slower than it could.",
         [FIG_FIT_REFUSED] = "It does not run there."};
+    begin(of);
     if (of->json) {
         fig_emit_close(&of->emit);
         fig_emit_text(&of->emit, "fit", word_of(fit));
@@ -80,7 +85,6 @@ static int run(const fig_arguments *arguments) {
     const fig_status status = fig_graphs_load(&graphs, of.path);
     if (status != FIG_OK && status != FIG_STALE && status != FIG_FORMAT)
         return fig_report_status(of.path);
-    begin(&of);
     if (status == FIG_OK) {
         if (fig_graphs_fit(graphs, &of.machine.traits, &fit, take, &of) != FIG_OK)
             return fig_report_status(of.path);

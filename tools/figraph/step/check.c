@@ -150,11 +150,20 @@ static int has_layer(const uint64_t layers[8], int32_t layer) {
     return (int)(layers[layer / 64] >> layer % 64 & 1);
 }
 
+/* A theta, its default filled in, is what every rope of its own has. */
+static int turns_by_window(const fig_spec *spec, int32_t layer) {
+    return has_layer(spec->window_layers, layer) && spec->window_rope.theta > 0;
+}
+
 /* How the heads of a layer turn: in a plain one nothing does. */
 static fig_rope_spec rope_of(const fig_spec *spec, int32_t layer) {
-    fig_rope_spec rope = spec->rope;
+    fig_rope_spec rope = turns_by_window(spec, layer) ? spec->window_rope : spec->rope;
     if (has_layer(spec->plain_layers, layer)) rope.rotary_dim = 0;
     return rope;
+}
+
+static const fig_rope_table *table_of(const fig_spec *spec, int32_t layer) {
+    return turns_by_window(spec, layer) ? &spec->window_table : &spec->rope_table;
 }
 
 /* q or k, rotated in place: the mirror holds what it was before. Where an idle row's RoPE stands is
@@ -173,6 +182,7 @@ static int check_rope(fig_check *check, fig_session *session, const fig_schedule
         int32_t row = i / heads;
         truth_rope_args args = {.x = rows_of(tensor),
                                 .rope = rope_of(session->info.spec, tensor->layer),
+                                .table = table_of(session->info.spec, tensor->layer),
                                 .row = row,
                                 .position = place_of(session, schedule, row),
                                 .head = i % heads,
@@ -284,6 +294,7 @@ static int check_attention(fig_check *check, fig_session *session, const fig_sch
                            int32_t layer) {
     const fig_spec *spec = session->info.spec;
     const fig_session_tensor *out = fig_session_find(session, layer, FIG_SESSION_OUT);
+    const fig_session_tensor *sinks = fig_session_find(session, layer, FIG_SESSION_SINKS);
     cache_side k = side_of(session, layer, FIG_SESSION_K);
     cache_side v = side_of(session, layer, FIG_SESSION_V);
     size_t head_bytes = (size_t)spec->head_dim * fig_synthetic_bytes(out->info.dtype);
@@ -295,6 +306,8 @@ static int check_attention(fig_check *check, fig_session *session, const fig_sch
                                  .window = has_layer(spec->window_layers, layer) ? spec->window : 0,
                                  .sm_scale = (double)spec->sm_scale,
                                  .soft_cap = (double)spec->soft_cap};
+    double sink = 0;
+    if (sinks != NULL) args.sink = &sink;
     int32_t count = count_queries(session, schedule) * spec->q_heads;
     int code = read_rows(session, schedule, out, out->mirror);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < count; i++) {
@@ -305,6 +318,7 @@ static int check_attention(fig_check *check, fig_session *session, const fig_sch
         args.kv_head = args.q_head / (spec->q_heads / spec->kv_heads);
         args.k_scale = scale_of(&k, args.kv_head);
         args.v_scale = scale_of(&v, args.kv_head);
+        if (sinks != NULL) sink = truth_load(sinks->mirror, FIG_F32, args.q_head);
         truth_attention(&args, &result);
         code = compare(check, &(comparison){.tensor = out,
                                             .step = schedule->step,

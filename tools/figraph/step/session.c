@@ -38,6 +38,7 @@ static const struct kind {
     [FIG_SESSION_K_NORM] = {"k_norm", FILL_ONCE},
     [FIG_SESSION_K_SCALE] = {"k_scale", FILL_SCALES_ONCE},
     [FIG_SESSION_V_SCALE] = {"v_scale", FILL_SCALES_ONCE},
+    [FIG_SESSION_SINKS] = {"sinks", FILL_ONCE},
     [FIG_SESSION_PAGE_TABLE] = {"page_table", FILL_NEVER},
     [FIG_SESSION_WINDOW_TABLE] = {"page_table.window", FILL_NEVER},
 };
@@ -210,7 +211,7 @@ static int fill_rows(fig_session *session, fig_session_tensor *tensor, int64_t f
     return write_rows(session, tensor, first, count);
 }
 
-/* What a model has beside its steps: weights of norms and scales of caches. */
+/* What a model has beside its steps: weights of norms, sinks and scales of caches. */
 static int fill_once(fig_session *session) {
     for (int32_t i = 0; i < session->tensor_count; i++) {
         fig_session_tensor *tensor = &session->tensors[i];

@@ -23,6 +23,7 @@ typedef enum fig_session_kind {
     FIG_SESSION_K_NORM,
     FIG_SESSION_K_SCALE,
     FIG_SESSION_V_SCALE,
+    FIG_SESSION_SINKS,
     FIG_SESSION_PAGE_TABLE, /* of no layer, as all from here on */
     FIG_SESSION_WINDOW_TABLE,
     FIG_SESSION_KIND_COUNT

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/figraph/step/chip.h"
 #include "tools/figraph/terminal/report.h"
 
 /* What a config.json leaves open, and most of the positions that it names. */
@@ -26,8 +27,11 @@ typedef struct choice {
 static const choice kv_dtypes[] = {{"f32", FIG_F32},   {"f16", FIG_F16},   {"bf16", FIG_BF16},
                                    {"e4m3", FIG_E4M3}, {"e5m2", FIG_E5M2}, {NULL, 0}};
 static const choice dtypes[] = {{"f32", FIG_F32}, {"f16", FIG_F16}, {"bf16", FIG_BF16}, {NULL, 0}};
-static const choice activations[] = {
-    {"silu", FIG_SILU}, {"gelu", FIG_GELU}, {"gelu_tanh", FIG_GELU_TANH}, {NULL, 0}};
+static const choice activations[] = {{"silu", FIG_SILU},
+                                     {"gelu", FIG_GELU},
+                                     {"gelu_tanh", FIG_GELU_TANH},
+                                     {"swiglu_limited", FIG_SWIGLU_LIMITED},
+                                     {NULL, 0}};
 static const choice kv_scales[] = {{"tensor", 0}, {"head", 1}, {NULL, 0}};
 static const choice kv_layouts[] = {{"nhd", FIG_NHD}, {"hnd", FIG_HND}, {NULL, 0}};
 
@@ -104,6 +108,20 @@ static int refuse_shape(const fig_arguments *arguments) {
     return FIG_EXIT_FINE;
 }
 
+/* The longest sequence comes first, since some kinds of RoPE turn by it: where no option says it,
+ * the file's positions, and if those are too many the file is read once more for as many as are
+ * served. */
+static int read_config(const fig_arguments *arguments, const char *config, fig_spec *spec) {
+    int code = read_override(arguments, "--kv-limit", &spec->kv_limit);
+    const int is_given = spec->kv_limit != 0;
+    if (code != FIG_EXIT_FINE) return code;
+    if (fig_spec_read_config(spec, config) != FIG_OK) return fig_report_status(config);
+    if (is_given || (spec->kv_limit > 0 && spec->kv_limit <= CONFIG_KV_LIMIT)) return FIG_EXIT_FINE;
+    spec->kv_limit = CONFIG_KV_LIMIT;
+    if (fig_spec_read_config(spec, config) != FIG_OK) return fig_report_status(config);
+    return FIG_EXIT_FINE;
+}
+
 static int read_model(const fig_arguments *arguments, fig_source *source) {
     const char *preset = fig_arguments_text(arguments, "--preset");
     const char *config = fig_arguments_text(arguments, "--config");
@@ -124,9 +142,7 @@ static int read_model(const fig_arguments *arguments, fig_source *source) {
         if (fig_spec_preset(spec, preset) != FIG_OK) return fig_report_status("--preset");
         return FIG_EXIT_FINE;
     }
-    if (fig_spec_read_config(spec, config) != FIG_OK) return fig_report_status(config);
-    if (spec->kv_limit == 0 || spec->kv_limit > CONFIG_KV_LIMIT) spec->kv_limit = CONFIG_KV_LIMIT;
-    return FIG_EXIT_FINE;
+    return read_config(arguments, config, spec);
 }
 
 int fig_source_read(const fig_arguments *arguments, fig_source *source) {
@@ -165,6 +181,14 @@ int32_t fig_source_window_layers(const fig_spec *spec) {
 int fig_source_has_window(const fig_spec *spec, int32_t layer) {
     const int32_t count = fig_source_window_layers(spec);
     return count == spec->layers || (count > 0 && has_bit(spec->window_layers, layer));
+}
+
+int32_t fig_source_plain_layers(const fig_spec *spec) {
+    return count_bits(spec->plain_layers, spec->layers);
+}
+
+int fig_source_is_plain(const fig_spec *spec, int32_t layer) {
+    return has_bit(spec->plain_layers, layer);
 }
 
 int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, int32_t layers) {
@@ -318,10 +342,7 @@ int fig_source_read_machine(const fig_arguments *arguments, fig_source_machine *
         (fig_source_machine){.traits = {.size = sizeof machine->traits}, .why = "as --traits says"};
     int code = fig_source_read_device(arguments, &device);
     if (code != FIG_EXIT_FINE) return code;
-    if (name != NULL) {
-        if (fig_traits_named(&machine->traits, name) == FIG_OK) return FIG_EXIT_FINE;
-        return fig_report_status("--traits");
-    }
+    if (name != NULL) return fig_chip_read(arguments, name, &machine->traits);
     code = fig_source_device_traits(arguments, device, &machine->traits);
     const int on_host = machine->traits.compute_capability == 0;
     machine->why = !on_host                    ? "this machine's GPU; --traits names another"

@@ -20,7 +20,7 @@
     {"--kv-heads", "N", "beside --q-heads, as those up to --dtype; without it as many"},           \
         {"--head-dim", "N", "numbers of a head; without it 128"},                                  \
         {"--ffn-width", "N", "columns of act; without it there is no activation"},                 \
-        {"--activation", "NAME", "silu, gelu or gelu_tanh; without it silu"},                      \
+        {"--activation", "NAME", "silu, gelu, gelu_tanh or swiglu_limited; without it silu"},      \
         {"--window", "N", "tokens that a query sees; without it all"},                             \
         {"--rope-theta", "N", "RoPE's base; without it 10000"},                                    \
         {"--dtype", "NAME", "f32, f16 or bf16; without it bf16"},                                  \
@@ -42,8 +42,9 @@
 
 #define FIG_SOURCE_TRAITS                                                                          \
     {                                                                                              \
-        "--traits", "NAME",                                                                        \
-            "the machine to cut steps for: h200, h100, a100 or host; without it the device's, "    \
+        "--traits", "MACHINE",                                                                     \
+            "the machine to cut steps for: h200, h100, a100 or host, or any by its numbers, as "   \
+            "compute_capability=89,sm_count=142,shared_bytes=101376; without it the device's, "    \
             "which is host's where there is no GPU"                                                \
     }
 
@@ -69,6 +70,9 @@ int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, i
 /* Layers that have the window, where it hides anything. */
 int32_t fig_source_window_layers(const fig_spec *spec);
 int fig_source_has_window(const fig_spec *spec, int32_t layer);
+/* Layers without RoPE. */
+int32_t fig_source_plain_layers(const fig_spec *spec);
+int fig_source_is_plain(const fig_spec *spec, int32_t layer);
 /* Makes the spec one rank's share, as --ranks says. Returns FIG_EXIT_*. */
 int fig_source_take_share(const fig_arguments *arguments, fig_source *source);
 /* What one of several ranks has of the whole; nothing where ranks is 1. */

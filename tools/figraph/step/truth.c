@@ -96,8 +96,17 @@ static double activate(fig_activation activation, double x) {
     case FIG_GELU_TANH:
         /* x * (1 + tanh(y)) / 2, by the exponential that loses no digits where y is far below 0 */
         return x / (1 + exp(-2 * sqrt(2 / PI) * (x + 0.044715 * x * x * x)));
+    case FIG_SWIGLU_LIMITED:
+        if (x > 7) x = 7;
+        return x / (1 + exp(-1.702 * x));
     }
     return NAN;
+}
+
+/* What the activation is multiplied by. */
+static double beside(fig_activation activation, double up) {
+    if (activation != FIG_SWIGLU_LIMITED) return up;
+    return 1 + (up > 7 ? 7 : up < -7 ? -7 : up);
 }
 
 void truth_gated(const truth_gated_args *args, double *out) {
@@ -105,7 +114,7 @@ void truth_gated(const truth_gated_args *args, double *out) {
     for (int32_t i = 0; i < args->width; i++) {
         double gate = truth_load(in->base, in->dtype, args->row * in->row_stride + i);
         double up = truth_load(in->base, in->dtype, args->row * in->row_stride + args->width + i);
-        out[i] = activate(args->activation, gate) * up;
+        out[i] = activate(args->activation, gate) * beside(args->activation, up);
     }
 }
 
@@ -144,6 +153,8 @@ void truth_rope(const truth_rope_args *args, double *out) {
     const truth_rows *x = &args->x;
     int64_t offset = args->row * x->row_stride + args->head * x->head_stride;
     int32_t half = args->rope.rotary_dim / 2;
+    int has_table = args->table != NULL && args->table->frequencies[0] > 0;
+    double factor = has_table ? args->table->factor : 1;
     for (int32_t i = 0; i < args->head_dim; i++)
         out[i] = truth_load(x->base, x->dtype, offset + i);
     if (args->norm != NULL)
@@ -151,9 +162,10 @@ void truth_rope(const truth_rope_args *args, double *out) {
     for (int32_t i = 0; i < half; i++) {
         int32_t first = args->rope.interleaved ? 2 * i : i;
         int32_t second = args->rope.interleaved ? 2 * i + 1 : i + half;
-        double angle = (double)args->position * frequency_of(&args->rope, i);
-        double cosine = args->cos_sin != NULL ? args->cos_sin[i] : cos(angle);
-        double sine = args->cos_sin != NULL ? args->cos_sin[half + i] : sin(angle);
+        double angle = (double)args->position *
+                       (has_table ? args->table->frequencies[i] : frequency_of(&args->rope, i));
+        double cosine = args->cos_sin != NULL ? args->cos_sin[i] : factor * cos(angle);
+        double sine = args->cos_sin != NULL ? args->cos_sin[half + i] : factor * sin(angle);
         double a = out[first], b = out[second];
         out[first] = a * cosine - b * sine;
         out[second] = b * cosine + a * sine;

@@ -53,7 +53,8 @@ void truth_rms_norm(const truth_rms_norm_args *args, double *out); /* [width] */
 
 typedef struct truth_rope_args {
     truth_rows x;
-    fig_rope_spec rope; /* defaults filled in */
+    fig_rope_spec rope;          /* defaults filled in */
+    const fig_rope_table *table; /* likewise; NULL, or without a frequency: rope says them */
     int64_t row, position;
     int32_t head, head_dim;
     const float *cos_sin; /* [rotary_dim] of this position; NULL: computed */

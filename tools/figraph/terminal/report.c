@@ -95,6 +95,7 @@ const char *fig_report_activation(fig_activation activation) {
     case FIG_SILU: return "silu";
     case FIG_GELU: return "gelu";
     case FIG_GELU_TANH: return "gelu_tanh";
+    case FIG_SWIGLU_LIMITED: return "swiglu_limited";
     }
     return "?";
 }
