@@ -4,9 +4,8 @@
 # The others are to end in time, each with a sentence.
 #
 # Runs on the host too, where FIG_DEVICE=host says so. A survivor may take the group's time to find
-# out, and slack_ms: to open its GPU before it meets anyone, to give rank 0 the two seconds that this
-# has for others, and to close. Invariant: the last line is "N passed, N failed", and each kill
-# counts.
+# out, and slack_ms: to open its GPU before it meets anyone, to give rank 0 the two seconds that it
+# has for others, and to close. Invariant: the last line is "N passed, N failed", each kill counts.
 #
 # Usage: tests/gpu/ranks_kills.sh [KILLS]
 #   RANKS    2; JOBS: kills under way side by side, 8
