@@ -33,7 +33,9 @@ void fig_fetch_place_init(fig_fetch_place *place) {
                                        .tells = 1};
     const uint32_t bytes =
         fig_plan_write(&place->params.shape, &step, sections, &held, place->slot);
-    ((fig_plan_head *)(void *)place->slot)->tag = fig_plan_tag(1, bytes);
+    fig_plan_head *head = (fig_plan_head *)(void *)place->slot;
+    head->checksum = fig_plan_sum(place->slot, bytes, 1);
+    head->tag = fig_plan_tag(1, bytes);
 }
 
 fig_dev_launch fig_fetch_place_launch(const fig_fetch_place *place) {
