@@ -111,11 +111,11 @@ prints 'a &lt;b&gt; &amp; a'
 run diff "$fig" "$scratch/noted.fig"
 ends 1
 prints 'by'
-run capture --preset tutorial -o "$scratch/x.fig" --note ci
+run capture --preset tutorial -o "$scratch/unnoted.fig" --note ci
 refused 'capture: --note: ci: it is KEY=VALUE'
-run capture --preset tutorial -o "$scratch/x.fig" --note 'a b=c'
+run capture --preset tutorial -o "$scratch/unnoted.fig" --note 'a b=c'
 refused 'its key has'
-[ ! -e "$scratch/x.fig" ]
+[ ! -e "$scratch/unnoted.fig" ]
 verdict $? 'a note that is none is to leave no file'
 run inspect "$fig" --images
 ends 0
