@@ -105,7 +105,7 @@ static const mistake table[] = {
         "spec: kv_dtype is FIG_BF16, but dtype is FIG_F16: a cache has that dtype, or FIG_E4M3 "
         "or FIG_E5M2 beside FIG_F16 and FIG_BF16"),
     SPEC_FIELD(kv_layout, 2, "spec: kv_layout is 2, limits 0 to 1"),
-    SPEC_FIELD(activation, 3, "spec: activation is 3, limits 0 to 2"),
+    SPEC_FIELD(activation, 4, "spec: activation is 4, limits 0 to 3"),
     SPEC_FIELD(kv_scales, 1,
                "spec: kv_scales is 1, it must be 0 where kv_dtype is neither FIG_E4M3 nor "
                "FIG_E5M2"),
