@@ -71,7 +71,8 @@ LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine
     $(IMAGES)
 # Of figraph what tests use, and what has a test of its own.
 SUPPORT := $(call objects,tests/support/*.c examples/*_*.c $(addprefix tools/figraph/,terminal/*.c \
-    step/truth*.c step/synthetic.c bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
+    $(addprefix step/,check.c schedule.c session.c standard.c synthetic.c truth*.c) \
+    bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
 GRID := $(call objects,tests/grid/*.c)
 FUZZ := $(call objects,tests/fuzz/fuzz*.c)
 FUZZERS := parse step config trace

@@ -35,7 +35,8 @@ FIG_API fig_status fig_spec_check(const fig_spec *spec);
 typedef struct fig_launch_info {
     uint32_t size;
     int32_t node, node_count;       /* from 0, that it serves; the fetch serves none */
-    const char *operation, *family; /* "attention", "scalar"; a call has no family: NULL */
+    const char *operation, *family; /* "attention", "scalar"; NULL: a call has no family, nor has
+                                       a launch that is left out: the one behind it does all */
     int32_t refusal_count;
     const char *refused[5], *needs[5]; /* [refusal_count] "bulk", "compute capability 9.0" */
 } fig_launch_info;

@@ -59,10 +59,43 @@ static void truth_s_unit_is_what_separates_neighbouring_codes(void **state) {
     }
 }
 
+/* Up to where the largest number ends and infinity begins, with ties between neighbours, on either
+ * side of them, and both signs. */
+static void truth_stores_the_nearest_number_as_the_kernels_do(void **state) {
+    (void)state;
+    for (const small_float *f = floats; f < floats + 2; f++) {
+        for (uint32_t code = 0; code < f->largest; code++) {
+            const code_pair pair = pair_of(f, code);
+            const double low = truth_load(pair.words, f->dtype, 0);
+            const double unit = truth_load(pair.words, f->dtype, 1) - low;
+            for (int eighths = 0; eighths <= 8; eighths++) {
+                const double x = (code & 1 ? -1 : 1) * (low + unit * eighths / 8);
+                const float single = (float)x;
+                uint16_t want[2], got; /* want: room for an f32, which none of them is */
+                if ((double)single != x) continue; /* a kernel has an f32 */
+                fig_numeric_store_row(want, (int32_t)f->dtype, 0, &single, 1);
+                truth_store(&got, f->dtype, 0, x);
+                assert_int_equal(got, want[0]);
+            }
+        }
+        const double beyond = 2 * truth_load(&(uint16_t){(uint16_t)f->largest}, f->dtype, 0);
+        uint16_t got;
+        truth_store(&got, f->dtype, 0, beyond);
+        assert_int_equal(got, f->largest + 1);
+    }
+    static const float singles[] = {0, -0.0f, 1, -1.5f, 0x1p-149f, -0x1.fffffep127f};
+    for (int i = 0; i < 6; i++) {
+        float got;
+        truth_store(&got, FIG_F32, 0, (double)singles[i]);
+        assert_memory_equal(&got, &singles[i], sizeof got);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(truth_and_the_kernels_read_every_code_alike),
         cmocka_unit_test(truth_s_unit_is_what_separates_neighbouring_codes),
+        cmocka_unit_test(truth_stores_the_nearest_number_as_the_kernels_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

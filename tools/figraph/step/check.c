@@ -3,13 +3,17 @@
  * An error is judged against the magnitude of what was summed up, not against what is left of it.
  * 16-bit outputs may be off by 2 units in the last place, f32 by 2e-5 of the magnitude, since its
  * twins and kernels sum in another order than float64 does. What a cache holds is exact or, in fp8,
- * a nearest number to the quotient, which a kernel rounds to f32 first. */
+ * a nearest number to the quotient, which a kernel rounds to f32 first. Where attention turned k by
+ * itself and kept it to itself, what it appended is any number that the true one, give or take what
+ * f32 loses on the way, is rounded to: mostly one, and two neighbours where a tie is that near. */
 #include "tools/figraph/step/check.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <figraph_unstable.h>
 
 #include "tools/figraph/step/truth.h"
 #include "tools/figraph/step/truth_attention.h"
@@ -18,6 +22,9 @@
 static const double half_tolerance_ulp = 2;
 static const double single_tolerance = 2e-5; /* of the magnitude */
 static const double quarter_tolerance_ulp = 0.5 + 1e-6;
+/* Of a pair's length, before it is rounded to its type: half an f32 unit for each of the norm's
+ * factor and its two products, cosine and sine, the table's factor, two products and their sum. */
+static const double turn_tolerance = 0x1p-20;
 
 /* Some elements of an output and what is due. */
 typedef struct comparison {
@@ -166,55 +173,147 @@ static const fig_rope_table *table_of(const fig_spec *spec, int32_t layer) {
     return turns_by_window(spec, layer) ? &spec->window_table : &spec->rope_table;
 }
 
-/* q or k, rotated in place: the mirror holds what it was before. Where an idle row's RoPE stands is
- * left open, so it is not judged. */
-static int check_rope(fig_check *check, fig_session *session, const fig_schedule *schedule,
-                      const fig_session_tensor *tensor, const fig_session_tensor *norm) {
-    int32_t heads = (int32_t)tensor->info.dims[1], head_dim = (int32_t)tensor->info.dims[2];
-    int32_t rows = count_queries(session, schedule);
-    size_t bytes = (size_t)rows * tensor->row_bytes;
-    size_t head_bytes = (size_t)head_dim * fig_synthetic_bytes(tensor->info.dtype);
-    double due[TRUTH_HEAD_DIM_LIMIT], magnitude[TRUTH_HEAD_DIM_LIMIT];
-    uint8_t *got = malloc(bytes);
-    if (got == NULL) return fig_report_refuse("replay: no memory for %zu bytes", bytes);
-    int code = read_rows(session, schedule, tensor, got);
-    for (int32_t i = 0; code == FIG_EXIT_FINE && i < rows * heads; i++) {
-        int32_t row = i / heads;
-        truth_rope_args args = {.x = rows_of(tensor),
-                                .rope = rope_of(session->info.spec, tensor->layer),
-                                .table = table_of(session->info.spec, tensor->layer),
-                                .row = row,
-                                .position = place_of(session, schedule, row),
-                                .head = i % heads,
-                                .head_dim = head_dim,
-                                .norm = norm != NULL ? norm->mirror : NULL,
-                                .norm_epsilon = session->info.spec->qk_norm_epsilon};
-        if (args.position < 0) continue;
-        truth_rope(&args, due);
-        measure_pairs(&args.rope, head_dim, due, magnitude);
-        code = compare(check, &(comparison){.tensor = tensor,
-                                            .step = schedule->step,
-                                            .row = row,
-                                            .head = i % heads,
-                                            .got = got + (size_t)i * head_bytes,
-                                            .due = due,
-                                            .magnitude = magnitude,
-                                            .count = head_dim});
+/* ---- q and k: turned, or as they were ------------------------------------------------------ */
+
+/* Layers whose attention turns q and k by itself in the bucket of the step that was staged last: no
+ * launch of decode_attention's own is on the device. The nodes of decode_attention are, in order,
+ * those of the layers that turn. */
+static int find_own_turns(const fig_session *session, uint64_t layers[8]) {
+    const fig_spec *spec = session->info.spec;
+    fig_engine_stats stats = {.size = sizeof stats};
+    fig_launch_info info = {.size = sizeof info};
+    fig_status status = FIG_OK;
+    int32_t layer = -1;
+    memset(layers, 0, 8 * sizeof *layers);
+    fig_engine_read_stats(session->engine, &stats);
+    for (int32_t i = 0; status == FIG_OK; i++) {
+        status = fig_engine_launch_info(session->engine, stats.last_bucket, i, &info);
+        if (status != FIG_OK || info.operation == NULL) continue;
+        if (strcmp(info.operation, "decode_attention") != 0) continue;
+        do
+            layer++;
+        while (layer < spec->layers && has_layer(spec->plain_layers, layer));
+        if (layer < spec->layers && info.family == NULL)
+            layers[layer / 64] |= UINT64_C(1) << layer % 64;
     }
-    if (code == FIG_EXIT_FINE) memcpy(tensor->mirror, got, bytes);
-    free(got);
-    return code;
+    return status == FIG_INVALID ? FIG_EXIT_FINE : fig_report_status("replay");
 }
+
+/* q or k of the step's rows, [rows][heads][head_dim] each. */
+typedef struct turning {
+    const fig_session_tensor *tensor, *norm; /* norm NULL: none */
+    int may_stay;                            /* 1: attention turns by itself */
+    uint8_t *got;                            /* after the step */
+    uint8_t *turned;     /* as RoPE would have left it, from what it was before */
+    uint8_t *low, *high; /* what a kernel may have rounded instead of it */
+    int32_t left, moved; /* heads that were left as they were, and that were not: one; -1: none */
+} turning;
+
+static int open_turning(turning *t, const fig_session *session, const fig_schedule *schedule) {
+    const size_t bytes = (size_t)count_queries(session, schedule) * t->tensor->row_bytes;
+    t->left = t->moved = -1;
+    t->got = malloc(4 * bytes);
+    if (t->got == NULL) return fig_report_refuse("replay: no memory for %zu bytes", 4 * bytes);
+    t->turned = t->got + bytes;
+    t->low = t->turned + bytes;
+    t->high = t->low + bytes;
+    return FIG_EXIT_FINE;
+}
+
+static void store_turned(const turning *t, int64_t first, int32_t head_dim, const double *due,
+                         const double *magnitude) {
+    const fig_dtype dtype = t->tensor->info.dtype;
+    for (int32_t i = 0; i < head_dim; i++) {
+        truth_store(t->turned, dtype, first + i, due[i]);
+        truth_store(t->low, dtype, first + i, due[i] - turn_tolerance * magnitude[i]);
+        truth_store(t->high, dtype, first + i, due[i] + turn_tolerance * magnitude[i]);
+    }
+}
+
+/* 1: the head is what it was before, and RoPE would have made something else of it. A head that
+ * RoPE would not change, at position 0 say, speaks for neither. */
+static int was_left(turning *t, int32_t head, size_t head_bytes) {
+    const size_t offset = (size_t)head * head_bytes;
+    const uint8_t *before = t->tensor->mirror + offset;
+    if (memcmp(t->got + offset, before, head_bytes) != 0) {
+        t->moved = head;
+        return 0;
+    }
+    if (!t->may_stay || memcmp(t->turned + offset, before, head_bytes) == 0) return 0;
+    t->left = head;
+    return 1;
+}
+
+static int check_turned_head(fig_check *check, const fig_session *session,
+                             const fig_schedule *schedule, turning *t, int32_t head) {
+    const fig_session_tensor *tensor = t->tensor;
+    const int32_t heads = (int32_t)tensor->info.dims[1], head_dim = (int32_t)tensor->info.dims[2];
+    const size_t head_bytes = (size_t)head_dim * fig_synthetic_bytes(tensor->info.dtype);
+    double due[TRUTH_HEAD_DIM_LIMIT], magnitude[TRUTH_HEAD_DIM_LIMIT];
+    truth_rope_args args = {.x = rows_of(tensor),
+                            .rope = rope_of(session->info.spec, tensor->layer),
+                            .table = table_of(session->info.spec, tensor->layer),
+                            .row = head / heads,
+                            .position = place_of(session, schedule, head / heads),
+                            .head = head % heads,
+                            .head_dim = head_dim,
+                            .norm = t->norm != NULL ? t->norm->mirror : NULL,
+                            .norm_epsilon = session->info.spec->qk_norm_epsilon};
+    if (args.position < 0) return FIG_EXIT_FINE;
+    truth_rope(&args, due);
+    measure_pairs(&args.rope, head_dim, due, magnitude);
+    store_turned(t, (int64_t)head * head_dim, head_dim, due, magnitude);
+    if (was_left(t, head, head_bytes)) {
+        check->elements += head_dim;
+        return FIG_EXIT_FINE;
+    }
+    return compare(check, &(comparison){.tensor = tensor,
+                                        .step = schedule->step,
+                                        .row = head / heads,
+                                        .head = head % heads,
+                                        .got = t->got + (size_t)head * head_bytes,
+                                        .due = due,
+                                        .magnitude = magnitude,
+                                        .count = head_dim});
+}
+
+/* The mirror holds what it was before, and in the end what all behind RoPE were to read. Where an
+ * idle row's RoPE stands is left open, so it is not judged. */
+static int check_rope(fig_check *check, fig_session *session, const fig_schedule *schedule,
+                      turning *t) {
+    const int32_t heads = (int32_t)t->tensor->info.dims[1];
+    const int32_t rows = count_queries(session, schedule);
+    const size_t bytes = (size_t)rows * t->tensor->row_bytes;
+    int code = open_turning(t, session, schedule);
+    if (code == FIG_EXIT_FINE) code = read_rows(session, schedule, t->tensor, t->got);
+    if (code == FIG_EXIT_FINE) memcpy(t->turned, t->got, bytes);
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < rows * heads; i++)
+        code = check_turned_head(check, session, schedule, t, i);
+    if (code != FIG_EXIT_FINE) return code;
+    if (t->left >= 0 && t->moved >= 0)
+        return fig_report_failure("step %d: %s[%d][%d] is what it was before and [%d][%d] is not: "
+                                  "turning all heads is due, or none",
+                                  schedule->step, t->tensor->info.name, t->left / heads,
+                                  t->left % heads, t->moved / heads, t->moved % heads);
+    memcpy(t->tensor->mirror, t->left >= 0 ? t->turned : t->got, bytes);
+    return FIG_EXIT_FINE;
+}
+
+/* ---- What is appended ---------------------------------------------------------------------- */
 
 /* K or V. */
 typedef struct cache_side {
     const fig_session_tensor *rows, *cache, *scale; /* scale NULL: 1 */
+    const uint8_t *low, *high; /* as rows' mirror: between which an appended number may have been */
 } cache_side;
 
 static cache_side side_of(const fig_session *session, int32_t layer, fig_session_kind rows) {
     int is_k = rows == FIG_SESSION_K;
+    const fig_session_tensor *from = fig_session_find(session, layer, rows);
     return (cache_side){
-        .rows = fig_session_find(session, layer, rows),
+        .rows = from,
+        .low = from->mirror,
+        .high = from->mirror,
         .cache = fig_session_find(session, layer, is_k ? FIG_SESSION_K_CACHE : FIG_SESSION_V_CACHE),
         .scale =
             fig_session_find(session, layer, is_k ? FIG_SESSION_K_SCALE : FIG_SESSION_V_SCALE)};
@@ -250,8 +349,11 @@ static int compare_appended(fig_check *check, const appended *a) {
     int32_t head_dim = (int32_t)rows->info.dims[2];
     int64_t first = ((int64_t)a->query * rows->info.dims[1] + a->head) * head_dim;
     for (int32_t i = 0; i < head_dim; i++) {
-        double x = truth_load(rows->mirror, rows->info.dtype, first + i), tolerance;
-        double due = stored_of(cache->info.dtype, x / scale_of(a->side, a->head), &tolerance);
+        double low = truth_load(a->side->low, rows->info.dtype, first + i), below;
+        double high = truth_load(a->side->high, rows->info.dtype, first + i), above;
+        low = stored_of(cache->info.dtype, low / scale_of(a->side, a->head), &below);
+        high = stored_of(cache->info.dtype, high / scale_of(a->side, a->head), &above);
+        double due = (low + high) / 2, tolerance = (high - low) / 2 + fmax(below, above);
         double got = truth_load(a->got, cache->info.dtype, i);
         if (fabs(got - due) <= tolerance) continue;
         return fig_report_failure(
@@ -332,27 +434,37 @@ static int check_attention(fig_check *check, fig_session *session, const fig_sch
     return code;
 }
 
+/* own: 1: the layer's attention turns q and k by itself. */
 static int check_layer(fig_check *check, fig_session *session, const fig_schedule *schedule,
-                       int32_t layer) {
+                       int32_t layer, int own) {
     cache_side k = side_of(session, layer, FIG_SESSION_K);
     cache_side v = side_of(session, layer, FIG_SESSION_V);
+    turning q_turns = {.tensor = fig_session_find(session, layer, FIG_SESSION_Q),
+                       .norm = fig_session_find(session, layer, FIG_SESSION_Q_NORM),
+                       .may_stay = own};
+    turning k_turns = {.tensor = k.rows,
+                       .norm = fig_session_find(session, layer, FIG_SESSION_K_NORM),
+                       .may_stay = own};
     int code = check_act(check, session, schedule, layer);
-    if (code == FIG_EXIT_FINE)
-        code = check_rope(check, session, schedule, fig_session_find(session, layer, FIG_SESSION_Q),
-                          fig_session_find(session, layer, FIG_SESSION_Q_NORM));
-    if (code == FIG_EXIT_FINE)
-        code = check_rope(check, session, schedule, k.rows,
-                          fig_session_find(session, layer, FIG_SESSION_K_NORM));
+    if (code == FIG_EXIT_FINE) code = check_rope(check, session, schedule, &q_turns);
+    if (code == FIG_EXIT_FINE) code = check_rope(check, session, schedule, &k_turns);
+    if (code == FIG_EXIT_FINE && k_turns.left >= 0) {
+        k.low = k_turns.low;
+        k.high = k_turns.high;
+    }
     if (code == FIG_EXIT_FINE) code = check_append(check, session, schedule, &k);
     if (code == FIG_EXIT_FINE) code = check_append(check, session, schedule, &v);
     if (code == FIG_EXIT_FINE) code = check_attention(check, session, schedule, layer);
+    free(q_turns.got);
+    free(k_turns.got);
     return code;
 }
 
 int fig_check_step(fig_check *check, fig_session *session, const fig_schedule *schedule) {
-    int code = FIG_EXIT_FINE;
+    uint64_t own[8];
+    int code = find_own_turns(session, own);
     for (int32_t layer = 0; code == FIG_EXIT_FINE && layer < session->info.spec->layers; layer++)
-        code = check_layer(check, session, schedule, layer);
+        code = check_layer(check, session, schedule, layer, has_layer(own, layer));
     return code;
 }
 

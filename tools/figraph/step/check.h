@@ -1,8 +1,9 @@
 /* check.h: a replayed step against the same step in float64.
  *
  * Each operation is judged on the inputs that it really had, rotated q and cache read back from the
- * device, so that an error is the operation's own. Invariant: every element of every output of the
- * step's rows is compared, and a NaN is never within tolerance. */
+ * device, so that an error is the operation's own. Where attention turns q and k by itself they may
+ * stand as they were; it is then judged on them as float64 turns them. Invariant: every element of
+ * every output of the step's rows is compared, and a NaN is never within tolerance. */
 #ifndef FIG_TOOLS_CHECK_H
 #define FIG_TOOLS_CHECK_H
 

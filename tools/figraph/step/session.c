@@ -57,7 +57,7 @@ static void read_name(fig_session_tensor *tensor, int32_t layers) {
         assert(layer >= 0 && layer < layers);
         return;
     }
-    assert(!"a tensor of the standard step");
+    assert(0 && "a tensor of the standard step");
 }
 
 static size_t row_bytes_of(const fig_tensor_info *info) {

@@ -89,6 +89,24 @@ double truth_ulp(fig_dtype dtype, double x) {
     return ldexp(1.0, exponent - form.mantissa_bits);
 }
 
+/* Codes of numbers above 0 are in order, so that a mantissa that is rounded up to the next power of
+ * two carries into the exponent, and from the greatest number on into infinity. */
+void truth_store(void *array, fig_dtype dtype, int64_t index, double x) {
+    const float_form form = form_of(dtype);
+    const double magnitude = fmin(fabs(x), ldexp(1, 2 - form.least_exponent)); /* infinity's code */
+    const double ulp = truth_ulp(dtype, magnitude);
+    const int exponent = ilogb(ulp) + form.mantissa_bits - form.least_exponent;
+    const uint32_t mantissa = (uint32_t)nearbyint(magnitude / ulp);
+    const uint32_t code = ((uint32_t)exponent << form.mantissa_bits) + mantissa;
+    if (dtype == FIG_F32) {
+        const uint32_t word = code | (uint32_t)(signbit(x) != 0) << 31;
+        memcpy((char *)array + index * 4, &word, sizeof word);
+    } else {
+        const uint16_t half = (uint16_t)(code | (uint32_t)(signbit(x) != 0) << 15);
+        memcpy((char *)array + index * 2, &half, sizeof half);
+    }
+}
+
 static double activate(fig_activation activation, double x) {
     switch (activation) {
     case FIG_SILU: return x / (1 + exp(-x));

@@ -30,6 +30,8 @@ typedef struct truth_cache {
 
 /* Element `index` of an array of any dtype. */
 double truth_load(const void *array, fig_dtype dtype, int64_t index);
+/* Stores the number nearest to x, of two the even one; f32, f16 and bf16. x is no NaN. */
+void truth_store(void *array, fig_dtype dtype, int64_t index, double x);
 /* What separates neighbours of that dtype near x: its unit in the last place. */
 double truth_ulp(fig_dtype dtype, double x);
 
