@@ -302,6 +302,8 @@ static void open_segments(fig_forgery *image) {
     size_t count;
     assert_int_equal(fig_graphs_write(graphs, &bytes, &count), FIG_OK);
     fig_forgery_open(image, bytes, count);
+    /* What the library records of its kernels, if it has any, comes last and is left out. */
+    if (graphs->archive.image_count > 0) fig_forgery_remove(image, FIG_SECTION_VARI);
     assert_int_equal(image->count, FIG_SECTION_VARI);
     assert_memory_equal(image->sections[FIG_SECTION_SEGM].entry.name, "SEGM", 4);
     assert_int_equal(image->sections[FIG_SECTION_SEGM].raw_bytes, 4 * 12);

@@ -325,7 +325,8 @@ static void a_record_that_says_something_else_is_refused(void **state) {
         fig_forgery image;
         size_t count;
         fig_forgery_open(&image, sound, sound_count);
-        const uint32_t last = image.count - 1;
+        /* Before what the library records of its kernels, if it has any. */
+        const uint32_t last = image.count - 1 - (made->archive.image_count > 0);
         assert_memory_equal(image.sections[last].entry.name, "VARI", 4);
         assert_int_equal(image.sections[last].raw_bytes, COUNT * sizeof(fig_tuned));
         memcpy(image.sections[last].raw + f->at, &f->value, f->width < 8 ? f->width : 8);
