@@ -125,7 +125,8 @@ if [ -s "$scratch/images" ]; then
     ends 0
     json 'j["bytes"] > 1000000'
     run inspect "$scratch/embedded.fig"
-    prints "this library's own; the file holds them"
+    prints "this library's own; the file"
+    prints 'holds them'
 else
     run capture --preset tutorial --embed -o "$scratch/embedded.fig"
     refused 'embed: this library has no images'
