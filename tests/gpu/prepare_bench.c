@@ -51,18 +51,6 @@ static fig_graphs *capture(int32_t layers, int one_bucket) {
     return graphs;
 }
 
-static void bind_all(fig_engine *engine, const fig_graphs *graphs) {
-    fig_tensor_info tensor = {.size = sizeof tensor};
-    for (int32_t i = 0; fig_graphs_tensor(graphs, i, &tensor) == FIG_OK; i++) {
-        if (tensor.role != FIG_ROLE_BOUND) continue;
-        const int64_t rows = tensor.dims[0] == FIG_DIM_BATCH ? 256 : 16;
-        size_t bytes = (size_t)rows * 4;
-        for (uint32_t d = 1; d < (uint32_t)tensor.rank; d++)
-            bytes *= (size_t)tensor.dims[d];
-        TRY(fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = tensor.name, .bytes = bytes)));
-    }
-}
-
 /* Milliseconds from open to the end of the first step; what the driver itself needs to start was
  * paid before. The engine stays open. */
 static double open_and_step(fig_engine **engine, const fig_graphs *graphs, fig_device device) {
@@ -70,7 +58,7 @@ static double open_and_step(fig_engine **engine, const fig_graphs *graphs, fig_d
     const fig_engine_options options = {.size = sizeof options, .device = device};
     const int64_t begin_ns = fig_clock_ns();
     TRY(fig_engine_open(engine, graphs, &options));
-    bind_all(*engine, graphs);
+    TRY(fig_caller_bind_all(*engine, graphs));
     TRY(fig_engine_step(*engine, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = &one)));
     TRY(fig_engine_wait(*engine, -1));
     return (double)(fig_clock_ns() - begin_ns) / 1e6;

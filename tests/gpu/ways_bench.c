@@ -280,25 +280,13 @@ static fig_graphs *capture_file(void) {
     return made;
 }
 
-static void bind_all(fig_engine *engine, const fig_graphs *of) {
-    fig_tensor_info tensor = {.size = sizeof tensor};
-    for (int32_t i = 0; fig_graphs_tensor(of, i, &tensor) == FIG_OK; i++) {
-        if (tensor.role != FIG_ROLE_BOUND) continue;
-        const int64_t rows = tensor.dims[0] == FIG_DIM_BATCH ? 256 : 16;
-        size_t bytes = (size_t)rows * 4;
-        for (uint32_t d = 1; d < (uint32_t)tensor.rank; d++)
-            bytes *= (size_t)tensor.dims[d];
-        TRY(fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = tensor.name, .bytes = bytes)));
-    }
-}
-
 /* Open, and a step has run: an exec is made, and the driver is awake. */
 static fig_engine *open_engine(void) {
     static const int32_t one = 1;
     fig_engine *engine;
     const fig_graphs *of = capture_file();
     TRY(fig_engine_open(&engine, of, FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_CUDA)));
-    bind_all(engine, of);
+    TRY(fig_caller_bind_all(engine, of));
     TRY(fig_engine_step(engine, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = &one)));
     TRY(fig_engine_wait(engine, -1));
     return engine;

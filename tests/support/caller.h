@@ -6,6 +6,8 @@
 #ifndef FIG_TESTS_SUPPORT_CALLER_H
 #define FIG_TESTS_SUPPORT_CALLER_H
 
+#include <figraph.h>
+
 #include "engine/cuda/cuda_api.h"
 
 typedef struct fig_caller {
@@ -25,6 +27,9 @@ int fig_caller_enter(fig_caller *caller);
 void fig_caller_leave(fig_caller *caller);
 /* How much memory nobody has on the GPU; below 0: the driver does not say. */
 int64_t fig_caller_free_bytes(void);
+
+/* Every tensor that is to be bound, over the engine's own memory for 256 rows or 16 of others. */
+fig_status fig_caller_bind_all(fig_engine *engine, const fig_graphs *graphs);
 
 /* A call of the caller's to the driver, which fails the test where it fails. */
 #define FIG_CALLER_TRY(caller, name, ...)                                                          \
