@@ -25,9 +25,9 @@ PyObject *PyErr_Occurred(void);
 void PyErr_SetString(PyObject *type, const char *text);
 PyObject *PyList_GetItem(PyObject *list, ptrdiff_t index);
 ptrdiff_t PyList_Size(PyObject *list);
-long PyLong_AsLong(PyObject *number);
 void *PyLong_AsVoidPtr(PyObject *number);
 PyObject *PyLong_FromLong(long value);
+ptrdiff_t PyNumber_AsSsize_t(PyObject *number, PyObject *overflow);
 void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *thread);
 
@@ -44,7 +44,7 @@ typedef struct fig_steps {
 typedef fig_status call(fig_engine *engine, const fig_step *step);
 
 static int read_number(PyObject *number, int32_t *value) {
-    const long given = PyLong_AsLong(number);
+    const ptrdiff_t given = PyNumber_AsSsize_t(number, PyExc_OverflowError);
     *value = (int32_t)given;
     if (given == -1 && PyErr_Occurred() != NULL) return 1;
     if (given == *value) return 0;
