@@ -44,7 +44,7 @@ OPERATIONS = {
     12: ("all_gather", "in out", ""),
 }
 CALL, FETCH = 64, 0
-WORTH, SPEC_BYTES = 32, 2376
+WORTH, SPEC_BYTES = 24, 2376
 
 
 class Refused(Exception):

@@ -370,6 +370,11 @@ static fig_status read_operations(const fig_sections *sections, fig_codec_parts 
         const fig_kernel *known = NULL;
         uint8_t abi[32];
         FIG_TRY(check_kernel_name(kernel, i));
+        if (i > 0 && kernel->op <= kernels[i - 1].op)
+            return fig_fail(FIG_FORMAT,
+                            "section KERN: kernel %" PRIu32 ": operation %" PRIu32
+                            " does not come after the one before",
+                            i, kernel->op);
         if (kernel->op < FIG_OP_KERNEL_COUNT) known = &fig_kernel_table[kernel->op];
         if (known == NULL || strncmp(kernel->name, known->name, sizeof kernel->name) != 0) {
             fig_fail(FIG_STALE,

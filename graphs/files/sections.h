@@ -14,7 +14,7 @@ enum {
     FIG_FILE_SECTION_LIMIT = 64,
     FIG_FILE_SPEC_LIMIT = 4096, /* bytes of the spec, which grows with the library */
     FIG_FILE_KERNEL_LIMIT = 64,
-    FIG_FILE_WORTH = 32, /* most raw bytes, sealed ones apart, for each byte of a file */
+    FIG_FILE_WORTH = 24, /* most raw bytes, sealed ones apart, for each byte of a file */
     FIG_FILE_FORMAT = 1
 };
 
