@@ -9,8 +9,8 @@
  * it, execs and uploads: "adds" adds node by node, "clone" copies the graph before and sets the
  * params of its nodes, "capture" launches on a stream that captures, one behind the other. Each
  * time is that of a process of its own which has run a step, has all kernels loaded and made no
- * other exec, since a driver is faster where it has memory of one that is gone. Judges: at most 1.25
- * of the fastest. */
+ * other exec, since a driver is faster where it has memory of one that is gone. Judges: at most
+ * 1.25 of the fastest. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
