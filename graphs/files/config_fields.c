@@ -39,16 +39,18 @@ static const char *const image_fields[] = {
 /* clang-format on */
 
 /* Models that see images as well. Their text_config leaves out what it has in common with the
- * first of its family; `absent` is that, an object. */
+ * first of its family; `absent` is that, an object, and `older` what the form without
+ * rope_parameters leaves out beside it. */
 static const struct image_model {
-    const char *model_type, *absent;
+    const char *model_type, *absent, *older;
 } image_models[] = {
-    {"gemma3", "{\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256,"
-               " \"hidden_activation\": \"gelu_pytorch_tanh\", \"max_position_embeddings\": 131072,"
-               " \"rms_norm_eps\": 1e-6, \"rope_theta\": 1e6, \"rope_local_base_freq\": 1e4,"
-               " \"query_pre_attn_scalar\": 256, \"attn_logit_softcapping\": null,"
-               " \"sliding_window_pattern\": 6}"},
-    {"mistral3", "{}"}};
+    {"gemma3",
+     "{\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256,"
+     " \"hidden_activation\": \"gelu_pytorch_tanh\", \"max_position_embeddings\": 131072,"
+     " \"rms_norm_eps\": 1e-6, \"query_pre_attn_scalar\": 256, \"attn_logit_softcapping\": null,"
+     " \"sliding_window_pattern\": 6}",
+     "{\"rope_theta\": 1e6, \"rope_local_base_freq\": 1e4}"},
+    {"mistral3", "{}", "{}"}};
 enum { IMAGE_MODEL_COUNT = sizeof image_models / sizeof image_models[0] };
 
 static int is_listed(const char *const *fields, const char *field) {
@@ -117,7 +119,9 @@ fig_status fig_config_fields_find_text(const fig_document *config, fig_document 
         if (fig_document_find(config, "text_config") == NULL)
             return fig_document_refuse_missing(config, "text_config");
         FIG_TRY(fig_document_enter(config, "text_config", text));
-        if (take_dtype(config, text) == 0 && take_absent(image_models[i].absent, text) == 0)
+        const int is_newer = fig_document_find(text, "rope_parameters") != NULL;
+        if (take_dtype(config, text) == 0 && take_absent(image_models[i].absent, text) == 0 &&
+            take_absent(is_newer ? "{}" : image_models[i].older, text) == 0)
             return FIG_OK;
         return fig_fail(FIG_NOMEM, "%s: its JSON", config->path);
     }
