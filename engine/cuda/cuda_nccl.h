@@ -16,7 +16,6 @@ typedef struct fig_cuda_nccl {
     const fig_nccl_api *api;
     fig_nccl_comm comm;                  /* NULL: closed, or aborted */
     struct fig_cuda_nccl_ending *ending; /* of one that was; NULL: none is under way */
-    int is_aborted, keeps_graphs;        /* keeps_graphs: some were let go of that live on */
     int64_t timeout_us;
     int32_t rank, count;
     fig_cu_address places; /* [count] fig_peers_place, one of each rank */
@@ -38,13 +37,8 @@ fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
  * never opened and what is half-open, when no graph has its work any more. */
 fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu, struct fig_ranks *ranks);
 void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu);
-/* What runs on the device stops waiting; from then on there is no communicator. Its memory, graphs
- * that have its work and a thread that waits for them are the process's until that ends. */
+/* What runs on the device stops waiting; from then on there is no communicator. */
 void fig_cuda_nccl_abort(fig_cuda_nccl *nccl);
-/* One user of a graph less, who has made an exec of it or NULL: both are destroyed, unless that
- * would take down a communicator that was aborted. */
-void fig_cuda_nccl_let_go(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu, fig_cuda_work *work,
-                          fig_cu_exec exec);
 
 /* What a collective is captured with. */
 typedef struct fig_cuda_nccl_job {
