@@ -32,6 +32,7 @@ static fig_status settle(const fig_cuda_nccl *nccl, fig_nccl_result result, cons
     const int64_t until_ns = fig_clock_ns() + nccl->timeout_us * 1000;
     const struct timespec nap = {0, LOOK_NS};
     while (result == FIG_NCCL_IN_PROGRESS) {
+        FIG_TRY(fig_ranks_check(nccl->ranks));
         if (fig_clock_ns() > until_ns)
             return fig_fail(FIG_TIMEOUT, "nccl: %s: not all ranks came within %" PRId64 " us", call,
                             nccl->timeout_us);
@@ -53,15 +54,15 @@ typedef struct invitation {
     fig_nccl_id id;
 } invitation;
 
-static fig_status join(fig_cuda_nccl *nccl, struct fig_ranks *ranks) {
+static fig_status join(fig_cuda_nccl *nccl) {
     invitation own = {.result = FIG_NCCL_SUCCESS}, all[FIG_RANKS_LIMIT];
     fig_nccl_config config = {
         .size = sizeof config, .magic = FIG_NCCL_CONFIG_MAGIC, .version = FIG_NCCL_LEAST_VERSION};
     const fig_ranks_field field = {
         .name = "NCCL's version", .bytes = &nccl->api->version, .count = sizeof nccl->api->version};
-    FIG_TRY(fig_ranks_agree(ranks, &field, 1));
+    FIG_TRY(fig_ranks_agree(nccl->ranks, &field, 1));
     if (nccl->rank == 0) own.result = nccl->api->GetUniqueId(&own.id);
-    FIG_TRY(fig_ranks_all_gather(ranks, &own, sizeof own, all));
+    FIG_TRY(fig_ranks_all_gather(nccl->ranks, &own, sizeof own, all));
     if (all[0].result != FIG_NCCL_SUCCESS) return refuse(nccl, all[0].result, "ncclGetUniqueId");
     const fig_nccl_result result =
         nccl->api->CommInitRankConfig(&nccl->comm, nccl->count, all[0].id, nccl->rank, &config);
@@ -82,6 +83,7 @@ static fig_status drain(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
         const fig_cu_result result = gpu->cu->StreamQuery(gpu->aside);
         if (result == FIG_CU_SUCCESS) return FIG_OK;
         if (result != FIG_CU_NOT_READY) return fig_cuda_gpu_refuse(gpu, result, "cuStreamQuery");
+        FIG_TRY(fig_ranks_check(nccl->ranks));
         if (fig_clock_ns() > until_ns)
             return fig_fail(FIG_TIMEOUT,
                             "nccl: not all ranks came to its first calls within %" PRId64 " us",
@@ -108,6 +110,7 @@ fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
                               const fig_cuda_nccl_wish *wish) {
     const uint64_t count = (uint64_t)wish->count;
     *nccl = (fig_cuda_nccl){.api = fig_nccl_api_table(),
+                            .ranks = wish->ranks,
                             .timeout_us = wish->timeout_us,
                             .rank = wish->rank,
                             .count = wish->count,
@@ -116,8 +119,8 @@ fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
     return reserve(gpu, count * wish->byte_limit, &nccl->parts);
 }
 
-fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu, struct fig_ranks *ranks) {
-    fig_status status = join(nccl, ranks);
+fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
+    fig_status status = join(nccl);
     if (status == FIG_OK) status = warm_up(nccl, gpu);
     if (status != FIG_OK) fig_cuda_nccl_abort(nccl);
     return status;
