@@ -117,11 +117,18 @@ static fig_edge *chain(fig_edge *next, const fig_edge_access *accesses, uint32_t
     return next;
 }
 
+/* Where the row of a node's ancestors begins, in words: all of them come before it, so that its row
+ * is as long as its number asks for. */
+static size_t row_of(size_t node) {
+    const size_t words = node / 64 + 1;
+    return 64 * (words * (words - 1) / 2) + node % 64 * words;
+}
+
 /* Marks as NONE each edge of one node, all those with one `to`, that another of them implies, and
  * fills the node's row of ancestors. From the nearest ancestor down, because a path that implies an
  * edge enters the node from a nearer one. */
-static void reduce_node(fig_edge *edges, size_t count, uint64_t *rows, size_t row_words) {
-    uint64_t *row = rows + edges[0].to * row_words;
+static void reduce_node(fig_edge *edges, size_t count, uint64_t *rows) {
+    uint64_t *row = rows + row_of(edges[0].to);
     for (size_t i = count; i > 0; i--) {
         uint32_t from = edges[i - 1].from;
         assert(from < edges[i - 1].to);
@@ -129,7 +136,7 @@ static void reduce_node(fig_edge *edges, size_t count, uint64_t *rows, size_t ro
             edges[i - 1].from = NONE;
             continue;
         }
-        const uint64_t *ancestors = rows + from * row_words;
+        const uint64_t *ancestors = rows + row_of(from);
         for (size_t word = 0; word <= from / 64; word++)
             row[word] |= ancestors[word];
         row[from / 64] |= UINT64_C(1) << from % 64;
@@ -168,16 +175,13 @@ fig_status fig_edges_reduce(fig_edge *edges, uint32_t *edge_count) {
     if (count == 0) return FIG_OK;
     const uint32_t node_count = limit_of(edges, count, &to_of);
     FIG_TRY(sort_edges(edges, count, node_count));
-    const size_t row_words = ((size_t)node_count + 63) / 64;
-    uint64_t *rows = calloc(node_count, row_words * sizeof *rows); /* [node_count][row_words] */
-    if (rows == NULL)
-        return fig_fail(FIG_NOMEM, "edges: %u rows of %zu bytes", node_count,
-                        row_words * sizeof *rows);
+    uint64_t *rows = calloc(row_of(node_count), sizeof *rows);
+    if (rows == NULL) return fig_fail(FIG_NOMEM, "edges: ancestors of %u nodes", node_count);
     for (uint32_t first = 0, last; first < count; first = last) {
         last = first + 1;
         while (last < count && edges[last].to == edges[first].to)
             last++;
-        reduce_node(edges + first, last - first, rows, row_words);
+        reduce_node(edges + first, last - first, rows);
     }
     for (uint32_t i = 0; i < count; i++) {
         if (edges[i].from != NONE) edges[kept++] = edges[i];
