@@ -12,13 +12,18 @@
 
 enum { LINE_LIMIT = 4096 };
 
-/* Changes where a section's name or count does, or the size of a block. */
+static uint64_t mix(uint64_t id, const char *text) {
+    for (; *text != '\0'; text++)
+        id = (id ^ (uint8_t)*text) * UINT64_C(1099511628211);
+    return id;
+}
+
+/* Changes where a section's name, count or what it covers does, or the size of a block. */
 static uint64_t grid_id(void) {
     uint64_t id = UINT64_C(1469598103934665603) + FIG_VERSION + ((uint64_t)BLOCK_CASES << 32);
     for (int32_t i = 0; i < grid_section_count(); i++) {
         const grid_section *section = grid_section_at(i);
-        for (const char *c = section->name; *c != '\0'; c++)
-            id = (id ^ (uint8_t)*c) * UINT64_C(1099511628211);
+        id = mix(mix(id, section->name), section->covers);
         id = (id ^ (uint64_t)grid_section_cases(section)) * UINT64_C(1099511628211);
     }
     return id;
