@@ -4,6 +4,7 @@
  * Invariant: the numbers of a section are those of its blocks without failure. */
 #include "tests/grid/ledger.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,10 +61,17 @@ int ledger_has(const ledger *l, const ledger_block *block) {
 
 /* Of a share, blocks at equal distances on the line of all sections' blocks. */
 int ledger_wants(const ledger *l, const ledger_block *block) {
-    int64_t before = block->first / BLOCK_CASES;
-    for (int32_t i = 0; l->share > 1 && i < block->section; i++)
-        before += (grid_section_cases(grid_section_at(i)) + BLOCK_CASES - 1) / BLOCK_CASES;
+    const int64_t before = l->blocks_before[block->section] + block->first / BLOCK_CASES;
     return l->share <= 1 || before % l->share == 0;
+}
+
+static void count_blocks(ledger *l) {
+    int64_t blocks = 0;
+    assert(grid_section_count() <= LEDGER_SECTION_LIMIT);
+    for (int32_t i = 0; i < grid_section_count(); i++) {
+        l->blocks_before[i] = blocks;
+        blocks += (grid_section_cases(grid_section_at(i)) + BLOCK_CASES - 1) / BLOCK_CASES;
+    }
 }
 
 static void keep(ledger *l, const ledger_block *block) {
@@ -140,6 +148,7 @@ int ledger_open(ledger *l, const char *path, int64_t share) {
     const int64_t held = l->block_count;
     ledger_block *blocks = l->blocks;
     *l = (ledger){.file = l->file, .share = share};
+    count_blocks(l);
     fprintf(l->file, "grid %016" PRIx64 "\n", grid_id());
     for (int64_t i = 0; i < held; i++)
         if (blocks[i].failed == 0 && !ledger_has(l, &blocks[i])) ledger_add(l, &blocks[i]);
