@@ -135,7 +135,7 @@ $(OUT)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c)
 $(OUT)/figraph-launch: $(call objects,tools/launch/*.c) $(DEPS)
 	@$(LINK) -lhwloc
 $(OUT)/layers: $(call objects,examples/*.c)
-$(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
+$(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o %/kept_kernels.o,$(SUPPORT))
 $(OUT)/figraph $(OUT)/layers $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(LIBS)
 # What a wheel holds, without what only a debugger reads; kernels are in two libraries, not in three
@@ -153,7 +153,8 @@ $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(BUILD)/libfigraph_
     $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
 $(BUILD)/tests/test_cuda_api.o: CPPFLAGS += $(NVCC:%/bin/nvcc=-isystem %/include) # for <cuda.h>
-$(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them, grid all
+# They run some of the grid, and build/grid all of it.
+$(BUILD)/tests/test_grid $(BUILD)/tests/test_ledger: $(filter-out %/grid.o,$(GRID))
 $(BUILD)/tests/test_fuzz: $(FUZZ)
 # libFuzzer calls one entry of each program; the library in it counts where it has been.
 $(FUZZERS:%=$(BUILD)/fuzz_%): $(BUILD)/fuzz_%: $(BUILD)/libfuzzer_%.o $(FUZZ) $(filter \
