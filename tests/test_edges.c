@@ -18,7 +18,7 @@
 #include "tests/support/random.h"
 
 enum { NODE_CAPACITY = 40, TENSOR_CAPACITY = 12, ACCESS_CAPACITY = NODE_CAPACITY * 6 };
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#ifdef FIG_CHECK_THREADS /* as variants with sanitizers have it */
 enum { PROGRAM_COUNT = 2000 };
 #else
 enum { PROGRAM_COUNT = 20000 };
