@@ -184,9 +184,9 @@ test-gpu: setup ## the tests on this machine's GPU; TOOL=memcheck, racecheck or 
 	@BUILD=$(BUILD) JOBS=$(JOBS) TOOL=$(TOOL) tests/gpu/run
 test-grid: setup ## every shape of tests/grid; hours, goes on where it was; GRID_OPTIONS="--restart"
 	@$(SUBMAKE) $(BUILD)/grid && $(BUILD)/grid --jobs $(JOBS) $(GRID_OPTIONS)
-test-damage: setup ## every byte of the golden files changed to every other, under asan; an hour
+test-damage: setup ## each byte of the golden files to each other, under asan; hours, goes on
 	@$(SUBMAKE) VARIANT=asan build/asan/tests/test_golden_damage
-	@DAMAGE=whole TEST_LIMIT_S=36000 tests/run build/asan/tests/test_golden_damage
+	@tests/damage $(JOBS)
 fuzz: ## every fuzzer for SECONDS=600, with clang; what leads further stays in build/fuzz
 	@tools/setup.sh --test
 	@$(SUBMAKE) VARIANT=fuzz $(FUZZERS:%=build/fuzz/fuzz_%)
