@@ -10,7 +10,7 @@
 
 /* ---- Of Python's stable ABI ---------------------------------------------------------------- */
 
-typedef struct _object PyObject;
+typedef struct python_object PyObject;
 typedef PyObject *python_function(PyObject *self, PyObject *const *args, ptrdiff_t count);
 typedef struct python_method {
     const char *name;
