@@ -129,8 +129,8 @@ $(OUT)/libfigraph_ffi.so: $(FFI) $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) -shared -Wl,-soname,libfigraph_ffi.so.0 -Wl,-z,defs -Wl,-z,nodelete -Wl,--gc-sections \
 	    -Wl,--exclude-libs,ALL -l:libzstd.a -lm -lpthread
 # What it names of Python's is in the process that loads it.
-$(OUT)/libfigraph_python.so: $(call objects,python/*.c) $(OUT)/libfigraph.so
-	@$(LINK) -shared -Wl,-soname,libfigraph_python.so.0 $(OUT)/libfigraph.so
+$(OUT)/libfigraph_python.so: $(call objects,python/*.c)
+	@$(LINK) -shared -Wl,-soname,libfigraph_python.so.0
 $(OUT)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c)
 $(OUT)/figraph-launch: $(call objects,tools/launch/*.c) $(DEPS)
 	@$(LINK) -lhwloc
