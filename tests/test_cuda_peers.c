@@ -3,6 +3,7 @@
  *
  * Compiles cuda_peers.c and cuda_nccl.c over a group that this test plays: rank 0 is the one at
  * hand, rank 1 answers as the test wants it to. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -443,6 +444,25 @@ static void a_collective_of_nccls_that_does_not_end_is_aborted_in_time(void **st
     close_far(&gpu);
 }
 
+static void a_communicator_that_does_not_end_is_left_in_the_groups_time(void **state) {
+    (void)state;
+    fig_cuda_gpu gpu;
+    fig_cuda_peers peers;
+    fig_fake_nccl *nccl = open_far(&gpu);
+    assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
+    nccl->graphs = 1;
+    peers.words->lost = 1;
+    gpu.attend(gpu.attended);
+    const int64_t began_ns = fig_clock_ns();
+    close_peers(&peers, &gpu);
+    assert_in_range(fig_clock_ns() - began_ns, play.timeout_us * 1000, 1000000000);
+    __atomic_store_n(&nccl->graphs, 0, __ATOMIC_RELAXED);
+    while (__atomic_load_n(&nccl->held, __ATOMIC_RELAXED) > 0)
+        sched_yield();
+    gpu.cu->DevicePrimaryCtxRelease(gpu.device); /* that it was kept for NCCL */
+    close_far(&gpu);
+}
+
 /* ---- What a kernel left */
 
 static void ranks_that_are_apart_are_both_named(void **state) {
@@ -514,6 +534,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(what_nccl_refuses_or_does_not_end_is_told),
         FIG_CUDA_BENCH_TEST(a_collective_of_nccls_is_one_node_of_a_graph),
         FIG_CUDA_BENCH_TEST(a_collective_of_nccls_that_does_not_end_is_aborted_in_time),
+        FIG_CUDA_BENCH_TEST(a_communicator_that_does_not_end_is_left_in_the_groups_time),
         FIG_CUDA_BENCH_TEST(ranks_that_are_apart_are_both_named),
         FIG_CUDA_BENCH_TEST(what_nccl_left_when_it_was_stopped_is_no_place_of_a_rank),
         FIG_CUDA_BENCH_TEST(a_rank_that_is_late_or_gone_is_named),

@@ -133,15 +133,22 @@ struct fig_cuda_nccl_ending {
     fig_nccl_comm comm;
     pthread_t thread;
     pthread_mutex_t mutex;
-    int is_done; /* under the mutex */
+    int is_done, is_left; /* under the mutex: the thread has ended; nobody waits for it */
 };
+
+static void release_ending(struct fig_cuda_nccl_ending *ending) {
+    pthread_mutex_destroy(&ending->mutex);
+    free(ending);
+}
 
 static void *end_communicator(void *user) {
     struct fig_cuda_nccl_ending *ending = user;
     ending->end(ending->comm);
     pthread_mutex_lock(&ending->mutex);
     ending->is_done = 1;
+    const int is_left = ending->is_left;
     pthread_mutex_unlock(&ending->mutex);
+    if (is_left) release_ending(ending);
     return NULL;
 }
 
@@ -159,32 +166,34 @@ static void begin_ending(fig_cuda_nccl *nccl, fig_nccl_result (*end)(fig_nccl_co
     nccl->comm = NULL; /* without a thread it is left as it is, rather than waited for */
 }
 
-static int has_ended(struct fig_cuda_nccl_ending *ending) {
+/* is_left: what has not ended by now is left to end by itself. */
+static int has_ended(struct fig_cuda_nccl_ending *ending, int is_left) {
     pthread_mutex_lock(&ending->mutex);
     const int is_done = ending->is_done;
+    ending->is_left = is_left && !is_done;
     pthread_mutex_unlock(&ending->mutex);
     return is_done;
 }
 
 /* Where a graph of a caller's lives on, NCCL is left to wait for that by itself, and the context to
- * it. */
+ * it; as where it takes too long. */
 static void finish_ending(fig_cuda_nccl *nccl, const fig_cuda_gpu *gpu) {
     struct fig_cuda_nccl_ending *ending = nccl->ending;
-    const int64_t until_ns = fig_clock_ns() + END_US * 1000;
+    const int64_t until_ns = fig_clock_ns() + nccl->timeout_us * 1000;
     const struct timespec nap = {0, LOOK_NS};
     fig_cu_context kept;
     if (ending == NULL) return;
-    while (!has_ended(ending) && fig_clock_ns() < until_ns)
+    nccl->ending = NULL;
+    while (!has_ended(ending, 0) && fig_clock_ns() < until_ns)
         nanosleep(&nap, NULL);
-    if (has_ended(ending)) {
-        pthread_join(ending->thread, NULL);
-        pthread_mutex_destroy(&ending->mutex);
-        free(ending);
+    const pthread_t thread = ending->thread;
+    if (has_ended(ending, 1)) {
+        pthread_join(thread, NULL);
+        release_ending(ending);
     } else {
         gpu->cu->DevicePrimaryCtxRetain(&kept, gpu->device);
-        pthread_detach(ending->thread);
+        pthread_detach(thread);
     }
-    nccl->ending = NULL;
 }
 
 void fig_cuda_nccl_abort(fig_cuda_nccl *nccl) {
@@ -192,8 +201,8 @@ void fig_cuda_nccl_abort(fig_cuda_nccl *nccl) {
 }
 
 void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
+    if (nccl->timeout_us > END_US) nccl->timeout_us = END_US;
     if (nccl->comm != NULL) {
-        if (nccl->timeout_us > END_US) nccl->timeout_us = END_US;
         const fig_nccl_result result = nccl->api->CommFinalize(nccl->comm);
         const fig_status status = settle(nccl, result, "ncclCommFinalize");
         begin_ending(nccl, status == FIG_OK ? nccl->api->CommDestroy : nccl->api->CommAbort);

@@ -25,7 +25,7 @@ limit_s=${LIMIT_S:-600}
 moments_ms=${MOMENTS_MS:-3000}
 rank=${BUILD:-build}/release/tests/gpu/ranks_step
 timeout_ms=3000
-slack_ms=500
+slack_ms=1000
 [ "$FIG_DEVICE" = host ] || slack_ms=3000
 first_port=$((20000 + $$ % 20000))
 scratch=$(mktemp -d)
