@@ -57,7 +57,7 @@ typedef struct fig_short_row {
     int32_t length, sequence;
     int32_t position; /* where the launch turns */
     fig_strip_range seen;
-    float v_scale; /* known behind the wait */
+    float k_scale, v_scale; /* what codes are worth; known behind the wait */
 } fig_short_row;
 
 /* Which row the block is of. */
@@ -95,6 +95,35 @@ static __device__ __forceinline__ fig_short_way fig_short_way_of(const fig_short
     const int32_t newest = row.length - 1 - way.first;
     way.newest = newest >= 0 && newest % STRIDE < FIG_RING_TOKENS ? newest / STRIDE : -1;
     return way;
+}
+
+/* Where it is said what the head's codes are worth; NULL: they are worth what they say. */
+typedef struct fig_short_scales {
+    const float *k, *v;
+} fig_short_scales;
+
+static __device__ __forceinline__ const float *
+fig_short_find_scale(const float *scales, int32_t count, int32_t kv_head) {
+    if (scales == NULL) return NULL;
+    scales += count > 1 ? kv_head : 0;
+    if (threadIdx.x % FIG_BLOCK_WARP == 0) fig_block_prefetch(scales);
+    return scales;
+}
+
+template <class form>
+static __device__ __forceinline__ fig_short_scales
+fig_short_find_scales(const fig_attention_params &p, const fig_short_row &row) {
+    fig_short_scales scales = {NULL, NULL};
+    if (form::VALUE_BYTES == 2) return scales;
+    scales.k = fig_short_find_scale(p.k_scale, p.k_scales, row.kv_head);
+    scales.v = fig_short_find_scale(p.v_scale, p.v_scales, row.kv_head);
+    return scales;
+}
+
+static __device__ __forceinline__ float fig_short_load_scale(const float *at) {
+    float scale = 1;
+    if (at != NULL) asm volatile("ld.global.f32 %0, [%1];" : "=f"(scale) : "l"(at));
+    return scale;
 }
 
 /* The turn for which the newest token is taken again, behind the wait; -1: none. Where the launch
