@@ -469,7 +469,7 @@ typedef struct fig_binding {
     const char *name;
     void *address; /* NULL: the engine allocates `bytes`, zeroed, and owns them */
     uint64_t bytes;
-    int64_t strides[4]; /* in elements; all 0: row-major. The last must be 1 */
+    int64_t strides[4]; /* in elements; all 0: row-major. The last is 1, that of a dim of 1 any */
 } fig_binding;
 FIG_API fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding);
 /* Blocking copies between host memory and a bound tensor, after all steps launched so far. */
