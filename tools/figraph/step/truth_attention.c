@@ -75,7 +75,7 @@ static void add_token(const truth_attention_args *args, truth_attention_result *
                       double logit, int32_t token) {
     double v[TRUTH_HEAD_DIM_LIMIT];
     if (logit > s->greatest) raise_greatest(args, result, s, logit);
-    const double weight = exp(logit - s->greatest);
+    const double weight = logit == -INFINITY ? 0 : exp(logit - s->greatest);
     load_head(&args->v, args, token, v);
     s->weights += weight;
     for (int32_t i = 0; i < args->head_dim; i++) {
