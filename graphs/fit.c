@@ -13,9 +13,10 @@
 #include "include/figraph_unstable.h"
 #include "kernels/families.h"
 #include "planner/status.h"
+#include "planner/traits.h"
 
 /* Kernels are compiled for 9.0 and for 8.0, which later chips run as well. */
-enum { CAPABILITY_LEAST = 80, CAPABILITY_OWN = 90, REASON_BYTES = 256 };
+enum { CAPABILITY_OWN = 90, REASON_BYTES = 256 };
 
 typedef struct fitting {
     const fig_graphs *graphs;
@@ -40,7 +41,7 @@ __attribute__((format(printf, 3, 4))) static void find(fitting *f, fig_fit fit, 
 static fig_traits kernel_traits(const fig_traits *machine) {
     fig_traits traits = *machine;
     if (traits.compute_capability > 0 && traits.compute_capability != CAPABILITY_OWN)
-        traits.compute_capability = CAPABILITY_LEAST;
+        traits.compute_capability = FIG_TRAITS_CAPABILITY_LEAST;
     return traits;
 }
 
@@ -138,7 +139,7 @@ static void tell_images(fitting *f) {
 
 static fig_status judge(fitting *f) {
     const int32_t capability = f->traits.compute_capability;
-    if (capability > 0 && capability < CAPABILITY_LEAST) {
+    if (capability > 0 && capability < FIG_TRAITS_CAPABILITY_LEAST) {
         find(f, FIG_FIT_REFUSED,
              "%s is of compute capability %" PRId32 ".%" PRId32 ", kernels need 8.0",
              f->traits.name, capability / 10, capability % 10);

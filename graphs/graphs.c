@@ -14,6 +14,7 @@
 #include "graphs/files/sections.h"
 #include "planner/size.h"
 #include "planner/status.h"
+#include "planner/traits.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -237,7 +238,13 @@ static fig_status multiply_buckets(const fig_program_view *view, const fig_lower
 static fig_status take_traits(const fig_traits *given, fig_traits *traits) {
     traits->size = sizeof *traits;
     if (given == NULL) return fig_traits_named(traits, "host");
-    return fig_status_take_options(traits, sizeof *traits, given, "fig_traits");
+    FIG_TRY(fig_status_take_options(traits, sizeof *traits, given, "fig_traits"));
+    const int32_t capability = traits->compute_capability, least = FIG_TRAITS_CAPABILITY_LEAST;
+    if (capability <= 0 || capability >= least) return FIG_OK;
+    return fig_fail(FIG_UNSUPPORTED,
+                    "traits: compute_capability is %" PRId32 ", which is %" PRId32 ".%" PRId32
+                    ", kernels need %" PRId32,
+                    capability, capability / 10, capability % 10, least);
 }
 
 /* What graphs of a finished program are made of; ended by the caller, of a failure too. */

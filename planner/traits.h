@@ -31,6 +31,9 @@ fig_variant fig_traits_variant(const fig_traits *traits, int32_t number, int32_t
 /* FIG_INVALID names what no kernel could be built for. */
 fig_status fig_traits_check_variant(const fig_variant *variant);
 
+/* Of what a file or a caller says of a machine, which need not be one that kernels run on. */
 fig_status fig_traits_check(const fig_traits *traits);
+/* Kernels are compiled for 8.0 and later. */
+enum { FIG_TRAITS_CAPABILITY_LEAST = 80 };
 
 #endif

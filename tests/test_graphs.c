@@ -138,6 +138,9 @@ static void unsound_options_are_refused(void **state) {
     (void)state;
     static const fig_bucket wide[] = {{7, 1}};
     const fig_traits none = {.size = sizeof none, .name = "none"};
+    const fig_traits b200 = {sizeof b200, "b200", 10, 148, 232448}; /* 10.0 is 100 */
+    FIG_SAMPLE_REFUSES(lower_with(FIG_OPTIONS(fig_lower_options, .traits = &b200)), FIG_UNSUPPORTED,
+                       "traits: compute_capability is 10, which is 1.0, kernels need 80");
     FIG_SAMPLE_REFUSES(lower_with(FIG_OPTIONS(fig_lower_options, .bucket_count = 2)), FIG_INVALID,
                        "buckets is NULL, bucket_count 2");
     FIG_SAMPLE_REFUSES(lower_with(FIG_OPTIONS(fig_lower_options, .buckets = wide)), FIG_INVALID,
