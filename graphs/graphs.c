@@ -43,8 +43,8 @@ static fig_status check_parts(const fig_codec_parts *parts) {
 }
 
 /* The exec whose buckets need the same launches as bucket `index`; exec_count: none so far. Digests
- * are those of shapes. Where it
- * stands in `table`, or would, is *at; a row of the table is 1 + an exec, 0 where it is free. */
+ * are those of shapes. Where it stands in `table`, or would, is *at; a row of the table is 1 + an
+ * exec, 0 where it is free. */
 static uint32_t find_alike(const fig_graphs *graphs, uint32_t index, const uint32_t *table,
                            size_t places, size_t *at) {
     *at = graphs->digests[index] % places;
