@@ -101,8 +101,8 @@ VERSION = $(shell awk '$$2 == "FIG_VERSION" { v = $$3; \
     test-damage test-gpu test-grid tidy uninstall wheel
 .DELETE_ON_ERROR .SECONDEXPANSION:
 
-all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so figraph \
-    figraph-launch layers) ## all but tests
+all: $(addprefix $(OUT)/,libfigraph.a libfigraph.so libfigraph_ffi.so libfigraph_python.so \
+    figraph figraph-launch layers) ## all but tests
 	@echo "made $^ with $(SAY_IMAGES)"
 
 $(BUILD)/%.o: %.c Makefile
@@ -127,6 +127,9 @@ $(BUILD)/libfigraph_ffi.a: $(FFI)
 $(OUT)/libfigraph_ffi.so: $(FFI) $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) -shared -Wl,-soname,libfigraph_ffi.so.0 -Wl,-z,defs -Wl,-z,nodelete -Wl,--gc-sections \
 	    -Wl,--exclude-libs,ALL -l:libzstd.a -lm -lpthread
+# What it names of Python's is in the process that loads it.
+$(OUT)/libfigraph_python.so: $(call objects,python/*.c) $(OUT)/libfigraph.so
+	@$(LINK) -shared -Wl,-soname,libfigraph_python.so.0 $(OUT)/libfigraph.so
 $(OUT)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c)
 $(OUT)/figraph-launch: $(call objects,tools/launch/*.c) $(DEPS)
 	@$(LINK) -lhwloc
@@ -143,7 +146,8 @@ $(WHEEL)/figraph-launch: $(OUT)/figraph-launch
 	@mkdir -p $(@D) && strip --strip-unneeded $< -o $@
 $(WHEEL)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c) $(WHEEL)/libfigraph.so.0
 	@$(LINK) -s $(WHEEL)/libfigraph.so.0 -Wl,-rpath,'$$ORIGIN' -lm
-built: $(addprefix $(WHEEL)/,libfigraph.so.0 libfigraph_ffi.so.0 figraph figraph-launch)
+built: $(addprefix $(WHEEL)/,libfigraph.so.0 libfigraph_ffi.so.0 libfigraph_python.so.0 figraph \
+    figraph-launch)
 $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(BUILD)/libfigraph_ffi.a \
     $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
@@ -183,9 +187,9 @@ test-gpu: setup ## the tests on this machine's GPU; TOOL=memcheck, racecheck or 
 	@BUILD=$(BUILD) JOBS=$(JOBS) TOOL=$(TOOL) tests/gpu/run
 test-grid: setup ## every shape of tests/grid; hours, goes on where it was; GRID_OPTIONS="--restart"
 	@$(SUBMAKE) $(BUILD)/grid && $(BUILD)/grid --jobs $(JOBS) $(GRID_OPTIONS)
-test-damage: setup ## every byte of the golden files changed to every other, under asan; an hour
+test-damage: setup ## each byte of the golden files to each other, under asan; hours, goes on
 	@$(SUBMAKE) VARIANT=asan build/asan/tests/test_golden_damage
-	@DAMAGE=whole TEST_LIMIT_S=36000 tests/run build/asan/tests/test_golden_damage
+	@tests/damage $(JOBS)
 fuzz: ## every fuzzer for SECONDS=600, with clang; what leads further stays in build/fuzz
 	@tools/setup.sh --test
 	@$(SUBMAKE) VARIANT=fuzz $(FUZZERS:%=build/fuzz/fuzz_%)

@@ -97,11 +97,15 @@ static void place_temps(fig_binding_table *table, uint8_t *workspace) {
     }
 }
 
-fig_status fig_binding_init(fig_binding_table *table, const fig_graphs *graphs,
-                            const fig_device_api *api, fig_dev *dev, uint8_t *workspace) {
-    const fig_program_view *program = fig_program_view_of(graphs->program);
+fig_status fig_binding_init(fig_binding_table *table, const fig_binding_table *on,
+                            uint8_t *workspace) {
+    const fig_program_view *program = fig_program_view_of(on->graphs->program);
     size_t count = program->tensor_count + 1; /* never 0, for which calloc may give NULL */
-    *table = (fig_binding_table){.graphs = graphs, .program = program, .api = api, .dev = dev};
+    *table = (fig_binding_table){.graphs = on->graphs,
+                                 .program = program,
+                                 .api = on->api,
+                                 .dev = on->dev,
+                                 .stream = on->stream};
     table->version = table->calls_version = 1;
     table->tensors = calloc(count, sizeof *table->tensors);
     table->ranges = calloc(count, sizeof *table->ranges);
@@ -131,11 +135,21 @@ void fig_binding_finish(fig_binding_table *table) {
     *table = (fig_binding_table){0};
 }
 
-/* Puts a checked place in force. Memory of the binding before it that no launch was prepared with
- * can go at once; the rest waits for settle. */
+/* Memory of the binding before that no launch was prepared with goes at once. */
+static int goes_at_once(const fig_bound *bound) {
+    return bound->owned.device != NULL && bound->owned.device != bound->held.device;
+}
+
+/* Entries of a page table may still be on their way to memory that goes. */
+static fig_status end_pushes(const fig_binding_table *table, const fig_bound *bound) {
+    if (!bound->tables || !goes_at_once(bound)) return FIG_OK;
+    return table->api->stream_wait(table->dev, table->stream, -1);
+}
+
+/* Puts a checked place in force. What does not go at once waits for settle. */
 static void accept(fig_binding_table *table, fig_bound *bound, const fig_bound_place *place,
                    const fig_block *owned) {
-    if (bound->owned.device != bound->held.device) table->api->release(table->dev, &bound->owned);
+    if (goes_at_once(bound)) table->api->release(table->dev, &bound->owned);
     bound->owned = *owned;
     table->version += bound->needed; /* no launch knows a tensor that no node names */
     if (bound->called && bound->place.address != place->address) table->calls_version++;
@@ -161,6 +175,7 @@ fig_status fig_binding_bind(fig_binding_table *table, const fig_binding *binding
     if ((uintptr_t)place.address % FIG_BINDING_ALIGNMENT != 0)
         return fig_fail(FIG_INVALID, "tensor %s: address %p, it must be a multiple of %d",
                         binding->name, (void *)place.address, FIG_BINDING_ALIGNMENT);
+    FIG_TRY(end_pushes(table, &table->tensors[tensor - 1]));
     if (place.address == NULL) {
         FIG_TRY(table->api->allocate(table->dev, &owned, FIG_MEMORY_DEVICE, place.bytes));
         place.address = owned.device;

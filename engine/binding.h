@@ -41,6 +41,7 @@ typedef struct fig_binding_table {
     const fig_program_view *program;
     const fig_device_api *api;
     fig_dev *dev;
+    fig_dev_stream *stream;  /* the engine's */
     fig_bound *tensors;      /* [tensor_count]; tensor id t is tensors[t - 1] */
     fig_bound_call *calls;   /* [call_count] */
     fig_bound_range *ranges; /* [tensor_count] scratch of the overlap check */
@@ -50,10 +51,10 @@ typedef struct fig_binding_table {
     uint64_t calls_version; /* changes with those that a call sees */
 } fig_binding_table;
 
-/* Temps lie in `workspace`, graphs->workspace.bytes of it. finish takes a zeroed table and a
- * half-made one; nothing runs by then. */
-fig_status fig_binding_init(fig_binding_table *table, const fig_graphs *graphs,
-                            const fig_device_api *api, fig_dev *dev, uint8_t *workspace);
+/* `on` gives graphs, api, dev and stream. Temps lie in `workspace`, graphs->workspace.bytes of it.
+ * finish takes a zeroed table and a half-made one; nothing runs by then. */
+fig_status fig_binding_init(fig_binding_table *table, const fig_binding_table *on,
+                            uint8_t *workspace);
 void fig_binding_finish(fig_binding_table *table);
 
 /* On failure the table is as it was. */

@@ -64,7 +64,8 @@ typedef struct fig_dev_after {
 typedef struct fig_dev_meeting {
     struct fig_ranks *ranks;      /* NULL: it is alone */
     uint64_t byte_limit;          /* of the largest message that a rank gives */
-    const uint32_t *exec_buckets; /* [exec] the bucket, from 0, that a sentence names */
+    const uint32_t *exec_buckets; /* [exec_count] the bucket, from 0, that a sentence names */
+    uint32_t exec_count;
 } fig_dev_meeting;
 
 /* What came of it. */

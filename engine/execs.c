@@ -82,15 +82,14 @@ static uint64_t value_of(const fig_execs *execs, const fig_reloc *reloc) {
     return 0;
 }
 
-/* Copies a launch's params and writes each relocated word, all of it, so that params filled in
- * before serve as well as fresh ones. */
-static void fill_params(const fig_execs *execs, const fig_lowered *lowered,
-                        const fig_launch *launch, uint8_t *params) {
-    memcpy(params, lowered->params + launch->params, launch->params_bytes);
+/* Writes each relocated word of a launch's params, all of it, so that params filled in before serve
+ * as well as fresh ones. */
+static void relocate(const fig_execs *execs, const fig_lowered *lowered, const fig_launch *launch,
+                     uint8_t *params) {
     for (uint32_t i = 0; i < launch->reloc_count; i++) {
         const fig_reloc *reloc = &lowered->relocs[launch->reloc + i];
-        uint64_t value = value_of(execs, reloc);
-        uint32_t word = (uint32_t)value;
+        const uint64_t value = value_of(execs, reloc);
+        const uint32_t word = (uint32_t)value;
         uint8_t *to = params + (reloc->offset - launch->params);
         if (fig_launch_reloc_bytes(reloc->kind) == sizeof word) {
             memcpy(to, &word, sizeof word);
@@ -98,6 +97,13 @@ static void fill_params(const fig_execs *execs, const fig_lowered *lowered,
             memcpy(to, &value, sizeof value);
         }
     }
+}
+
+/* A copy of what is held, with what is bound at present. */
+static void fill_params(const fig_execs *execs, const fig_lowered *lowered,
+                        const fig_launch *launch, uint8_t *params) {
+    memcpy(params, lowered->params + launch->params, launch->params_bytes);
+    relocate(execs, lowered, launch, params);
 }
 
 /* ---- Making a bucket's exec ---------------------------------------------------------------- */
@@ -126,13 +132,12 @@ static void choose_family(const fig_execs *execs, const fig_launch *launch, cons
 
 /* From here until it is made anew, what stands here is not what the device has. */
 static void fill(const fig_execs *execs, fig_exec *exec) {
-    alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
     fig_lowered *lowered = &exec->lowered;
     exec->is_true = 0;
     for (uint32_t i = 0; i < lowered->launch_count; i++) {
         const fig_launch *launch = &lowered->launches[i];
-        fill_params(execs, lowered, launch, params);
-        memcpy(lowered->params + launch->params, params, launch->params_bytes);
+        uint8_t *params = lowered->params + launch->params;
+        relocate(execs, lowered, launch, params);
         choose_family(execs, launch, params, &exec->choices[i]);
     }
 }

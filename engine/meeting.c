@@ -54,7 +54,8 @@ fig_status fig_meeting_open(const fig_engine *engine, struct fig_ranks *ranks, f
     const fig_graphs *graphs = engine->graphs;
     const fig_dev_meeting meeting = {.ranks = ranks,
                                      .byte_limit = fig_program_view_message_bytes(engine->program),
-                                     .exec_buckets = graphs->exec_buckets};
+                                     .exec_buckets = graphs->exec_buckets,
+                                     .exec_count = graphs->exec_count};
     fig_ranks_info info = {.size = sizeof info, .count = 1};
     *met = (fig_dev_met){0};
     if (ranks != NULL) FIG_TRY(fig_ranks_read_info(ranks, &info));

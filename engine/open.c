@@ -93,8 +93,9 @@ static fig_status open_execs(fig_engine *engine, struct fig_ranks *ranks) {
         .slot_bytes = engine->ring.slot_bytes,
     };
     FIG_TRY(fig_meeting_open(engine, ranks, &places.met));
-    FIG_TRY(fig_binding_init(&engine->bindings, engine->graphs, engine->api, engine->dev,
-                             engine->workspace.device));
+    const fig_binding_table on = {
+        .graphs = engine->graphs, .api = engine->api, .dev = engine->dev, .stream = engine->stream};
+    FIG_TRY(fig_binding_init(&engine->bindings, &on, engine->workspace.device));
     FIG_TRY(fig_execs_init(&engine->execs, &engine->bindings, engine->stream, &places));
     const size_t slots_bytes = (size_t)engine->ring.slot_count * engine->ring.slot_bytes;
     FIG_TRY(fig_page_tables_init(&engine->tables, &engine->bindings, engine->stream, &engine->ring,

@@ -22,9 +22,9 @@ static runs runs_of(const fig_overlap_array *array) {
     level sorted[4];
     int32_t count = 0;
     for (int32_t i = 0; i < array->rank; i++) {
-        level one = {array->dims[i], array->strides[i] * (int64_t)array->item_bytes};
+        if (array->dims[i] == 1) continue;
+        const level one = {array->dims[i], array->strides[i] * (int64_t)array->item_bytes};
         int32_t place = count;
-        if (one.count == 1) continue;
         for (; place > 0 && sorted[place - 1].stride > one.stride; place--)
             sorted[place] = sorted[place - 1];
         sorted[place] = one;

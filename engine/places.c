@@ -38,6 +38,13 @@ static fig_status measure_span(const fig_tensor_record *record, const char *name
     return FIG_OK;
 }
 
+/* 1: dims[i] has one index, so that its stride is never stepped. Pages are counted by theirs. */
+static int is_single(const fig_tensor_record *record, const fig_bound_place *place, int i) {
+    if (i == 0) return record->symbol != FIG_SYMBOL_PAGES && place->extent == 1;
+    return record->dims[i] == 1;
+}
+
+/* Arrays may come with any stride of a dim of one index, 0 too: the row-major one stands for it. */
 static fig_status read_strides(const fig_tensor_record *record, const char *name,
                                const int64_t given[4], fig_bound_place *place) {
     int any = 0;
@@ -46,6 +53,7 @@ static fig_status read_strides(const fig_tensor_record *record, const char *name
         any |= given[i] != 0;
     if (!any) return FIG_OK;
     for (int i = 0; i < record->rank; i++) {
+        if (is_single(record, place, i)) continue;
         if (given[i] < 1)
             return fig_fail(FIG_INVALID,
                             "tensor %s: strides[%d] is %" PRId64 ", it must be positive", name, i,
@@ -171,8 +179,8 @@ fig_status fig_places_measure(const fig_places_wish *wish, fig_bound_place *plac
     const size_t item = fig_program_view_dtype_bytes(record->dtype);
     size_t needed;
     *place = (fig_bound_place){.address = wish->binding->address, .bytes = wish->binding->bytes};
-    FIG_TRY(read_strides(record, wish->name, wish->binding->strides, place));
     place->extent = fig_places_extent(record, wish->rows);
+    FIG_TRY(read_strides(record, wish->name, wish->binding->strides, place));
     FIG_TRY(measure_span(record, wish->name, place->extent, place->strides, &place->span));
     if (record->symbol == FIG_SYMBOL_PAGES) {
         FIG_TRY(count_pages(record, wish->name, place->span, wish->pages_least, place));

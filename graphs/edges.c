@@ -5,7 +5,9 @@
 #include "graphs/edges.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/table.h"
 #include "planner/status.h"
@@ -13,24 +15,85 @@
 /* No node has this number. */
 #define NONE UINT32_MAX
 
-static int order_accesses(const void *a, const void *b) {
-    const fig_edge_access *x = a, *y = b;
-    if (x->tensor != y->tensor) return x->tensor < y->tensor ? -1 : 1;
-    return x->node < y->node ? -1 : x->node > y->node;
+/* A number below `limit` that lies in each item. */
+typedef struct key {
+    size_t item_bytes, offset;
+    uint32_t limit;
+} key;
+
+static const key tensor_of = {sizeof(fig_edge_access), offsetof(fig_edge_access, tensor), 0};
+static const key from_of = {sizeof(fig_edge), offsetof(fig_edge, from), 0};
+static const key to_of = {sizeof(fig_edge), offsetof(fig_edge, to), 0};
+
+static uint32_t number_at(const uint8_t *items, size_t index, const key *by) {
+    uint32_t number;
+    memcpy(&number, items + index * by->item_bytes + by->offset, sizeof number);
+    return number;
 }
 
-static int order_edges(const void *a, const void *b) {
-    const fig_edge *x = a, *y = b;
-    if (x->to != y->to) return x->to < y->to ? -1 : 1;
-    return x->from < y->from ? -1 : x->from > y->from;
+static uint32_t limit_of(const void *items, size_t count, const key *by) {
+    uint32_t most = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t number = number_at(items, i, by);
+        if (number > most) most = number;
+    }
+    return most + 1;
+}
+
+/* A stable sort by counting: a file may have so many edges that comparing them takes a tenth of a
+ * second. starts: [by->limit + 1] scratch. */
+static void sort(void *to, const void *from, size_t count, const key *by, size_t *starts) {
+    memset(starts, 0, ((size_t)by->limit + 1) * sizeof *starts);
+    for (size_t i = 0; i < count; i++)
+        starts[number_at(from, i, by) + 1]++;
+    for (uint32_t n = 0; n < by->limit; n++)
+        starts[n + 1] += starts[n];
+    for (size_t i = 0; i < count; i++) {
+        const size_t at = starts[number_at(from, i, by)]++;
+        memcpy((uint8_t *)to + at * by->item_bytes, (const uint8_t *)from + i * by->item_bytes,
+               by->item_bytes);
+    }
+}
+
+/* By tensor, those of one as they come, which is the order of their nodes. */
+static fig_status sort_accesses(fig_edge_access *accesses, uint32_t count) {
+    key by = tensor_of;
+    by.limit = limit_of(accesses, count, &by);
+    fig_edge_access *sorted = calloc(count, sizeof *sorted);
+    size_t *starts = calloc((size_t)by.limit + 1, sizeof *starts);
+    const int is_made = sorted != NULL && starts != NULL;
+    if (is_made) {
+        sort(sorted, accesses, count, &by, starts);
+        memcpy(accesses, sorted, count * sizeof *sorted);
+    }
+    free(sorted);
+    free(starts);
+    return is_made ? FIG_OK : fig_fail(FIG_NOMEM, "edges: %u accesses to sort", count);
+}
+
+/* By what they lead to, and those of one node by where they come from. */
+static fig_status sort_edges(fig_edge *edges, uint32_t count, uint32_t node_count) {
+    key by_from = from_of, by_to = to_of;
+    by_from.limit = by_to.limit = node_count;
+    fig_edge *sorted = calloc(count, sizeof *sorted);
+    size_t *starts = calloc((size_t)node_count + 1, sizeof *starts);
+    const int is_made = sorted != NULL && starts != NULL;
+    if (is_made) {
+        sort(sorted, edges, count, &by_from, starts);
+        sort(edges, sorted, count, &by_to, starts);
+    }
+    free(sorted);
+    free(starts);
+    return is_made ? FIG_OK : fig_fail(FIG_NOMEM, "edges: %u to sort", count);
 }
 
 /* One node's accesses to one tensor become one access. */
 static uint32_t merge_accesses(fig_edge_access *accesses, uint32_t count) {
     uint32_t merged = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (merged > 0 && order_accesses(&accesses[merged - 1], &accesses[i]) == 0) {
-            accesses[merged - 1].access |= accesses[i].access;
+        fig_edge_access *last = merged > 0 ? &accesses[merged - 1] : NULL;
+        if (last != NULL && last->tensor == accesses[i].tensor && last->node == accesses[i].node) {
+            last->access |= accesses[i].access;
         } else {
             accesses[merged++] = accesses[i];
         }
@@ -78,7 +141,7 @@ fig_status fig_edges_derive(fig_edge **edges, uint32_t *edge_count, fig_edge_acc
     *edges = NULL;
     *edge_count = 0;
     if (access_count == 0) return FIG_OK;
-    qsort(accesses, access_count, sizeof *accesses, order_accesses);
+    FIG_TRY(sort_accesses(accesses, access_count));
     uint32_t count = merge_accesses(accesses, access_count);
     fig_edge *all = calloc(count, 2 * sizeof *all), *end = all;
     if (all == NULL) return fig_fail(FIG_NOMEM, "edges: %u of %zu bytes", 2 * count, sizeof *all);
@@ -103,12 +166,12 @@ fig_status fig_edges_reduce(fig_edge *edges, uint32_t *edge_count) {
     const uint32_t count = *edge_count;
     uint32_t kept = 0;
     if (count == 0) return FIG_OK;
-    qsort(edges, count, sizeof *edges, order_edges);
-    const size_t node_count = (size_t)edges[count - 1].to + 1;
-    const size_t row_words = (node_count + 63) / 64;
+    const uint32_t node_count = limit_of(edges, count, &to_of);
+    FIG_TRY(sort_edges(edges, count, node_count));
+    const size_t row_words = ((size_t)node_count + 63) / 64;
     uint64_t *rows = calloc(node_count, row_words * sizeof *rows); /* [node_count][row_words] */
     if (rows == NULL)
-        return fig_fail(FIG_NOMEM, "edges: %zu rows of %zu bytes", node_count,
+        return fig_fail(FIG_NOMEM, "edges: %u rows of %zu bytes", node_count,
                         row_words * sizeof *rows);
     for (uint32_t first = 0, last; first < count; first = last) {
         last = first + 1;

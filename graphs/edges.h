@@ -16,8 +16,8 @@ typedef struct fig_edge_access {
     uint32_t node, tensor, access;
 } fig_edge_access;
 
-/* Read after write, write after read and write after write, reduced. Reorders accesses. *edges is
- * the caller's to free, NULL where there are none. */
+/* Read after write, write after read and write after write, reduced. Accesses come in the order of
+ * their nodes, and are reordered. *edges is the caller's to free, NULL where there are none. */
 fig_status fig_edges_derive(fig_edge **edges, uint32_t *edge_count, fig_edge_access *accesses,
                             uint32_t access_count);
 

@@ -41,29 +41,38 @@ static fig_status check_parts(const fig_codec_parts *parts) {
     return fig_traits_check(&parts->target.traits);
 }
 
-/* The exec whose buckets need the same launches as bucket `index`; exec_count: none so far. Buckets
- * are sorted by batch, and those of different batches never share one. */
-static uint32_t find_alike(const fig_graphs *graphs, uint32_t index) {
-    const fig_bucket_shape *own = &graphs->buckets[index];
-    for (uint32_t exec = graphs->exec_count; exec > 0; exec--) {
-        const fig_bucket_shape *other = &graphs->buckets[graphs->exec_buckets[exec - 1]];
-        if (other->caps.batch != own->caps.batch) break;
-        if (fig_lower_alike(other, own)) return exec - 1;
+/* The exec whose buckets need the same launches as bucket `index`; exec_count: none so far. Digests
+ * are those of shapes. Where it
+ * stands in `table`, or would, is *at; a row of the table is 1 + an exec, 0 where it is free. */
+static uint32_t find_alike(const fig_graphs *graphs, uint32_t index, const uint32_t *table,
+                           size_t places, size_t *at) {
+    *at = graphs->digests[index] % places;
+    for (; table[*at] != 0; *at = (*at + 1) % places) {
+        const uint32_t exec = table[*at] - 1, other = graphs->exec_buckets[exec];
+        if (graphs->digests[other] == graphs->digests[index] &&
+            fig_lower_alike(&graphs->buckets[other], &graphs->buckets[index]))
+            return exec;
     }
     return graphs->exec_count;
 }
 
 /* Numbers the execs by their first buckets. */
 static fig_status share_execs(fig_graphs *graphs) {
+    const size_t places = 2 * (size_t)graphs->bucket_count;
+    uint32_t *table = calloc(places, sizeof *table);
     graphs->exec_buckets = calloc(graphs->bucket_count, sizeof *graphs->exec_buckets);
-    if (graphs->exec_buckets == NULL)
+    if (table == NULL || graphs->exec_buckets == NULL) {
+        free(table);
         return fig_fail(FIG_NOMEM, "graphs: %u execs", graphs->bucket_count);
+    }
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
-        const uint32_t exec = find_alike(graphs, i);
-        if (exec == graphs->exec_count) graphs->exec_count++;
+        size_t at;
+        const uint32_t exec = find_alike(graphs, i, table, places, &at);
+        if (exec == graphs->exec_count) table[at] = ++graphs->exec_count;
         graphs->exec_buckets[exec] = i;
         graphs->buckets[i].plan.exec = exec;
     }
+    free(table);
     return FIG_OK;
 }
 
@@ -74,30 +83,25 @@ static fig_status make_shapes(fig_graphs *graphs) {
     if (launches > FIG_LAUNCH_LIMIT)
         return fig_fail(FIG_TOO_LARGE, "graphs: %u buckets of %u launches, limit %d in all",
                         graphs->bucket_count, launch_count, FIG_LAUNCH_LIMIT);
+    FIG_TRY(fig_lower_shapes(view, &graphs->target, graphs->buckets, graphs->bucket_count));
+    graphs->digests = malloc(graphs->bucket_count * sizeof *graphs->digests);
+    if (graphs->digests == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: digests of %u buckets", graphs->bucket_count);
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
-        fig_bucket_shape *shape = &graphs->buckets[i];
-        FIG_TRY(fig_lower_shape(view, &graphs->target, 0, shape));
-        if (shape->plan.layout.bytes > graphs->plan_bytes)
-            graphs->plan_bytes = shape->plan.layout.bytes;
+        const uint32_t bytes = graphs->buckets[i].plan.layout.bytes;
+        if (bytes > graphs->plan_bytes) graphs->plan_bytes = bytes;
+        graphs->digests[i] = fig_lower_shape_digest(&graphs->buckets[i]);
     }
     FIG_TRY(share_execs(graphs));
     FIG_TRY(fig_workspace_init(&graphs->workspace, view, graphs->buckets, graphs->bucket_count));
     return fig_lower_common_init(&graphs->common, view, &graphs->workspace);
 }
 
+/* Of the launches, in place of those of shapes. */
 static fig_status make_digests(fig_graphs *graphs) {
     const size_t bytes = graphs->bucket_count * sizeof *graphs->digests;
-    fig_lowered lowered;
-    graphs->digests = malloc(bytes);
-    if (graphs->digests == NULL) return fig_fail(FIG_NOMEM, "graphs: %zu bytes of digests", bytes);
-    for (uint32_t exec = 0; exec < graphs->exec_count; exec++) {
-        const uint32_t last = graphs->exec_buckets[exec];
-        FIG_TRY(fig_lower_bucket(&graphs->common, &graphs->buckets[last], &lowered));
-        graphs->digests[last] = fig_lower_digest(&lowered);
-        fig_lower_finish(&lowered);
-    }
     for (uint32_t i = 0; i < graphs->bucket_count; i++)
-        graphs->digests[i] = graphs->digests[graphs->exec_buckets[graphs->buckets[i].plan.exec]];
+        graphs->digests[i] = fig_lower_digest(&graphs->common, graphs->digests[i]);
     if (graphs->made_digests != NULL) return FIG_OK;
     graphs->made_digests = malloc(bytes);
     if (graphs->made_digests == NULL)

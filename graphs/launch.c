@@ -100,11 +100,17 @@ static void put_attribute(filling *f, const fig_field *field) {
 
 static const fig_rope_angles *angles_of_terms(fig_launch_memo *memo, const fig_rope_terms *terms) {
     fig_rope_spec rope = {0};
-    if (memcmp(&memo->terms, terms, sizeof *terms) == 0) return &memo->angles;
+    int32_t at = 0;
+    while (at < memo->count && memcmp(&memo->terms[at], terms, sizeof *terms) != 0)
+        at++;
+    if (at < memo->count) return &memo->angles[at];
+    memo->is_full = at == FIG_LAUNCH_ROPE_LIMIT;
+    if (memo->is_full) return &memo->angles[0];
     memcpy(&rope, terms, sizeof *terms);
-    memo->terms = *terms;
-    memo->angles = (fig_rope_angles){.table = fig_frequencies_of(&rope)};
-    return &memo->angles;
+    memo->terms[at] = *terms;
+    memo->angles[at] = (fig_rope_angles){.table = fig_frequencies_of(&rope)};
+    memo->count++;
+    return &memo->angles[at];
 }
 
 /* A node that turns nothing, attention by itself, has no angles. */

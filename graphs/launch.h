@@ -49,11 +49,16 @@ typedef struct fig_launch_range {
     uint32_t first, count;
 } fig_launch_range;
 
-/* What the terms that came last come to: most nodes have those of the one before, and a frequency
- * takes as long as all other params of a launch. Zeros: none came yet. */
+/* Kinds of RoPE that nodes of a program say by terms, of which a model has two. */
+enum { FIG_LAUNCH_ROPE_LIMIT = 16 };
+
+/* What terms that came before come to: a table of frequencies takes as long as all other params of
+ * a launch. Zeros: none came yet. */
 typedef struct fig_launch_memo {
-    fig_rope_terms terms;
-    fig_rope_angles angles;
+    fig_rope_terms terms[FIG_LAUNCH_ROPE_LIMIT]; /* [count] */
+    fig_rope_angles angles[FIG_LAUNCH_ROPE_LIMIT];
+    int32_t count;
+    int is_full; /* 1: one came that found no place, and what it was filled with is not its own */
 } fig_launch_memo;
 
 /* What decides a launch's params beside the node. */

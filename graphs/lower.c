@@ -67,14 +67,24 @@ static fig_variant resolve(const fig_split_classes *classes, int32_t index,
     return variant;
 }
 
+/* What a machine's candidates are for each class, each looked up once however many buckets have it:
+ * a file may hold many records of tuning. */
+typedef struct variant_table {
+    int known[FIG_VARIANT_LIMIT];
+    fig_variant of[FIG_VARIANT_LIMIT][FIG_CLASS_LIMIT];
+} variant_table;
+
 static fig_status take_variants(const fig_split_classes *classes, const fig_lower_target *target,
-                                fig_bucket_shape *shape) {
-    const int32_t count = fig_traits_variant_count(&target->traits);
-    if (shape->variant < 0 || shape->variant >= count)
-        return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %" PRId32,
-                        shape->variant, count - 1);
+                                variant_table *table, fig_bucket_shape *shape) {
+    const int32_t count = fig_traits_variant_count(&target->traits), number = shape->variant;
+    if (number < 0 || number >= count)
+        return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %" PRId32, number,
+                        count - 1);
+    for (int32_t i = 0; i < classes->count && !table->known[number]; i++)
+        table->of[number][i] = resolve(classes, i, target, number);
+    table->known[number] = 1;
     for (int32_t i = 0; i < classes->count; i++)
-        shape->variants[i] = resolve(classes, i, target, shape->variant);
+        shape->variants[i] = table->of[number][i];
     return FIG_OK;
 }
 
@@ -191,18 +201,30 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
     return FIG_OK;
 }
 
+static fig_status fill_shape(const fig_program_view *view, const fig_lower_target *target,
+                             const fig_split_classes *classes, variant_table *table,
+                             fig_bucket_shape *shape) {
+    *shape = (fig_bucket_shape){.caps = shape->caps, .variant = shape->variant};
+    FIG_TRY(check_caps(&view->spec, target, shape));
+    FIG_TRY(take_variants(classes, target, table, shape));
+    return shape_classes(view, target, classes, shape);
+}
+
+fig_status fig_lower_shapes(const fig_program_view *view, const fig_lower_target *target,
+                            fig_bucket_shape *shapes, uint32_t count) {
+    fig_split_classes classes;
+    variant_table table = {.known = {0}};
+    FIG_TRY(fig_split_classes_find(view, &classes));
+    for (uint32_t i = 0; i < count; i++)
+        FIG_TRY(fill_shape(view, target, &classes, &table, &shapes[i]));
+    return FIG_OK;
+}
+
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
                            uint32_t exec, fig_bucket_shape *shape) {
-    fig_split_classes classes;
-    const fig_bucket_shape given = *shape;
-    memset(shape, 0, sizeof *shape);
-    shape->caps = given.caps;
-    shape->variant = given.variant;
+    FIG_TRY(fig_lower_shapes(view, target, shape, 1));
     shape->plan.exec = exec;
-    FIG_TRY(check_caps(&view->spec, target, shape));
-    FIG_TRY(fig_split_classes_find(view, &classes));
-    FIG_TRY(take_variants(&classes, target, shape));
-    return shape_classes(view, target, &classes, shape);
+    return FIG_OK;
 }
 
 /* ---- Variants that a bucket offers ----------------------------------------------------------- */
@@ -319,7 +341,7 @@ static fig_status make_launches(fig_lower_common *common) {
 }
 
 static fig_status fill_launches(fig_lower_common *common, const fig_workspace *workspace) {
-    fig_launch_memo memo = {.terms = {0}};
+    fig_launch_memo memo = {.count = 0};
     const fig_launch_source source = {
         .view = common->view, .classes = &common->classes, .workspace = workspace, .memo = &memo};
     const uint32_t reloc_limit = lay_out_params(common);
@@ -338,6 +360,9 @@ static fig_status fill_launches(fig_lower_common *common, const fig_workspace *w
         fig_launch_fill(launch, &source, common->params + launch->params,
                         common->relocs + launch->reloc);
         common->reloc_count += launch->reloc_count;
+        if (memo.is_full)
+            return fig_fail(FIG_TOO_LARGE, "node %u: more than %d kinds of RoPE without a table",
+                            launch->node, FIG_LAUNCH_ROPE_LIMIT);
     }
     return FIG_OK;
 }
@@ -377,7 +402,11 @@ uint64_t fig_lower_common_digest(const fig_lower_common *common) {
     digest =
         fig_hash_mix(digest, common->launches, common->launch_count * sizeof *common->launches);
     digest = fig_hash_mix(digest, common->edges, common->edge_count * sizeof *common->edges);
-    return fig_hash_mix(digest, common->relocs, common->reloc_count * sizeof *common->relocs);
+    digest = fig_hash_mix(digest, common->relocs, common->reloc_count * sizeof *common->relocs);
+    digest = fig_hash_mix(digest, common->haste, common->launch_count * sizeof *common->haste);
+    digest = fig_hash_mix(digest, common->view->tensors,
+                          common->view->tensor_count * sizeof *common->view->tensors);
+    return fig_hash_mix(digest, common->params, common->params_bytes);
 }
 
 void fig_lower_common_finish(fig_lower_common *common) {
@@ -409,21 +438,47 @@ fig_status fig_lower_common_init(fig_lower_common *common, const fig_program_vie
 
 /* ---- Buckets --------------------------------------------------------------------------------- */
 
-/* Params hold of a bucket where the sections of its plan lie, its rows, its splits but for their
- * limits, and what its variants say to a kernel. */
-int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b) {
-    const fig_plan_shape *x = &a->plan, *y = &b->plan;
-    if (x->row_limit != y->row_limit || x->class_count != y->class_count) return 0;
-    for (int32_t i = 0; i < x->class_count; i++) {
-        if (memcmp(&x->splits[i], &y->splits[i], offsetof(fig_split_shape, tile_limit)) != 0)
-            return 0;
-        if (a->variants[i].heads != b->variants[i].heads) return 0;
-        if (a->variants[i].stages != b->variants[i].stages) return 0;
+/* What params hold of a bucket: where the sections of its plan lie, its rows, its splits but for
+ * their limits, and what its variants say to a kernel. */
+typedef struct held {
+    fig_plan_layout layout;
+    int32_t row_limit, row_tokens, class_count;
+    int32_t heads[FIG_CLASS_LIMIT], stages[FIG_CLASS_LIMIT];
+    fig_split_shape splits[FIG_CLASS_LIMIT];
+} held;
+static_assert(sizeof(held) == sizeof(fig_plan_layout) +
+                                  sizeof(int32_t) * (3 + 2 * FIG_CLASS_LIMIT) +
+                                  sizeof(fig_split_shape) * FIG_CLASS_LIMIT,
+              "its bytes are compared");
+
+static held held_of(const fig_bucket_shape *shape) {
+    const fig_plan_shape *plan = &shape->plan;
+    held of = {.layout = plan->layout,
+               .row_limit = plan->row_limit,
+               .row_tokens = plan->row_tokens,
+               .class_count = plan->class_count};
+    for (int32_t i = 0; i < plan->class_count; i++) {
+        of.heads[i] = shape->variants[i].heads;
+        of.stages[i] = shape->variants[i].stages;
+        of.splits[i] = plan->splits[i];
+        of.splits[i].tile_limit = 0;
     }
-    return memcmp(&x->layout, &y->layout, sizeof x->layout) == 0;
+    return of;
 }
-static_assert(offsetof(fig_split_shape, tile_limit) + sizeof(int32_t) == sizeof(fig_split_shape),
-              "all before it is compared");
+
+int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b) {
+    const held x = held_of(a), y = held_of(b);
+    return memcmp(&x, &y, sizeof x) == 0;
+}
+
+uint64_t fig_lower_shape_digest(const fig_bucket_shape *shape) {
+    const held of = held_of(shape);
+    return fig_hash_mix(0, &of, sizeof of);
+}
+
+uint64_t fig_lower_digest(const fig_lower_common *common, uint64_t shape_digest) {
+    return fig_hash_mix(common->digest, &shape_digest, sizeof shape_digest);
+}
 
 void fig_lower_finish(fig_lowered *lowered) {
     free(lowered->params);
@@ -453,11 +508,6 @@ fig_status fig_lower_bucket(const fig_lower_common *common, const fig_bucket_sha
                              .launch_count = common->launch_count,
                              .edge_count = common->edge_count,
                              .reloc_count = common->reloc_count,
-                             .params_bytes = common->params_bytes,
-                             .common_digest = common->digest};
+                             .params_bytes = common->params_bytes};
     return FIG_OK;
-}
-
-uint64_t fig_lower_digest(const fig_lowered *lowered) {
-    return fig_hash_mix(lowered->common_digest, lowered->params, lowered->params_bytes);
 }

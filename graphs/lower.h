@@ -21,7 +21,7 @@ typedef struct fig_lower_common {
     uint32_t *haste; /* [launch_count] FIG_ATTENTION_*, as haste.h has it */
     uint8_t *params; /* zero where a bucket decides */
     uint32_t launch_count, edge_count, reloc_count, params_bytes;
-    uint64_t digest; /* of launches, edges and relocations */
+    uint64_t digest; /* of all that, and of the tensors, whose rows a bucket's params take */
 } fig_lower_common;
 
 /* One bucket of them: params are its own, the rest is what it has in common. */
@@ -32,7 +32,6 @@ typedef struct fig_lowered {
     const fig_reloc *relocs;
     uint8_t *params;
     uint32_t launch_count, edge_count, reloc_count, params_bytes;
-    uint64_t common_digest;
 } fig_lowered;
 
 /* What a program is lowered for. */
@@ -42,14 +41,17 @@ typedef struct fig_lower_target {
     fig_tuning tuning;     /* whose costs count where they are of this machine */
 } fig_lower_target;
 
-/* Bytes of params of all launches, so that a few bytes of a file cannot claim more: some 5000 nodes
+/* Bytes of params of all launches, so that a few bytes of a file cannot claim more: some 1200 nodes
  * of attention, where a model has one for each layer. */
-enum { FIG_LOWER_PARAMS_LIMIT = 1 << 24 };
+enum { FIG_LOWER_PARAMS_LIMIT = 1 << 22 };
 
 /* Fills all of a bucket whose caps and variant are given; what that variant is says the machine's
  * candidate of that number. FIG_TOO_LARGE: its line would have more tiles than an int32 counts. */
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
                            uint32_t exec, fig_bucket_shape *shape);
+/* The same of many. */
+fig_status fig_lower_shapes(const fig_program_view *view, const fig_lower_target *target,
+                            fig_bucket_shape *shapes, uint32_t count);
 /* 1: the variant is worth a bucket: it reads what no smaller-numbered one does of this program. */
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant);
@@ -70,12 +72,15 @@ uint64_t fig_lower_common_digest(const fig_lower_common *common);
 
 /* 1: two buckets of one program lower to the same launches. */
 int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b);
+/* Of all of a shape that params hold: the same of two that are alike. */
+uint64_t fig_lower_shape_digest(const fig_bucket_shape *shape);
+/* Of the launches of a bucket with that digest of its shape, which need not be lowered for it. For
+ * noticing change, not for security. */
+uint64_t fig_lower_digest(const fig_lower_common *common, uint64_t shape_digest);
 
 /* shape: filled. What is lowered ends before what it has in common. */
 fig_status fig_lower_bucket(const fig_lower_common *common, const fig_bucket_shape *shape,
                             fig_lowered *lowered);
 void fig_lower_finish(fig_lowered *lowered);
-/* Changes with every byte of what was lowered; for noticing change, not for security. */
-uint64_t fig_lower_digest(const fig_lowered *lowered);
 
 #endif

@@ -469,7 +469,7 @@ typedef struct fig_binding {
     const char *name;
     void *address; /* NULL: the engine allocates `bytes`, zeroed, and owns them */
     uint64_t bytes;
-    int64_t strides[4]; /* in elements; all 0: row-major. The last must be 1 */
+    int64_t strides[4]; /* in elements; all 0: row-major. The last is 1, that of a dim of 1 any */
 } fig_binding;
 FIG_API fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding);
 /* Blocking copies between host memory and a bound tensor, after all steps launched so far. */
@@ -494,9 +494,9 @@ FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pag
 
 /* On the host a callback runs in every step, on the device's thread, and does the work itself: it
  * reads and writes rows [0, rows). On cuda it runs once for all buckets that need the same
- * launches, when the first of them is prepared, and enqueues work for all rows of `bucket`, the
- * largest of them, on `stream`, which is capturing. Anything but 0 fails the step, or the prepare.
- * A callback may call any engine but its own, which answers FIG_ORDER. */
+ * launches, when the first is prepared, and enqueues work for all rows of `bucket`, the largest, on
+ * `stream`, which is capturing; a programmatic launch begins early, so its blocks wait before they
+ * end. Other than 0 fails the step, or the prepare. It may call any engine but its own. */
 typedef struct fig_call_args {
     uint32_t size;
     fig_device device;

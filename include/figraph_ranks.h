@@ -65,7 +65,8 @@ typedef struct fig_ranks_options {
     int32_t reserved;    /* 0 */
     const char *address; /* rank 0's host; NULL: the environment, or this host */
     const char *secret;  /* NULL: the environment */
-    int64_t timeout_us;  /* the longest that any call waits for another rank; 0: 60 s */
+    int64_t timeout_us;  /* the longest that any call waits for another rank, of which rank 0 says
+                            who is missing an eighth ahead, a second at most; 0: 60 s */
 } fig_ranks_options;
 
 /* Collective. FIG_TIMEOUT: a rank did not come, which the sentence names. FIG_INVALID: a variable

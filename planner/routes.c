@@ -14,7 +14,7 @@ typedef struct route_row {
 } route_row;
 
 static const route_row rows[] = {
-    {2, 512 << 10, 4 << 20},
+    {2, 256 << 10, 4 << 20},
     {4, 32 << 10, 2 << 20},
     {8, 16 << 10, 1 << 20},
 };

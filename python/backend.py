@@ -34,11 +34,12 @@ HEADERS = ("", "_archive", "_runner", "_parallel", "_ranks", "_rope", "_tune", "
 BUILT = {
     "libfigraph.so.0": ("libfigraph.so.0", "libfigraph.so"),
     "libfigraph_ffi.so": ("libfigraph_ffi.so.0", "libfigraph_ffi.so"),
+    "libfigraph_python.so": ("libfigraph_python.so.0", "libfigraph_python.so"),
     "figraph": ("figraph",),
     "figraph-launch": ("figraph-launch",),
 }
 SOURCES = ("LICENSE", "Makefile", "README.md", "include", "planner", "kernels", "graphs", "engine",
-           "ffi", "tools")
+           "ffi", "python/steps.c", "tools")
 OWN = ("pyproject.toml", "backend.py", "figraph")
 # What a manylinux wheel may need of the system, and any system has.
 ANYWHERE = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}

@@ -11,7 +11,7 @@ import struct
 MAGIC = bytes.fromhex("894649470d0a1a0a")
 # name: bytes of an item, fewest and most items
 SECTIONS = {
-    "ENVR": (32, 1, 1), "SPEC": (1, 4, 4096), "STRS": (1, 1, 2**20), "TENS": (48, 0, 2**14),
+    "ENVR": (32, 1, 1), "SPEC": (1, 8, 4096), "STRS": (1, 1, 2**20), "TENS": (48, 0, 2**14),
     "NODE": (20, 0, 2**13), "OPND": (4, 0, 2**18), "ATTR": (1, 0, 2**22), "BUCK": (12, 1, 4096),
     "KERN": (64, 1, 64), "DIGS": (8, 1, 4096), "SEGM": (12, 1, 2**13), "VARI": (80, 1, 2**10),
     "META": (1, 1, 2**16), "IMAG": (64, 1, 2**8), "CODE": (1, 1, 2**25),
@@ -44,6 +44,7 @@ OPERATIONS = {
     12: ("all_gather", "in out", ""),
 }
 CALL, FETCH = 64, 0
+WORTH, SPEC_BYTES = 24, 2376
 
 
 class Refused(Exception):
@@ -74,7 +75,7 @@ def read_header(data):
     must(len(data) >= 72 and data[:8] == MAGIC, "magic")
     header = struct.unpack_from("<IIQII8s32s", data, 8)
     form, count, file_bytes, maker, features, check, content_id = header
-    must(form == 0 and count <= 64 and file_bytes == len(data) <= 64 << 20, "header")
+    must(form == 1 and count <= 64 and file_bytes == len(data) <= 64 << 20, "header")
     must(72 + 40 * count <= len(data), "section_count")
     sealed = hashlib.sha256(data[:32] + bytes(8) + data[40:]).digest()[:8]
     must(check == sealed and features & 0xffff == 0, "check")
@@ -88,7 +89,8 @@ def read_sections(data):
     for i in range(count):
         name, flags, offset, stored, raw_bytes, item, reserved = struct.unpack_from(
             "<4sIQQQII", data, 72 + 40 * i)
-        name = name.decode("latin-1")
+        must(re.fullmatch(b"[A-Z0-9]{4}", name), "a section's name")
+        name = name.decode("ascii")
         must(offset == at and stored <= len(data) - at and reserved == 0, name + ": place")
         at = (offset + stored + 7) // 8 * 8
         must(at <= len(data) and not any(data[offset + stored:at]), name + ": zeros")
@@ -104,6 +106,8 @@ def read_sections(data):
         must(least <= raw_bytes // width <= most, name + ": limits")
         raw[name] = decompress(data[offset:offset + stored], raw_bytes)
     must(at == len(data) and set(known) <= OPTIONAL, "the end")
+    asked = sum(len(held) for name, held in raw.items() if name != "CODE")
+    must(asked <= WORTH * len(data), "more than the file is worth")
     meaning = hashlib.sha256()
     for name in SECTIONS:
         if name in raw and name not in DERIVED:
@@ -126,7 +130,9 @@ def fields(raw, at, words):
 
 
 def text(strings, at):
-    return strings[at:strings.index(b"\0", at)].decode("ascii")
+    name = strings[at:strings.index(b"\0", at)]
+    must(re.fullmatch(b"[A-Za-z0-9._-]{1,63}", name), "STRS: a name")
+    return name.decode("ascii")
 
 
 def read_table(raw, at):
@@ -137,8 +143,9 @@ def read_table(raw, at):
 
 
 def read_spec(raw):
-    must(struct.unpack_from("<I", raw)[0] == len(raw), "SPEC: size")
-    raw = raw[:2376] + bytes(max(0, 2376 - len(raw)))
+    must(struct.unpack_from("<I", raw)[0] == len(raw) <= SPEC_BYTES, "SPEC: size")
+    must(len(raw) % 8 == 0 and any(raw[-8:]), "SPEC: the end")
+    raw += bytes(SPEC_BYTES - len(raw))
     spec = fields(raw, 4, "dtype:I kv_dtype:I layers:i q_heads:i kv_heads:i head_dim:i ffn_width:i "
                           "activation:I page_size:i kv_layout:I kv_scales:i batch_limit:i "
                           "kv_limit:i sequence_limit:i row_tokens:i soft_cap:f window:i")
@@ -150,7 +157,7 @@ def read_spec(raw):
     spec["rope_table"] = read_table(raw, 264)
     if any(raw[1296:2376]):
         spec["window_rope"], spec["window_table"] = fields(raw, 1296, ROPE), read_table(raw, 1344)
-    spec["ffn_rows"] = struct.unpack_from("<i", raw, 192)[0] or 1
+    spec["ffn_rows"], = struct.unpack_from("<i", raw, 192)
     spec["sinks"], = struct.unpack_from("<i", raw, 196)
     spec["dtype"], spec["kv_dtype"] = DTYPES[spec["dtype"]], DTYPES[spec["kv_dtype"]]
     spec["activation"] = ACTIVATIONS[spec["activation"]]

@@ -27,7 +27,7 @@ static fig_forgery take_apart(const fig_graphs *graphs) {
 
 static fig_status parse_image(const fig_forgery *image, fig_graphs **graphs) {
     size_t count;
-    uint8_t *bytes = fig_forgery_write(image, 1, &count);
+    uint8_t *bytes = fig_forgery_write(image, 0, &count);
     const fig_status status = fig_graphs_parse(graphs, bytes, count);
     free(bytes);
     return status;
@@ -83,6 +83,39 @@ static void what_a_newer_library_made_is_age_and_no_damage(void **state) {
         assert_int_equal(parse_image(&image, &loaded), newer ? FIG_STALE : FIG_FORMAT);
         assert_non_null(strstr(fig_message(), "dtype is 99"));
     }
+    fig_forgery_close(&image);
+    fig_graphs_destroy(made);
+}
+
+/* Of the form as well, once the check has told that nothing was damaged. */
+static void a_newer_library_has_other_limits(void **state) {
+    (void)state;
+    fig_graphs *made = fig_capture_mixed(), *loaded;
+    fig_forgery image = take_apart(made);
+    fig_file_section *entry = &image.sections[FIG_SECTION_TENS].entry;
+    entry->flags = 2;
+    for (uint32_t newer = 0; newer <= 1; newer++) {
+        image.maker = FIG_VERSION + newer;
+        assert_int_equal(parse_image(&image, &loaded), newer ? FIG_STALE : FIG_FORMAT);
+        assert_non_null(strstr(fig_message(), "section TENS: flags are 0x2"));
+    }
+    fig_forgery_close(&image);
+    fig_graphs_destroy(made);
+}
+
+/* A sentence goes to a terminal. */
+static void names_that_come_to_stand_in_sentences_are_words(void **state) {
+    (void)state;
+    fig_graphs *made = fig_capture_mixed(), *loaded;
+    fig_forgery image = take_apart(made);
+    fig_file_kernel *kernel = (void *)image.sections[FIG_SECTION_KERN].raw;
+    kernel->op = 77;
+    memcpy(kernel->name, "\033[2J", 5);
+    assert_int_equal(parse_image(&image, &loaded), FIG_FORMAT);
+    assert_non_null(strstr(fig_message(), "kernel 0: name is no word of [a-z0-9_]"));
+    memcpy(image.sections[0].entry.name, "\033[2J", 4);
+    assert_int_equal(parse_image(&image, &loaded), FIG_FORMAT);
+    assert_non_null(strstr(fig_message(), "a section's name is not four of A to Z and 0 to 9"));
     fig_forgery_close(&image);
     fig_graphs_destroy(made);
 }
@@ -151,6 +184,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_operation_of_one_operand_more_is_age_where_its_row_is_another),
         cmocka_unit_test(what_a_newer_library_made_is_age_and_no_damage),
+        cmocka_unit_test(a_newer_library_has_other_limits),
+        cmocka_unit_test(names_that_come_to_stand_in_sentences_are_words),
         cmocka_unit_test(a_name_that_nothing_refers_to_is_refused),
         cmocka_unit_test(a_file_of_more_launches_than_it_is_worth_is_refused),
     };

@@ -124,7 +124,8 @@ static fig_dev_met met;
 static uint64_t message_bytes = INBOX;
 
 static fig_status open_with(fig_cuda_peers *peers, fig_cuda_gpu *gpu, int32_t count) {
-    fig_dev_meeting meeting = {.byte_limit = message_bytes, .exec_buckets = exec_buckets};
+    fig_dev_meeting meeting = {
+        .byte_limit = message_bytes, .exec_buckets = exec_buckets, .exec_count = 2};
     play.count = play.local_count = count;
     if (count > 1) meeting.ranks = (struct fig_ranks *)(void *)&play;
     return open_peers(peers, gpu, &meeting, &met);
@@ -513,6 +514,22 @@ static void ranks_that_are_apart_are_both_named(void **state) {
     close_gpu(&gpu);
 }
 
+/* An aborted collective leaves what it found in its buffers. */
+static void what_nccl_left_when_it_was_stopped_is_no_place_of_a_rank(void **state) {
+    (void)state;
+    fig_cuda_gpu gpu;
+    fig_cuda_peers peers;
+    open_gpu(&gpu);
+    assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
+    peers.words->rank = 1;
+    peers.words->mine = (fig_peers_place){5, 0, 3, 4};
+    peers.words->theirs = (fig_peers_place){0x41a04120, 0x41a04120, 0xc0e04120, 0};
+    peers.words->verdict = FIG_PEERS_APART;
+    FIG_SAMPLE_REFUSES(check_peers(&peers), FIG_LOST, "rank 1 is gone");
+    close_peers(&peers, &gpu);
+    close_gpu(&gpu);
+}
+
 static void a_rank_that_is_late_or_gone_is_named(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
@@ -547,6 +564,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_collective_of_nccls_that_does_not_end_is_aborted_in_time),
         FIG_CUDA_BENCH_TEST(graphs_of_an_aborted_communicator_stay_and_closing_waits_for_none),
         FIG_CUDA_BENCH_TEST(ranks_that_are_apart_are_both_named),
+        FIG_CUDA_BENCH_TEST(what_nccl_left_when_it_was_stopped_is_no_place_of_a_rank),
         FIG_CUDA_BENCH_TEST(a_rank_that_is_late_or_gone_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,11 +85,21 @@ static void shared_memory_is_asked_for_once_and_within_the_chip(void **state) {
 
 /* ---- Graphs -------------------------------------------------------------------------------- */
 
-/* 0 fetch; 1 fetch after 0; 2 call after 1; 3 fetch after 2 and 0. */
+/* A kernel that makes no plan. */
+static fig_status add_other(fig_cuda_bench *b, fig_dev_after after) {
+    static const fig_look_ahead_params params;
+    fig_dev_launch launch = fig_cuda_scene_launch(&b->s);
+    launch.op = FIG_OP_LOOK_AHEAD;
+    launch.params = &params;
+    launch.params_bytes = sizeof params;
+    return api->graph_kernel(b->dev, b->graph, &launch, after);
+}
+
+/* 0 fetch; 1 another after 0; 2 call after 1; 3 fetch after 2 and 0. */
 static fig_status add_four(fig_cuda_bench *b) {
     const uint32_t nodes[] = {0, 1, 2, 0};
     FIG_TRY(fig_cuda_bench_kernel(b, none));
-    FIG_TRY(fig_cuda_bench_kernel(b, (fig_dev_after){nodes, 1}));
+    FIG_TRY(add_other(b, (fig_dev_after){nodes, 1}));
     FIG_TRY(fig_cuda_bench_call(b, (fig_dev_after){nodes + 1, 1}));
     return fig_cuda_bench_kernel(b, (fig_dev_after){nodes + 2, 2});
 }
@@ -140,6 +150,30 @@ static void the_edge_behind_a_call_that_ends_with_a_kernel_is_programmatic(void 
     assert_int_equal(add_four(&b), FIG_OK);
     assert_int_equal(fake->empty_nodes, 1);
     fig_cuda_bench_close(&b);
+    fake->enqueues_kernels = 0;
+}
+
+/* What is behind it may read the plan before it waits, and the call may let it begin at once: so it
+ * is where calls follow the fetch, one or two, and no more behind a kernel that has waited. */
+static void behind_a_call_that_meets_the_fetch_no_edge_is_programmatic(void **state) {
+    (void)state;
+    static const uint32_t nodes[] = {0, 1, 2, 3};
+    fig_cuda_bench b;
+    fake->enqueues_kernels = 1;
+    for (int calls = 1; calls <= 2; calls++) {
+        fig_cuda_bench_open(&b, NULL);
+        fake->programmatic_edges = 0;
+        assert_int_equal(fig_cuda_bench_kernel(&b, none), FIG_OK);
+        for (int i = 0; i < calls; i++)
+            assert_int_equal(fig_cuda_bench_call(&b, (fig_dev_after){nodes + i, 1}), FIG_OK);
+        assert_int_equal(add_other(&b, (fig_dev_after){nodes + calls, 1}), FIG_OK);
+        assert_int_equal(fake->programmatic_edges, 0);
+        assert_int_equal(fig_cuda_bench_call(&b, (fig_dev_after){nodes + calls + 1, 1}), FIG_OK);
+        const uint32_t last = (uint32_t)calls + 2;
+        assert_int_equal(add_other(&b, (fig_dev_after){&last, 1}), FIG_OK);
+        assert_int_equal(fake->programmatic_edges, 1);
+        fig_cuda_bench_close(&b);
+    }
     fake->enqueues_kernels = 0;
 }
 
@@ -517,6 +551,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(shared_memory_is_asked_for_once_and_within_the_chip),
         FIG_CUDA_BENCH_TEST(edges_between_kernels_alone_are_programmatic),
         FIG_CUDA_BENCH_TEST(the_edge_behind_a_call_that_ends_with_a_kernel_is_programmatic),
+        FIG_CUDA_BENCH_TEST(behind_a_call_that_meets_the_fetch_no_edge_is_programmatic),
         FIG_CUDA_BENCH_TEST(no_edge_to_a_plain_launch_is_programmatic),
         FIG_CUDA_BENCH_TEST(a_graph_gets_the_edges_that_its_lanes_ask_for),
         FIG_CUDA_BENCH_TEST(nobody_waits_for_a_leaf),

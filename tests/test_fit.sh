@@ -63,10 +63,10 @@ ends 1
 prints 'refused'
 prints 'It does not run there.'
 cp "$fig" "$scratch/old.fig"
-printf '\001' | dd of="$scratch/old.fig" bs=1 seek=8 conv=notrunc 2> /dev/null # its format
+printf '\002' | dd of="$scratch/old.fig" bs=1 seek=8 conv=notrunc 2> /dev/null # its format
 run fit "$scratch/old.fig" --traits h200 --json
 ends 1
-json 'j["fit"] == "anew" and "format is 1" in j["reasons"][0]["reason"]'
+json 'j["fit"] == "anew" and "format is 2" in j["reasons"][0]["reason"]'
 
 # ---- What is refused
 run fit

@@ -1,4 +1,4 @@
-/* test_golden.c: a file of an earlier version still computes what it did.
+/* test_golden.c: a file of an earlier library still computes what it did.
  *
  * tests/golden/NAME.numbers holds what the library that made NAME.fig made of the inputs that
  * golden.c gives: for each tensor how many of its numbers were changed, and of each its index and
@@ -104,6 +104,7 @@ static void files_compute_what_they_did(void **state) {
     } all[] = {
         {"tests/golden/mixed.fig", "tests/golden/mixed.numbers", 16},
         {"tests/golden/breadth.fig", "tests/golden/breadth.numbers", 37},
+        {"tests/golden/families.fig", "tests/golden/families.numbers", 36},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         static fig_golden golden;

@@ -46,7 +46,7 @@ static void ground_finish(ground *g) {
 }
 
 static void fill(ground *g, fig_op op, uint32_t node) {
-    fig_launch_memo memo = {.terms = {0}};
+    fig_launch_memo memo = {.count = 0};
     const fig_launch_source common = {g->view, &g->classes, &g->workspace, NULL, &memo};
     const fig_launch_source bucket = {g->view, &g->classes, NULL, &g->shape, NULL};
     g->launch = (fig_launch){.op = op,

@@ -11,6 +11,8 @@
 
 #include "engine/engine.h"
 #include "tests/support/cuda_bench.h"
+#include "tests/support/decode.h"
+#include "tests/support/fake_graph.h"
 #include "tests/support/gate.h"
 
 /* A caller who counts what is out, and may refuse or give what is no such memory. */
@@ -20,6 +22,8 @@ typedef struct caller {
                     4: the host's address alone is misaligned, 5: is none */
     fig_engine *engine; /* which the callback calls; NULL: none */
     fig_status answer;
+    fig_cu_stream stream; /* NULL: none; how many blocks came back while it was busy: */
+    int early;
 } caller;
 
 static int lend(void *user, fig_allocation *allocation) {
@@ -44,6 +48,7 @@ static int take_back(void *user, fig_allocation *allocation) {
     const uintptr_t address = (uintptr_t)allocation->device;
     free((void *)(address - address % FIG_LENDER_ALIGNMENT));
     c->out--;
+    c->early += c->stream != NULL && c->stream->busy_looks != 0;
     return 0;
 }
 
@@ -140,12 +145,42 @@ static void what_cannot_be_zeroed_is_given_back(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* Of a page table that no step was prepared with. */
+static void a_table_comes_back_when_its_entries_have_come(void **state) {
+    (void)state;
+    enum { PAGES = 64 };
+    static const fig_decode_options small = {
+        .dtype = FIG_F16, .layers = 1, .page_size = 4, .batch_limit = 2, .kv_limit = 4 * PAGES};
+    static const int32_t pages[PAGES];
+    caller c = {0};
+    fig_decode decode;
+    fig_engine *engine;
+    fig_decode_open(&decode, &small);
+    const fig_engine_options options = options_of(&c, FIG_DEVICE_CUDA);
+    assert_int_equal(fig_engine_open(&engine, decode.graphs, &options), FIG_OK);
+    assert_int_equal(fig_gate_bind(engine, "page_table", NULL, 0), FIG_OK);
+    const int out = c.out;
+    assert_int_equal(
+        fig_engine_set_pages(engine, FIG_OPTIONS(fig_pages, .count = PAGES, .pages = pages)),
+        FIG_OK);
+    c.stream = fig_engine_stream(engine);
+    c.stream->busy_looks = 3;
+    assert_int_equal(fig_gate_bind(engine, "page_table", NULL, 0), FIG_OK);
+    assert_int_equal(c.out, out);
+    assert_int_equal(c.early, 0);
+    c.stream = NULL;
+    assert_int_equal(fig_engine_close(engine), FIG_OK);
+    assert_int_equal(c.out, 0);
+    fig_decode_close(&decode);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(on_the_host_all_memory_is_the_callers),
         FIG_CUDA_BENCH_TEST(on_cuda_all_memory_is_the_callers),
         FIG_CUDA_BENCH_TEST(what_is_no_such_memory_is_refused),
         FIG_CUDA_BENCH_TEST(what_cannot_be_zeroed_is_given_back),
+        FIG_CUDA_BENCH_TEST(a_table_comes_back_when_its_entries_have_come),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

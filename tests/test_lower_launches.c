@@ -253,6 +253,10 @@ static void relocations_are_all_that_binding_changes(void **state) {
 
 /* ---- Digest ---------------------------------------------------------------------------------- */
 
+static uint64_t digest_of(const fig_lower_common *common, const fig_bucket_shape *shape) {
+    return fig_lower_digest(common, fig_lower_shape_digest(shape));
+}
+
 static void the_same_program_gives_the_same_bytes(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
@@ -263,7 +267,7 @@ static void the_same_program_gives_the_same_bytes(void **state) {
     assert_memory_equal(&g.shape, &h.shape, sizeof g.shape);
     assert_int_equal(g.lowered.params_bytes, h.lowered.params_bytes);
     assert_memory_equal(g.lowered.params, h.lowered.params, g.lowered.params_bytes);
-    assert_true(fig_lower_digest(&g.lowered) == fig_lower_digest(&h.lowered));
+    assert_true(digest_of(&g.common, &g.shape) == digest_of(&h.common, &h.shape));
     ground_finish(&g);
     ground_finish(&h);
     fig_program_destroy(a);
@@ -289,27 +293,65 @@ static void the_digest_sees_every_byte_and_count(void **state) {
     ground g;
     ground_make(&g, program);
     fig_lower_common *common = &g.common;
+    const uint64_t digest = digest_of(common, &g.shape);
+    change_each_byte(common, common->haste, common->launch_count * sizeof *common->haste);
+    change_each_byte(common, common->params, common->params_bytes);
     change_each_byte(common, common->launches, common->launch_count * sizeof(fig_launch));
     change_each_byte(common, common->edges, common->edge_count * sizeof(fig_edge));
     change_each_byte(common, common->relocs, common->reloc_count * sizeof(fig_reloc));
-    uint32_t *counts[] = {&common->launch_count, &common->edge_count, &common->reloc_count};
-    for (int i = 0; i < 3; i++) {
+    uint32_t *counts[] = {&common->launch_count, &common->edge_count, &common->reloc_count,
+                          &common->params_bytes};
+    for (int i = 0; i < 4; i++) {
         --*counts[i];
         assert_true(fig_lower_common_digest(common) != common->digest);
         ++*counts[i];
     }
-    const uint64_t digest = fig_lower_digest(&g.lowered);
-    for (uint32_t i = 0; i < g.lowered.params_bytes; i++) {
-        g.lowered.params[i] ^= 1;
-        assert_true(fig_lower_digest(&g.lowered) != digest);
-        g.lowered.params[i] ^= 1;
+    common->digest ^= 1;
+    assert_true(digest_of(common, &g.shape) != digest);
+    common->digest ^= 1;
+    assert_true(digest_of(common, &g.shape) == digest);
+    ground_finish(&g);
+    fig_program_destroy(program);
+}
+
+/* Each number of a bucket's shape that params hold changes its digest, and those that a plan or the
+ * choice of a bucket reads alone do not. */
+static void the_digest_of_a_bucket_sees_what_params_hold_of_it(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    ground g;
+    ground_make(&g, program);
+    fig_bucket_shape *shape = &g.shape;
+    fig_split_shape *split = &shape->plan.splits[0];
+    const uint64_t digest = digest_of(&g.common, shape);
+    int32_t *held[] = {&shape->plan.row_limit,
+                       &shape->plan.row_tokens,
+                       &shape->plan.class_count,
+                       &split->row_limit,
+                       &split->groups,
+                       &split->tile_tokens,
+                       &split->workers,
+                       &split->window,
+                       &split->row_tokens,
+                       &split->fixed,
+                       &shape->variants[0].heads,
+                       &shape->variants[0].stages};
+    int32_t *others[] = {&shape->caps.kv, &split->tile_limit, &shape->variants[0].start_ns};
+    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
+        ++*held[i];
+        if (digest_of(&g.common, shape) == digest) fail_msg("number %zu is not seen", i);
+        --*held[i];
     }
-    g.lowered.params_bytes--;
-    assert_true(fig_lower_digest(&g.lowered) != digest);
-    g.lowered.params_bytes++;
-    assert_true(g.lowered.common_digest == common->digest);
-    g.lowered.common_digest ^= 1;
-    assert_true(fig_lower_digest(&g.lowered) != digest);
+    for (uint32_t i = 0; i < sizeof shape->plan.layout / sizeof(uint32_t); i++) {
+        ++((uint32_t *)&shape->plan.layout)[i];
+        assert_true(digest_of(&g.common, shape) != digest);
+        --((uint32_t *)&shape->plan.layout)[i];
+    }
+    for (int i = 0; i < 3; i++)
+        ++*others[i];
+    shape->plan.exec++;
+    assert_true(digest_of(&g.common, shape) == digest);
     ground_finish(&g);
     fig_program_destroy(program);
 }
@@ -380,7 +422,7 @@ static void each_allocation_that_fails_is_reported(void **state) {
         assert_null(common.haste);
         assert_int_equal(common.launch_count, 0);
     }
-    assert_int_equal(n, 9);
+    assert_int_equal(n, 11);
     ground_finish(&g);
     fig_program_destroy(program);
 }
@@ -393,6 +435,7 @@ int main(void) {
         cmocka_unit_test(relocations_are_all_that_binding_changes),
         cmocka_unit_test(the_same_program_gives_the_same_bytes),
         cmocka_unit_test(the_digest_sees_every_byte_and_count),
+        cmocka_unit_test(the_digest_of_a_bucket_sees_what_params_hold_of_it),
         cmocka_unit_test(what_buckets_have_in_common_is_there_once),
         cmocka_unit_test(an_allocation_of_a_bucket_that_fails_is_reported),
         cmocka_unit_test(each_allocation_that_fails_is_reported),

@@ -112,8 +112,19 @@ static void pools_of_many_pages_are_told_apart_at_once(void **state) {
     assert_int_equal(fig_overlap_meets(&k, &v), 0);
 }
 
+static void a_single_index_has_no_stride(void **state) {
+    (void)state;
+    const fig_overlap_array page = {
+        .address = 64, .item_bytes = 2, .rank = 2, .dims = {1, 8}, .strides = {INT64_MAX, 1}};
+    const fig_overlap_array behind = {
+        .address = 80, .item_bytes = 2, .rank = 1, .dims = {8}, .strides = {1}};
+    assert_int_equal(fig_overlap_meets(&page, &behind), 0);
+    assert_int_equal(fig_overlap_meets(&page, &page), 1);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_single_index_has_no_stride),
         cmocka_unit_test(arrays_meet_where_they_share_a_byte),
         cmocka_unit_test(pools_of_many_pages_are_told_apart_at_once),
     };

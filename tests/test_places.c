@@ -111,8 +111,35 @@ static void a_table_has_as_many_columns_as_fit(void **state) {
     assert_int_equal(columns_of(2, 4 * 100, INT64_MAX), 0);
 }
 
+/* As numpy and torch make views: cache[:, :, None], rows[None]. */
+static void the_stride_of_a_single_index_may_be_any(void **state) {
+    (void)state;
+    static const int64_t any[] = {0, 1, 3, -5, INT64_MAX};
+    const fig_tensor_record rows = {
+        .dtype = FIG_F16, .rank = 3, .symbol = FIG_SYMBOL_BATCH, .dims = {1, 1, DIM, 1}};
+    const fig_tensor_record caches[] = {cache_record(1, FIG_NHD), cache_record(1, FIG_HND)};
+    static uint16_t memory[3 * TOKENS * DIM];
+    for (size_t i = 0; i < sizeof any / sizeof *any; i++) {
+        fig_binding binding = {.size = sizeof binding, .address = memory, .bytes = sizeof memory};
+        fig_places_wish wish = {.record = &rows, .name = "q", .binding = &binding, .rows = 1};
+        fig_bound_place place;
+        memcpy(binding.strides, (int64_t[4]){any[i], any[i], 1}, sizeof binding.strides);
+        assert_int_equal(fig_places_measure(&wish, &place), FIG_OK);
+        assert_memory_equal(place.strides, ((int64_t[3]){DIM, DIM, 1}), 3 * sizeof(int64_t));
+        for (int c = 0; c < 2; c++) {
+            wish.record = &caches[c];
+            memcpy(binding.strides, (int64_t[4]){TOKENS * DIM, DIM, any[i], 1},
+                   sizeof binding.strides);
+            assert_int_equal(fig_places_measure(&wish, &place), FIG_OK);
+            assert_int_equal(place.extent, 3);
+            assert_int_equal(place.strides[2], c == 0 ? DIM : TOKENS * DIM);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_stride_of_a_single_index_may_be_any),
         cmocka_unit_test(a_dense_cache_holds_as_many_tokens_as_fit),
         cmocka_unit_test(back_to_back_sequences_share_the_bytes),
         cmocka_unit_test(strides_that_no_memory_has_hold_nothing),

@@ -15,6 +15,7 @@
 #include "engine/ranks/wire.h"
 
 enum { GIVE = 1, RESULT = 2, LOST = 3, BYE = 4, MAGIC = 0x4b4e5246, TIMEOUT_US = 300000 };
+enum { LATE_NS = 1000000000 }; /* that a thread on a busy machine may run */
 
 /* What is not to be waited for would be without end; a busy machine takes less. */
 static const int64_t ample_ns = 60000000000;
@@ -181,14 +182,14 @@ static void an_answer_of_another_size_writes_nothing(void **state) {
 
 /* ---- Peers that are stopped ------------------------------------------------------------------ */
 
-static void rank_0_that_says_nothing_is_not_waited_for_without_end(void **state) {
+static void rank_0_that_says_nothing_is_waited_for_in_the_groups_time(void **state) {
     (void)state;
     half of;
-    const int64_t before = fig_clock_ns();
     open_half(&of, 1);
+    const int64_t before = fig_clock_ns();
     assert_int_equal(fig_ranks_barrier(of.ranks), FIG_TIMEOUT);
     assert_non_null(strstr(fig_message(), "rank 0 did not answer rank 1 in fig_ranks_barrier"));
-    assert_true(fig_clock_ns() - before < ample_ns);
+    assert_in_range(fig_clock_ns() - before, TIMEOUT_US * 1000, TIMEOUT_US * 1000 + LATE_NS);
     close_half(&of);
 }
 
@@ -220,7 +221,7 @@ int main(void) {
         cmocka_unit_test(a_loss_is_never_a_success),
         cmocka_unit_test(an_answer_to_no_question_loses_the_group),
         cmocka_unit_test(an_answer_of_another_size_writes_nothing),
-        cmocka_unit_test(rank_0_that_says_nothing_is_not_waited_for_without_end),
+        cmocka_unit_test(rank_0_that_says_nothing_is_waited_for_in_the_groups_time),
         cmocka_unit_test(a_peer_that_takes_nothing_holds_nobody_up_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

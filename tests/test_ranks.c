@@ -161,10 +161,10 @@ static void a_rank_that_does_not_come_is_named(void **state) {
     (void)state;
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
-    crew[0].timeout_us = 100000;
+    crew[0].timeout_us = 160000;
     fig_crew_run_local(crew, COUNT, meet_without_rank_2);
     fig_crew_expect(crew, COUNT, FIG_TIMEOUT,
-                    "rank 2 did not come to fig_ranks_barrier within 0.1 s");
+                    "rank 2 did not come to fig_ranks_barrier within 0.14 s");
 }
 
 static fig_status meet_for_two_things(fig_crew_member *m) {

@@ -2,8 +2,8 @@
 # test_ranks_step.sh: ranks that are processes run one step together on the host: the same numbers
 # on each, and a sentence in time on all others where one leaves or strays.
 #
-# tests/gpu/ranks_step.c is the rank, and tests/gpu/ranks_kills.sh kills some; on a GPU both are run
-# by hand. FIG_KILLS says how many. Invariant: the last line is "N passed, N failed".
+# tests/gpu/ranks_step.c is the rank, and tests/gpu/ranks_kills.sh kills some: FIG_KILLS says how
+# many. Invariant: the last line is "N passed, N failed".
 set -u
 LC_ALL=C
 export LC_ALL FIG_DEVICE=host

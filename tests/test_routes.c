@@ -6,6 +6,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -36,6 +38,39 @@ static void larger_messages_go_from_one_shot_to_two_to_nccl(void **state) {
         assert_int_equal(choose(ALL, ranks, 16, 0), FIG_ROUTE_ONE_SHOT);
         assert_int_equal(before, FIG_ROUTE_NCCL);
     }
+}
+
+/* The way that is chosen is the quickest of a file's, or within a share of it, message by message.
+ */
+static void check_measured(const char *path, int32_t ranks) {
+    static const double SLACK = 1.02;
+    char line[256];
+    unsigned long long bytes;
+    double us[3];
+    int count = 0;
+    FILE *file = fopen(path, "re");
+    if (file == NULL) fail_msg("%s is not there", path);
+    while (fgets(line, sizeof line, file) != NULL) {
+        const char *at = strstr(line, ",h200,");
+        if (at == NULL ||
+            sscanf(at, ",h200,%*d,%*d,%*d,%llu,%lf,%lf,%lf", &bytes, &us[0], &us[1], &us[2]) != 4)
+            continue;
+        const uint32_t way = choose(ALL, ranks, bytes, 0);
+        const double took = us[way == FIG_ROUTE_NCCL ? 2 : way == FIG_ROUTE_TWO_SHOT];
+        for (int i = 0; i < 3; i++)
+            if (took > us[i] * SLACK)
+                fail_msg("%s: %llu bytes go another way in %g us, theirs takes %g", path, bytes,
+                         us[i], took);
+        count++;
+    }
+    fclose(file);
+    assert_true(count > 10);
+}
+
+static void every_message_goes_the_way_that_was_measured_to_be_the_quickest(void **state) {
+    (void)state;
+    check_measured("tools/bench/results/h200_allreduce_2.csv", 2);
+    check_measured("tools/bench/results/h200_allreduce_4.csv", 4);
 }
 
 /* More ranks send more at once, so that they turn to two shots no later. */
@@ -69,6 +104,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_known_yet_goes_in_one_shot),
         cmocka_unit_test(larger_messages_go_from_one_shot_to_two_to_nccl),
+        cmocka_unit_test(every_message_goes_the_way_that_was_measured_to_be_the_quickest),
         cmocka_unit_test(more_ranks_go_in_two_shots_no_later),
         cmocka_unit_test(a_way_that_is_not_allowed_is_never_taken),
         cmocka_unit_test(nothing_is_gathered_in_two_shots),

@@ -88,7 +88,8 @@ typedef struct edit {
 #define STEP(value) 1, (uint64_t)INT64_C(value)
 
 static const edit edits[] = {
-    {HEADER(format), SET(1), FIG_STALE, "format is 1, this library reads 0"},
+    {HEADER(format), SET(0), FIG_STALE, "format is 0, this library reads 1"},
+    {HEADER(format), SET(2), FIG_STALE, "format is 2, this library reads 1"},
     {HEADER(section_count), SET(0), FIG_FORMAT, "section ENVR is missing"},
     {HEADER(section_count), SET(65), FIG_FORMAT, "section_count is 65, limit 64"},
     {HEADER(section_count), SET(64), FIG_FORMAT, "more than the file's"},

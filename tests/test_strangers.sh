@@ -13,7 +13,7 @@ cat > "$scratch/craft.c" << 'END'
 #include <string.h>
 
 enum { BUCKETS = 1000, NODES = 8191, CALL_TENSORS = 16 };
-enum { LONG_NODES = 5100 }; /* whose params, 3264 bytes each, are near the limit, 16 MiB */
+enum { LONG_NODES = 1270 }; /* whose params, 3264 bytes each, are near the limit, 4 MiB */
 
 /* Calls that all write or read the same tensors, so that each comes after many. */
 static void record_dense(fig_program *program) {

@@ -76,7 +76,8 @@ static void assert_worth(const char *what, const cost *of, size_t count) {
 /* A sound header and as many rows as fit, any of their fields wrong, and hashes that agree. */
 static void draw_small(fig_random *random, uint8_t bytes[SMALL_BYTES], size_t *count) {
     static const uint32_t wild[] = {0, 1, 8, 64, 255, 1 << 20, INT32_MAX, UINT32_MAX};
-    fig_file_header header = {.section_count = (uint32_t)fig_random_range(random, 0, 4)};
+    fig_file_header header = {.format = FIG_FILE_FORMAT,
+                              .section_count = (uint32_t)fig_random_range(random, 0, 4)};
     *count = (size_t)fig_random_range(random, 0, SMALL_BYTES);
     memset(bytes, 0, SMALL_BYTES);
     memcpy(header.magic, FIG_FILE_MAGIC, sizeof header.magic);
@@ -259,7 +260,7 @@ static void more_params_than_the_limit_are_refused(void **state) {
     FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program,
                                         FIG_OPTIONS(fig_lower_options, .buckets = &long_bucket,
                                                     .bucket_count = 1)),
-                       FIG_TOO_LARGE, "bytes of params in all launches, limit 16777216");
+                       FIG_TOO_LARGE, "bytes of params in all launches, limit 4194304");
     fig_program_destroy(program);
 }
 

@@ -211,7 +211,9 @@ fig_status fig_cuda_peers_open(fig_cuda_peers *peers, fig_cuda_gpu *gpu,
     fig_ranks_info info = {.size = sizeof info, .count = 1, .local_count = 1};
     fig_peers block = {0};
     *met = (fig_dev_met){0};
-    *peers = (fig_cuda_peers){.ranks = meeting->ranks, .exec_buckets = meeting->exec_buckets};
+    *peers = (fig_cuda_peers){.ranks = meeting->ranks,
+                              .exec_buckets = meeting->exec_buckets,
+                              .exec_count = meeting->exec_count};
     if (peers->ranks != NULL) FIG_TRY(fig_ranks_read_info(peers->ranks, &info));
     peers->rank = info.rank;
     peers->count = info.count;
@@ -259,6 +261,11 @@ void fig_cuda_peers_attend(fig_cuda_peers *peers) {
 
 /* ---- What a kernel left -------------------------------------------------------------------- */
 
+/* What NCCL leaves that another rank has stopped is no place. */
+static int is_place(const fig_cuda_peers *peers, const fig_peers_place *place) {
+    return place->exec < peers->exec_count;
+}
+
 static fig_status tell_apart(const fig_cuda_peers *peers) {
     const fig_peers_words *words = peers->words;
     const fig_peers_place *mine = &words->mine, *theirs = &words->theirs;
@@ -271,7 +278,8 @@ static fig_status tell_apart(const fig_cuda_peers *peers) {
 }
 
 static fig_status tell(const fig_cuda_peers *peers, uint32_t verdict) {
-    if (verdict == FIG_PEERS_APART) return tell_apart(peers);
+    if (verdict == FIG_PEERS_APART && is_place(peers, &peers->words->theirs))
+        return tell_apart(peers);
     if (verdict == FIG_PEERS_LATE && peers->words->rank == (uint32_t)peers->count)
         return fig_fail(FIG_TIMEOUT,
                         "rank %" PRId32 " waited for others in a collective for %" PRId64 " us",

@@ -14,7 +14,8 @@
 
 typedef struct fig_cuda_peers {
     struct fig_ranks *ranks; /* NULL: alone */
-    const uint32_t *exec_buckets;
+    const uint32_t *exec_buckets; /* [exec_count] */
+    uint32_t exec_count;
     fig_cu_address block; /* the device's fig_peers; 0: not open */
     fig_cu_address inbox;
     fig_cu_address opened[FIG_PEERS_LIMIT]; /* inboxes of other processes; 0: none */

@@ -110,9 +110,9 @@ static fig_status make_driver_params(fig_cuda_gpu *gpu, const fig_cuda_node *nod
     return fig_cuda_maps_fill(gpu, node->op, node->family, copy->bytes);
 }
 
-/* What is placed early is ours, since nobody else is known to wait before it reads. What it is
- * placed behind is ours, or the kernel that a call ends with, whoever made it: edges into a call
- * are full, so what came before that kernel has ended, however early it lets others go. */
+/* What is placed early keeps the law of such edges: it is ours, or what a call launches with the
+ * attribute for it, and into that the driver itself makes such an edge. Of ours some read the plan
+ * before they wait: behind a call that may run while the plan is being made they are not early. */
 static fig_status add_edges(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu_node to,
                             fig_dev_after after, int is_plain, size_t *programmatic_count) {
     is_plain |= gpu->path != FIG_IMAGE_HOPPER || gpu->plain_edges;
@@ -120,7 +120,7 @@ static fig_status add_edges(const fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cu
     for (uint32_t i = 0; i < after.count; i++) {
         const fig_cuda_node *from = &work->nodes[after.nodes[i]];
         fig_cu_edge edge = {.from_port = FIG_CU_EDGE_FULL, .type = FIG_CU_EDGE_FULL};
-        if ((from->kernel != NULL || from->is_kernel) && !is_plain) {
+        if ((from->kernel != NULL || (from->is_kernel && !from->meets_plan)) && !is_plain) {
             edge.from_port = FIG_CU_EDGE_PROGRAMMATIC;
             edge.type = FIG_CU_EDGE_PROGRAMMATIC;
             ++*programmatic_count;
@@ -238,6 +238,16 @@ static fig_status judge(fig_cuda_gpu *gpu, const fig_dev_call *call, const captu
     return FIG_OK;
 }
 
+/* Behind any kernel of ours but these the plan is there: it has waited for them. */
+static int meets_plan(const fig_cuda_work *work, fig_dev_after after) {
+    for (uint32_t i = 0; i < after.count; i++) {
+        const fig_cuda_node *from = &work->nodes[after.nodes[i]];
+        const int makes = from->op == FIG_OP_FETCH || from->op == FIG_OP_PLAN;
+        if (from->kernel != NULL ? makes : from->meets_plan) return 1;
+    }
+    return 0;
+}
+
 fig_status fig_cuda_work_call(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_dev_call *call,
                               fig_dev_after after) {
     captured how;
@@ -252,7 +262,11 @@ fig_status fig_cuda_work_call(fig_cuda_work *work, fig_cuda_gpu *gpu, const fig_
         work->broken = 1;
         return status;
     }
-    keep_next(work, &(fig_cuda_node){.node = how.node, .is_kernel = how.is_kernel}, 0, &place);
+    keep_next(work,
+              &(fig_cuda_node){.node = how.node,
+                               .is_kernel = how.is_kernel,
+                               .meets_plan = meets_plan(work, after)},
+              0, &place);
     return FIG_OK;
 }
 

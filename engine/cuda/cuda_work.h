@@ -18,6 +18,7 @@ typedef struct fig_cuda_node {
     fig_cu_node node;
     fig_cu_kernel kernel; /* NULL: a call; `node` comes after all that it captured */
     int is_kernel;        /* of a call: 1: that is the one kernel that ends it; 0: an empty node */
+    int meets_plan;       /* of a call: 1: it may run while the plan is being made */
     fig_op op;            /* of a kernel, as is all below */
     uint32_t family;
     uint32_t grid[3], block[3], shared_bytes;

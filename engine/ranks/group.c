@@ -13,7 +13,7 @@
 
 #include "planner/status.h"
 
-enum { GRACE_US = 2000000 }; /* rank 0 tells that the time is up: it knows who is missing */
+enum { AHEAD_PART = 8, AHEAD_LIMIT_US = 1000000 }; /* of its time rank 0 judges so much ahead */
 
 static const char *const call_names[FIG_GROUP_CALLS] = {
     [FIG_GROUP_OPEN] = "fig_ranks_open",       [FIG_GROUP_GATHER] = "fig_ranks_all_gather",
@@ -23,6 +23,11 @@ static const char *const call_names[FIG_GROUP_CALLS] = {
 
 const char *fig_group_call_name(uint32_t call) {
     return call < FIG_GROUP_CALLS ? call_names[call] : "an unknown call";
+}
+
+int64_t fig_group_judging_us(int64_t timeout_us) {
+    const int64_t ahead_us = timeout_us / AHEAD_PART;
+    return timeout_us - (ahead_us < AHEAD_LIMIT_US ? ahead_us : AHEAD_LIMIT_US);
 }
 
 void fig_group_wake(fig_ranks *ranks) {
@@ -97,7 +102,7 @@ static fig_status tell_lost(fig_ranks *ranks) {
 
 /* 0: the request is done; 1: the group is lost; 2: neither, and the time is up. */
 static int wait_until_done(fig_ranks *ranks) {
-    const struct timespec deadline = time_in(ranks->info.timeout_us + GRACE_US);
+    const struct timespec deadline = time_in(ranks->info.timeout_us);
     int error = 0, out = 2;
     pthread_mutex_lock(&ranks->mutex);
     while (ranks->request.state != FIG_GROUP_DONE && !fig_group_is_lost(ranks) && error == 0)
@@ -131,9 +136,8 @@ fig_status fig_group_meet(fig_ranks *ranks, fig_group_call call, const void *min
     const int end = wait_until_done(ranks);
     if (end == 0) return FIG_OK;
     if (end == 2)
-        fig_group_lose(ranks, FIG_TIMEOUT,
-                       "ranks: rank 0 did not answer rank %" PRId32 " in %s within %.9g s",
-                       ranks->info.rank, fig_group_call_name(call),
-                       (double)(ranks->info.timeout_us + GRACE_US) / 1e6);
+        fig_group_lose(
+            ranks, FIG_TIMEOUT, "ranks: rank 0 did not answer rank %" PRId32 " in %s within %.9g s",
+            ranks->info.rank, fig_group_call_name(call), (double)ranks->info.timeout_us / 1e6);
     return tell_lost(ranks);
 }

@@ -58,6 +58,10 @@ struct fig_ranks {
     volatile uint32_t *watched[FIG_GROUP_WATCH_LIMIT]; /* NULL: free */
 };
 
+/* Of the time that ranks have, how long rank 0 waits before it says who is missing: its word is
+ * there before anyone's time is up. */
+int64_t fig_group_judging_us(int64_t timeout_us);
+
 /* The thread looks at the mailbox, whatever it waits for. */
 void fig_group_wake(fig_ranks *ranks);
 

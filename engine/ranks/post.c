@@ -137,7 +137,7 @@ static void take_given(fig_post *post, fig_ranks *ranks, int32_t rank, const fra
     if (post->came_count == 0) {
         post->call = head->call;
         post->bytes = head->bytes;
-        post->deadline_ns = patience(post);
+        post->deadline_ns = fig_clock_ns() + fig_group_judging_us(post->info.timeout_us) * 1000;
     } else if (post->came[rank]) {
         fig_group_lose(ranks, FIG_LOST, "ranks: rank %" PRId32 " gives to %s twice", rank,
                        fig_group_call_name(post->call));
@@ -174,7 +174,8 @@ static void check_deadline(fig_post *post, fig_ranks *ranks) {
         is_missing[rank] = !post->came[rank];
     fig_roll_write(names, is_missing, post->info.count);
     fig_group_lose(ranks, FIG_TIMEOUT, "ranks: %s did not come to %s within %.9g s", names,
-                   fig_group_call_name(post->call), (double)post->info.timeout_us / 1e6);
+                   fig_group_call_name(post->call),
+                   (double)fig_group_judging_us(post->info.timeout_us) / 1e6);
 }
 
 /* What the owner posted goes to rank 0; rank 0's own stays here. */

@@ -4,8 +4,9 @@
  *            ←── claim: version, count, rank, a number, and the proof ──
  *            ── verdict: come in, or a sentence; and the proof ────────→
  *
- * The verdict comes when all have come, or when one cannot. Rank 0 serves all connections at once,
- * so that one who connects and says nothing holds nobody up. Invariant: that of rendezvous.h. */
+ * The verdict comes when all have come, when one cannot, or when one of those that came can wait no
+ * longer, which its claim says. Rank 0 serves all connections at once, so that one who connects and
+ * says nothing holds nobody up. Invariant: that of rendezvous.h. */
 #include "engine/ranks/rendezvous.h"
 
 #include <assert.h>
@@ -16,6 +17,7 @@
 #include <time.h>
 
 #include "engine/clock.h"
+#include "engine/ranks/group.h"
 #include "engine/ranks/roll.h"
 #include "engine/ranks/secret.h"
 #include "engine/ranks/wire.h"
@@ -24,7 +26,6 @@
 enum {
     CALLER_LIMIT = 64, /* connections at once that have claimed nothing as yet */
     SAY_MS = 2000,     /* for a few bytes that the other side is there to take */
-    GRACE_MS = 2000,   /* that rank 0's verdict may come after its own time is up */
     LINGER_MS = 1000,  /* that rank 0 stays, once one does not fit, to tell those who come yet */
     RETRY_MS = 10
 };
@@ -37,7 +38,8 @@ typedef struct greeting {
 } greeting;
 typedef struct claim {
     char magic[8];
-    int32_t version, count, rank, reserved;
+    int32_t version, count, rank;
+    int32_t wait_ms; /* that the verdict is to come in */
     uint8_t number[FIG_SECRET_BYTES];
     uint8_t proof[FIG_SECRET_BYTES]; /* of all above it */
 } claim;
@@ -80,7 +82,7 @@ typedef struct meeting {
     claim claims[FIG_RANKS_LIMIT]; /* of those that came */
     caller callers[CALLER_LIMIT];  /* the oldest first */
     int32_t caller_count, came, strangers;
-    int64_t deadline_ns;
+    int64_t began_ns, deadline_ns;
     verdict answer; /* for all; its sentence is of the first who did not fit */
 } meeting;
 
@@ -138,6 +140,11 @@ static fig_status check_claim(const meeting *m, const claim *said) {
     return FIG_OK;
 }
 
+/* Rank 0 waits no longer than anyone who came. */
+static void hurry(meeting *m, int64_t deadline_ns) {
+    if (deadline_ns < m->deadline_ns) m->deadline_ns = deadline_ns;
+}
+
 static fig_status take_in(meeting *m, caller *from) {
     const fig_status status = check_claim(m, &from->said);
     if (status != FIG_OK) {
@@ -149,6 +156,7 @@ static fig_status take_in(meeting *m, caller *from) {
     fig_wire_close(&m->links[rank]);
     m->links[rank] = from->socket;
     m->claims[rank] = from->said;
+    hurry(m, in_ms(from->said.wait_ms));
     from->socket = -1;
     return FIG_OK;
 }
@@ -207,21 +215,21 @@ static fig_status name_missing(const meeting *m) {
     if (m->strangers > 0)
         snprintf(strangers, sizeof strangers, "; %" PRId32 " that did not know the secret came",
                  m->strangers);
-    return fig_fail(FIG_TIMEOUT, "ranks: %s did not come within %.9g s%s", names,
-                    (double)own->timeout_us / 1e6, strangers);
+    return fig_fail(FIG_TIMEOUT, "ranks: %s did not come within %.3g s%s", names,
+                    (double)(m->deadline_ns - m->began_ns) / 1e9, strangers);
 }
 
 /* The first who does not fit decides for all. */
 static void refuse(meeting *m, fig_status status) {
-    const int64_t last = in_ms(LINGER_MS);
     if (status == FIG_OK || m->answer.status != FIG_OK) return;
     m->answer.status = status;
     snprintf(m->answer.sentence, sizeof m->answer.sentence, "%s", fig_message());
-    if (last < m->deadline_ns) m->deadline_ns = last;
+    hurry(m, in_ms(LINGER_MS));
 }
 
 static fig_status gather_all(meeting *m) {
-    m->deadline_ns = fig_clock_ns() + m->environment->timeout_us * 1000;
+    m->began_ns = fig_clock_ns();
+    m->deadline_ns = m->began_ns + m->environment->timeout_us * 1000;
     while (m->came + 1 < m->environment->count && fig_wire_ms_until(m->deadline_ns) > 0) {
         wait_for_any(m, m->deadline_ns);
         forget_dead(m);
@@ -262,14 +270,26 @@ static fig_status read_greeting(const fig_environment *environment, int link, gr
                                 int64_t deadline_ns) {
     const fig_status status = fig_wire_receive(link, hello, sizeof *hello, deadline_ns);
     if (status == FIG_LOST) return fig_fail(FIG_BUSY, "ranks: rank 0 ended the connection");
+    if (status == FIG_TIMEOUT)
+        return fig_fail(FIG_TIMEOUT,
+                        "ranks: what listens at %s port %" PRId32 " says nothing within %.9g s: "
+                        "rank 0 is stopped, or another program is there",
+                        environment->address, environment->port,
+                        (double)environment->timeout_us / 1e6);
     if (status == FIG_OK && memcmp(hello->magic, magic, sizeof magic) == 0) return FIG_OK;
     return fig_fail(FIG_INVALID, "ranks: what listens at %s port %" PRId32 " is not rank 0",
                     environment->address, environment->port);
 }
 
-static fig_status make_claim(const fig_environment *environment, const greeting *hello,
-                             claim *said) {
-    *said = (claim){.version = FIG_VERSION, .count = environment->count, .rank = environment->rank};
+/* deadline_ns: until when this rank waits; the verdict is due as much before it as in any call. */
+static fig_status make_claim(const fig_environment *environment, const greeting *hello, claim *said,
+                             int64_t deadline_ns) {
+    const int64_t time_us = environment->timeout_us;
+    const int64_t due_ns = deadline_ns - (time_us - fig_group_judging_us(time_us)) * 1000;
+    *said = (claim){.version = FIG_VERSION,
+                    .count = environment->count,
+                    .rank = environment->rank,
+                    .wait_ms = fig_wire_ms_until(due_ns)};
     memcpy(said->magic, magic, sizeof magic);
     FIG_TRY(fig_secret_draw(said->number));
     const fig_secret_claim proof = claimed(environment->secret, hello, said);
@@ -277,14 +297,15 @@ static fig_status make_claim(const fig_environment *environment, const greeting 
     return FIG_OK;
 }
 
-/* Rank 0 began to wait before this rank connected, so it judges within the same time from now. */
-static fig_status read_verdict(const fig_environment *environment, int link, const claim *said) {
+static fig_status read_verdict(const fig_environment *environment, int link, const claim *said,
+                               int64_t deadline_ns) {
     verdict answer;
-    const int64_t deadline = in_ms(environment->timeout_us / 1000 + GRACE_MS);
-    const fig_status status = fig_wire_receive(link, &answer, sizeof answer, deadline);
+    const fig_status status = fig_wire_receive(link, &answer, sizeof answer, deadline_ns);
     if (status == FIG_LOST) return fig_fail(FIG_BUSY, "ranks: rank 0 ended the connection");
     if (status != FIG_OK)
-        return fig_fail(FIG_TIMEOUT, "ranks: rank 0 is there and did not let this rank in");
+        return fig_fail(FIG_TIMEOUT,
+                        "ranks: rank 0 is there and did not let rank %" PRId32 " in within %.9g s",
+                        environment->rank, (double)environment->timeout_us / 1e6);
     const fig_secret_claim proof = judged(environment->secret, said, &answer);
     if (!fig_secret_is_proof(&proof, answer.proof))
         return fig_fail(FIG_INVALID,
@@ -302,10 +323,10 @@ static fig_status try_once(const fig_environment *environment, int *link, int64_
     claim said;
     FIG_TRY(fig_wire_connect(link, &place, deadline_ns));
     FIG_TRY(read_greeting(environment, *link, &hello, deadline_ns));
-    FIG_TRY(make_claim(environment, &hello, &said));
+    FIG_TRY(make_claim(environment, &hello, &said, deadline_ns));
     const fig_status status = fig_wire_send(*link, &said, sizeof said, in_ms(SAY_MS));
     if (status != FIG_OK) return fig_fail(FIG_BUSY, "ranks: rank 0 ended the connection");
-    return read_verdict(environment, *link, &said);
+    return read_verdict(environment, *link, &said, deadline_ns);
 }
 
 static fig_status join(const fig_environment *environment, int *link) {

@@ -73,7 +73,6 @@ fig_codec_maker fig_codec_maker_of(const fig_program_view *view) {
     const uint32_t used = fig_codec_kernels_of(view);
     memset(&maker, 0, sizeof maker);
     maker.version = FIG_VERSION;
-    maker.spec_bytes = FIG_FILE_SPEC_BYTES;
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         if (!(used >> op & 1)) continue;
         maker.kernels[op].params_bytes = fig_kernel_table[op].params_bytes;
@@ -99,6 +98,11 @@ static uint32_t list_kernels(const fig_program_view *view, const fig_codec_maker
         memcpy(kernel->abi, maker->kernels[op].abi, sizeof kernel->abi);
     }
     return count;
+}
+
+static int is_zero(const uint8_t unit[FIG_FILE_SPEC_UNIT]) {
+    static const uint8_t zeros[FIG_FILE_SPEC_UNIT];
+    return memcmp(unit, zeros, sizeof zeros) == 0;
 }
 
 /* ---- Writing */
@@ -127,10 +131,13 @@ static void put_machine(contents *c, const fig_lower_target *target) {
     put(c, FIG_SECTION_ENVR, &c->machine, 1);
 }
 
-/* As long as the maker's: what it did not know is all default, what we do not know is zero. */
-static void put_spec(contents *c, const fig_spec *spec, uint32_t bytes) {
-    assert(bytes >= sizeof bytes && bytes <= sizeof c->spec);
-    memcpy(c->spec, spec, bytes < sizeof *spec ? bytes : sizeof *spec);
+/* Up to its last unit that is not zero, so that what a later library knows beside it, and leaves as
+ * it is, changes no byte. */
+static void put_spec(contents *c, const fig_spec *spec) {
+    uint32_t bytes = sizeof *spec;
+    memcpy(c->spec, spec, sizeof *spec);
+    while (bytes > FIG_FILE_SPEC_UNIT && is_zero(c->spec + bytes - FIG_FILE_SPEC_UNIT))
+        bytes -= FIG_FILE_SPEC_UNIT;
     memcpy(c->spec, &bytes, sizeof bytes);
     put(c, FIG_SECTION_SPEC, c->spec, bytes);
 }
@@ -163,7 +170,7 @@ static fig_status contents_init(contents *c, const fig_codec_parts *parts) {
         return fig_fail(FIG_NOMEM, "codec: %" PRIu32 " buckets", parts->bucket_count);
     c->sections.maker = parts->maker.version;
     put_machine(c, &parts->target);
-    put_spec(c, &view->spec, parts->maker.spec_bytes);
+    put_spec(c, &view->spec);
     put(c, FIG_SECTION_STRS, view->strings, view->string_bytes);
     put(c, FIG_SECTION_TENS, view->tensors, view->tensor_count);
     put(c, FIG_SECTION_NODE, view->nodes, view->node_count);
@@ -241,26 +248,37 @@ static fig_status read_machine(const fig_sections *sections, fig_lower_target *t
     return check_name_end(machine);
 }
 
-/* A spec that is shorter than ours has zeros, "default", for what its maker did not know; what it
- * did know stays as it is, or the same graphs would mean something else once saved. */
-static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
-    const uint8_t *raw = sections->raw[FIG_SECTION_SPEC], *resolved = (const uint8_t *)spec;
-    const uint32_t raw_bytes = sections->item_count[FIG_SECTION_SPEC];
+/* It ends where all behind it is zero, and not before. */
+static fig_status check_spec_size(const uint8_t *raw, uint32_t raw_bytes, uint32_t maker) {
     uint32_t size;
     memcpy(&size, raw, sizeof size);
     if (size != raw_bytes)
         return fig_fail(FIG_FORMAT,
                         "section SPEC: size is %" PRIu32 ", the section has %" PRIu32 " bytes",
                         size, raw_bytes);
-    for (size_t i = FIG_FILE_SPEC_BYTES; i < raw_bytes; i++) {
-        if (raw[i] == 0) continue;
-        fig_fail(FIG_STALE, "section SPEC: byte %zu is set, this library knows %d bytes", i,
-                 FIG_FILE_SPEC_BYTES);
-        return fig_sections_refuse_age(sections->maker, "");
-    }
-    FIG_TRY(within("section SPEC: ", fig_spec_resolve(sections->raw[FIG_SECTION_SPEC], spec)));
-    for (size_t i = sizeof size; i < sizeof *spec && i < raw_bytes; i++) {
-        if (raw[i] != resolved[i])
+    if (size % FIG_FILE_SPEC_UNIT != 0)
+        return fig_fail(FIG_FORMAT, "section SPEC: %" PRIu32 " bytes, not a multiple of %d", size,
+                        FIG_FILE_SPEC_UNIT);
+    if (size > FIG_FILE_SPEC_UNIT && is_zero(raw + size - FIG_FILE_SPEC_UNIT))
+        return fig_fail(FIG_FORMAT, "section SPEC: the last %d bytes are 0, and must not be there",
+                        FIG_FILE_SPEC_UNIT);
+    if (size <= sizeof(fig_spec)) return FIG_OK;
+    fig_fail(FIG_STALE, "section SPEC: %" PRIu32 " bytes, this library knows %zu", size,
+             sizeof(fig_spec));
+    return fig_sections_refuse_age(maker, "");
+}
+
+static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
+    const uint8_t *raw = sections->raw[FIG_SECTION_SPEC], *resolved = (const uint8_t *)spec;
+    const uint32_t raw_bytes = sections->item_count[FIG_SECTION_SPEC];
+    fig_spec whole;
+    FIG_TRY(check_spec_size(raw, raw_bytes, sections->maker));
+    memset(&whole, 0, sizeof whole);
+    memcpy(&whole, raw, raw_bytes);
+    whole.size = sizeof whole;
+    FIG_TRY(within("section SPEC: ", fig_spec_resolve(&whole, spec)));
+    for (size_t i = sizeof whole.size; i < sizeof whole; i++) {
+        if (((const uint8_t *)&whole)[i] != resolved[i])
             return fig_fail(FIG_FORMAT,
                             "section SPEC: byte %zu is of a default that is not filled in", i);
     }
@@ -330,6 +348,20 @@ static fig_status read_archive(const fig_sections *sections, fig_archive *archiv
     return fig_archive_clone(archive, &theirs);
 }
 
+/* It may come to stand in a sentence. */
+static fig_status check_kernel_name(const fig_file_kernel *kernel, uint32_t i) {
+    const size_t length = strnlen(kernel->name, sizeof kernel->name);
+    int is_name = length > 0 && length < sizeof kernel->name;
+    for (size_t at = 0; at < sizeof kernel->name; at++) {
+        const char c = kernel->name[at];
+        const int is_letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+        is_name &= at < length ? is_letter : c == '\0';
+    }
+    if (is_name) return FIG_OK;
+    return fig_fail(FIG_FORMAT, "section KERN: kernel %" PRIu32 ": name is no word of [a-z0-9_]",
+                    i);
+}
+
 /* Before all else: an operation that this library lacks, or has otherwise, is age and no damage. */
 static fig_status read_operations(const fig_sections *sections, fig_codec_parts *parts) {
     const fig_file_kernel *kernels = sections->raw[FIG_SECTION_KERN];
@@ -337,6 +369,12 @@ static fig_status read_operations(const fig_sections *sections, fig_codec_parts 
         const fig_file_kernel *kernel = &kernels[i];
         const fig_kernel *known = NULL;
         uint8_t abi[32];
+        FIG_TRY(check_kernel_name(kernel, i));
+        if (i > 0 && kernel->op <= kernels[i - 1].op)
+            return fig_fail(FIG_FORMAT,
+                            "section KERN: kernel %" PRIu32 ": operation %" PRIu32
+                            " does not come after the one before",
+                            i, kernel->op);
         if (kernel->op < FIG_OP_KERNEL_COUNT) known = &fig_kernel_table[kernel->op];
         if (known == NULL || strncmp(kernel->name, known->name, sizeof kernel->name) != 0) {
             fig_fail(FIG_STALE,
@@ -432,7 +470,6 @@ fig_status fig_codec_read(fig_codec_parts *parts, const uint8_t *bytes, size_t c
     memset(parts, 0, sizeof *parts);
     FIG_TRY(fig_sections_read(&sections, bytes, count));
     parts->maker.version = sections.maker;
-    parts->maker.spec_bytes = sections.item_count[FIG_SECTION_SPEC];
     const fig_status status = fig_codec_judge(sections.maker, read_parts(&sections, parts));
     if (status != FIG_OK) fig_codec_finish(parts);
     fig_sections_finish(&sections);

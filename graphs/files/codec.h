@@ -13,8 +13,7 @@
 /* What the library that made the graphs says of itself. No part of what they mean, and kept so that
  * graphs saved again give the same file, whichever library loaded them. */
 typedef struct fig_codec_maker {
-    uint32_t version;    /* its FIG_VERSION */
-    uint32_t spec_bytes; /* of section SPEC */
+    uint32_t version; /* its FIG_VERSION */
     struct {
         uint32_t params_bytes;
         uint8_t abi[32];

@@ -31,7 +31,7 @@ enum { COMPRESSION_LEVEL = 12, SECTION_ALIGNMENT = 8 };
 
 const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_ENVR] = {"ENVR", sizeof(fig_file_machine), 1, 1},
-    [FIG_SECTION_SPEC] = {"SPEC", 1, sizeof(uint32_t), FIG_FILE_SPEC_LIMIT},
+    [FIG_SECTION_SPEC] = {"SPEC", 1, FIG_FILE_SPEC_UNIT, FIG_FILE_SPEC_LIMIT},
     [FIG_SECTION_STRS] = {"STRS", 1, 1, FIG_STRING_BYTES_LIMIT},
     [FIG_SECTION_TENS] = {"TENS", sizeof(fig_tensor_record), 0, FIG_TENSOR_LIMIT},
     [FIG_SECTION_NODE] = {"NODE", sizeof(fig_node), 0, FIG_NODE_LIMIT},
@@ -74,6 +74,25 @@ void fig_sections_hash(const fig_sections *sections, uint8_t content_id[32]) {
     fig_hash_sha256_finish(&hash, content_id);
 }
 
+/* FIG_SECTION_COUNT for one that this library does not know. */
+static fig_section section_of(const char name[4]) {
+    fig_section s = 0;
+    while (s < FIG_SECTION_COUNT && memcmp(name, fig_section_table[s].name, 4) != 0)
+        s++;
+    return s;
+}
+
+/* 1: a file of `count` bytes is worth what its table claims, so that reading it takes no longer
+ * than its bytes are many. */
+static int is_worth(const fig_file_section *table, size_t rows, size_t count) {
+    uint64_t raw_bytes = 0;
+    for (size_t i = 0; i < rows; i++) {
+        const fig_section s = section_of(table[i].name);
+        if (s != FIG_SECTION_COUNT && !fig_section_table[s].sealed) raw_bytes += table[i].raw_bytes;
+    }
+    return raw_bytes <= (uint64_t)FIG_FILE_WORTH * count;
+}
+
 static void hash_file(const uint8_t *bytes, size_t count, uint8_t check[8]) {
     fig_file_header header;
     uint8_t digest[32];
@@ -90,12 +109,34 @@ static void hash_file(const uint8_t *bytes, size_t count, uint8_t check[8]) {
 
 /* ---- Writing */
 
-/* Its frame to `to`; a size, or zstd's error. */
+/* A frame of blocks that are stored as they are. */
+static size_t store(uint8_t *to, const uint8_t *raw, uint32_t raw_bytes) {
+    static const uint8_t head[] = {0x28, 0xb5, 0x2f, 0xfd, 0xa0}; /* the content's size follows */
+    enum { BLOCK_BYTES = 1 << 17, BLOCK_HEAD = 3 };
+    uint8_t *next = to + sizeof head + sizeof raw_bytes;
+    uint32_t left = raw_bytes;
+    memcpy(to, head, sizeof head);
+    memcpy(to + sizeof head, &raw_bytes, sizeof raw_bytes);
+    do {
+        const uint32_t taken = left < BLOCK_BYTES ? left : BLOCK_BYTES;
+        left -= taken;
+        const uint32_t block = taken << BLOCK_HEAD | (left == 0);
+        memcpy(next, &block, BLOCK_HEAD);
+        if (taken > 0) memcpy(next + BLOCK_HEAD, raw, taken);
+        raw += taken;
+        next += BLOCK_HEAD + taken;
+    } while (left > 0);
+    return (size_t)(next - to);
+}
+
+/* Its frame to `to`; a size, or zstd's error. context: NULL: it is stored as it is. */
 static size_t put_frame(const fig_sections *sections, fig_section s, ZSTD_CCtx *context,
                         uint8_t *to, size_t capacity) {
+    const size_t raw_bytes = (size_t)raw_bytes_of(sections, s);
+    if (!fig_section_table[s].sealed && context == NULL)
+        return store(to, sections->raw[s], (uint32_t)raw_bytes);
     if (!fig_section_table[s].sealed)
-        return ZSTD_compress2(context, to, capacity, sections->raw[s],
-                              (size_t)raw_bytes_of(sections, s));
+        return ZSTD_compress2(context, to, capacity, sections->raw[s], raw_bytes);
     assert(sections->sealed_bytes[s] <= capacity);
     memcpy(to, sections->raw[s], sections->sealed_bytes[s]);
     return sections->sealed_bytes[s];
@@ -138,10 +179,15 @@ static fig_status write_file(const fig_sections *sections, ZSTD_CCtx *context, u
                                     sections->sealed_bytes[s]);
     }
     const size_t table_bytes = header.section_count * sizeof *table;
-    size_t end = sizeof header + table_bytes;
+    const size_t begin = sizeof header + table_bytes;
+    size_t end = begin;
     uint8_t *file = malloc(capacity);
     if (file == NULL) return fig_fail(FIG_NOMEM, "sections: a file of %zu bytes", capacity);
     fig_status status = compress(sections, context, file, capacity, table, &end);
+    if (status == FIG_OK && !is_worth(table, header.section_count, end)) {
+        end = begin;
+        status = compress(sections, NULL, file, capacity, table, &end);
+    }
     if (status != FIG_OK) {
         free(file);
         return status;
@@ -259,14 +305,6 @@ static fig_status check_place(const reader *r, const fig_file_section *entry, ui
     return FIG_OK;
 }
 
-/* FIG_SECTION_COUNT for one that this library does not know. */
-static fig_section section_of(const char name[4]) {
-    fig_section s = 0;
-    while (s < FIG_SECTION_COUNT && memcmp(name, fig_section_table[s].name, 4) != 0)
-        s++;
-    return s;
-}
-
 static fig_status check_claims(const fig_file_section *entry, const fig_section_rule *rule,
                                uint32_t maker) {
     if (entry->flags != rule->flags)
@@ -296,6 +334,16 @@ static void pass_optional(fig_section *expected, fig_section s) {
         ++*expected;
 }
 
+/* It may come to stand in a sentence. */
+static fig_status check_name(const fig_file_section *entry) {
+    for (size_t i = 0; i < sizeof entry->name; i++) {
+        const char c = entry->name[i];
+        if ((c < 'A' || c > 'Z') && (c < '0' || c > '9'))
+            return fig_fail(FIG_FORMAT, "a section's name is not four of A to Z and 0 to 9");
+    }
+    return FIG_OK;
+}
+
 /* One row of the table; `expected`: the section known here that comes next. */
 static fig_status read_entry(reader *r, const fig_file_section *entry, fig_section *expected) {
     const fig_section s = section_of(entry->name);
@@ -322,6 +370,7 @@ static fig_status read_table(reader *r) {
     for (uint32_t i = 0; i < r->header.section_count; i++) {
         fig_file_section entry;
         memcpy(&entry, r->bytes + sizeof r->header + i * sizeof entry, sizeof entry);
+        FIG_TRY(check_name(&entry));
         if (entry.reserved != 0)
             return fig_fail(FIG_FORMAT, "section %.4s: reserved is %" PRIu32 ", it must be 0",
                             entry.name, entry.reserved);
@@ -334,6 +383,9 @@ static fig_status read_table(reader *r) {
     if (at != r->count)
         return fig_fail(FIG_FORMAT, "the last section ends at byte %" PRIu64 ", the file at %zu",
                         at, r->count);
+    if (!is_worth(r->table, FIG_SECTION_COUNT, r->count))
+        return fig_fail(FIG_FORMAT, "the sections are more raw bytes than %d for each of %zu",
+                        FIG_FILE_WORTH, r->count);
     return FIG_OK;
 }
 
@@ -411,11 +463,15 @@ fig_status fig_sections_read(fig_sections *sections, const uint8_t *bytes, size_
     reader r = {.bytes = bytes, .count = count};
     memset(sections, 0, sizeof *sections);
     FIG_TRY(read_header(&r));
-    FIG_TRY(read_table(&r));
     sections->maker = r.header.maker;
-    fig_status status = decompress_all(&r, sections);
-    if (status != FIG_OK) fig_sections_finish(sections);
-    return status;
+    fig_status status = read_table(&r);
+    if (status == FIG_OK) status = decompress_all(&r, sections);
+    if (status == FIG_OK) return FIG_OK;
+    fig_sections_finish(sections);
+    /* The check agrees, so a newer library has other rules. */
+    return status == FIG_FORMAT && r.header.maker > FIG_VERSION
+               ? fig_sections_refuse_age(r.header.maker, "")
+               : status;
 }
 
 void fig_sections_finish(fig_sections *sections) {

@@ -14,7 +14,8 @@ enum {
     FIG_FILE_SECTION_LIMIT = 64,
     FIG_FILE_SPEC_LIMIT = 4096, /* bytes of the spec, which grows with the library */
     FIG_FILE_KERNEL_LIMIT = 64,
-    FIG_FILE_FORMAT = 0 /* 0: open, it may change with any version */
+    FIG_FILE_WORTH = 24, /* most raw bytes, sealed ones apart, for each byte of a file */
+    FIG_FILE_FORMAT = 1
 };
 
 /* As PNG's: a byte that seven-bit transfers lose, both line ends and the end of a text file. */
@@ -69,9 +70,10 @@ typedef struct fig_file_kernel {
 } fig_file_kernel;
 static_assert(sizeof(fig_file_kernel) == 64, "file format");
 
-/* A file holds the spec whole. */
-enum { FIG_FILE_SPEC_BYTES = 2376 };
-static_assert(sizeof(fig_spec) == FIG_FILE_SPEC_BYTES, "file format");
+/* A file holds the spec to its last unit that is not zero. */
+enum { FIG_FILE_SPEC_UNIT = 8 };
+static_assert(sizeof(fig_spec) == 2376, "file format: it grows at its end");
+static_assert(sizeof(fig_spec) % FIG_FILE_SPEC_UNIT == 0, "whole units");
 
 /* In file order; each is there once, where its rule does not let it be absent. */
 typedef enum fig_section {

@@ -1,6 +1,6 @@
 """engine.py: graphs made launchable on a device, arrays bound, steps run.
 
-stage, launch and step are the hot path: they fill structs that are made once, and make one call.
+stage, launch and step are the hot path: with a list of lengths each is one call of steps.py's.
 Invariant: what C may still read is held here, an array until the wait after the next bind of its
 name.
 """
@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import functools
 import os
-import struct
 import weakref
 from array import array as packed
 from types import TracebackType
@@ -22,6 +20,7 @@ from .arrays import CUDA, HOST, Place, place_of
 from .graphs import Graphs, Tensor, Traits, integers, load
 from .native import library, must
 from .stats import Progress, Stats
+from .steps import Steps
 from .streams import stream_cell, stream_number
 
 DEVICES = {"auto": abi.FIG_DEVICE_AUTO, HOST: abi.FIG_DEVICE_HOST, CUDA: abi.FIG_DEVICE_CUDA}
@@ -96,23 +95,6 @@ def words_of(lengths: Sequence[int]) -> Any:
     return packed("i", lengths.tolist() if hasattr(lengths, "tolist") else lengths)
 
 
-@functools.lru_cache(maxsize=None)
-def packer(rows: int) -> Callable[..., None]:
-    """Puts so many int32 into memory, at an offset."""
-    return struct.Struct(f"{rows}i").pack_into
-
-
-def bare(name: str) -> Any:
-    """A function of the library that takes addresses as they come: ctypes takes longer to check a
-    pointer's type than a step's whole call takes."""
-    function = library[name]
-    function.restype = ctypes.c_uint32
-    return function
-
-
-STAGE, LAUNCH, STEP = (bare("fig_engine_" + name) for name in ("stage", "launch", "step"))
-
-
 def fill_more(
     step: abi.fig_step,
     rows: int,
@@ -185,8 +167,7 @@ class Engine:
         self._lengths = memoryview(self._lengths_array).cast("B").cast("i")
         self._rows_limit = len(self._lengths)
         self._step = abi.options(abi.fig_step, kv_lengths=self._lengths_array)
-        self._step_word = ctypes.c_void_p(ctypes.addressof(self._step))
-        self._word = ctypes.cast(handle, ctypes.c_void_p)  # None once it is closed
+        self._calls = Steps(handle, self._step, self._lengths_array)
         self._is_plain = True  # the step has nothing but lengths and a bucket
 
     # ---- Life ------------------------------------------------------------------------------------
@@ -210,7 +191,8 @@ class Engine:
         if self._open is None:
             return
         must(library.fig_engine_close_within(self._open, microseconds(timeout)))
-        self._open = self._word = None
+        self._open = None
+        self._calls.close()
         self._closer.detach()
         self._held.clear()
 
@@ -345,6 +327,7 @@ class Engine:
 
     def _refuse(self, status: int) -> NoReturn:
         """Raises what a call refused, from what a callback raised where it is that."""
+        self.handle  # which raises that the engine is closed
         error = errors.of(status, library.fig_message().decode())
         cause = self._held.raised[0] if self._held.raised else None
         self._held.raised.clear()
@@ -356,32 +339,31 @@ class Engine:
 
     # ---- Steps -----------------------------------------------------------------------------------
 
-    def _pack(self, lengths: list[int]) -> None:
-        try:
-            packer(len(lengths))(self._lengths_array, 0, *lengths)
-        except struct.error:
-            packed("i", lengths)  # which says what is wrong as Python does
-            raise
-
-    def _fill(self, lengths: Optional[Sequence[int]], rows: int, bucket: int, more: Any) -> None:
-        """Makes the engine's one step what a call's arguments say."""
+    def _fill(self, lengths: Optional[Sequence[int]], rows: int, more: Any) -> None:
+        """Makes the engine's one step what a call's arguments say, but for the bucket."""
         step = self._step
         if lengths is not None:
             rows = len(lengths)
             if rows > self._rows_limit:
                 sentence = f"rows is {rows}, limit {self._rows_limit}, the batch_limit"
                 raise errors.of(abi.FIG_TOO_LARGE, sentence)
-            if type(lengths) is list:
-                self._pack(lengths)
-            else:
-                self._lengths[:rows] = words_of(lengths)
+            self._lengths[:rows] = words_of(lengths)
         step.rows = rows
-        step.bucket = bucket
         is_plain = lengths is not None and not more
         if not is_plain or not self._is_plain:
             self._is_plain = is_plain
             step.kv_lengths = None if lengths is None else self._lengths_array
             fill_more(step, rows, **more)
+
+    def _make(self, call: Callable[..., int], lengths: Optional[Sequence[int]], rows: int,
+              bucket: int, more: Any) -> None:
+        if type(lengths) is list and self._is_plain and not more:
+            status = call(bucket, lengths)
+        else:
+            self._fill(lengths, rows, more)
+            status = call(bucket)
+        if status:
+            self._refuse(status)
 
     def stage(self, lengths: Optional[Sequence[int]] = None, *, rows: int = 0, bucket: int = 0,
               **more: Any) -> None:
@@ -395,24 +377,18 @@ class Engine:
         token_limit, the most tokens in all where lengths are on the device. errors.Busy: every slot
         is in flight, wait and call again.
         """
-        self._fill(lengths, rows, bucket, more)
-        status = STAGE(self._word or self.handle, self._step_word)
-        if status:
-            self._refuse(status)
+        self._make(self._calls.stage, lengths, rows, bucket, more)
 
     def launch(self) -> None:
         """Replays the step that was staged longest ago."""
-        status = LAUNCH(self._word or self.handle)
+        status = self._calls.launch()
         if status:
             self._refuse(status)
 
     def step(self, lengths: Optional[Sequence[int]] = None, *, rows: int = 0, bucket: int = 0,
              **more: Any) -> None:
         """stage and launch or, where it fails, neither."""
-        self._fill(lengths, rows, bucket, more)
-        status = STEP(self._word or self.handle, self._step_word)
-        if status:
-            self._refuse(status)
+        self._make(self._calls.step, lengths, rows, bucket, more)
 
     def take_back(self) -> None:
         """Takes back the step that was staged last, or the launches left of its horizon."""

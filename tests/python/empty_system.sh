@@ -1,9 +1,9 @@
 #!/bin/sh
-# empty_system.sh: a wheel installs into a system that has Python and no compiler, and the lines of
-# README.md plan, capture and replay there.
+# empty_system.sh: a wheel under 40 MB installs into a system that has Python, no compiler and no
+# GPU, and the lines of README.md plan, capture and replay there, as its programs do.
 #
 # By hand and as root, since it changes its root; `make test` installs the wheel into an empty
-# environment of this system instead.
+# environment of this system instead. own_system.sh makes such a system where debootstrap cannot.
 #
 #     debootstrap --variant=minbase --include=python3-venv bookworm ROOT
 #     tests/python/empty_system.sh build/release/wheel/figraph-*.whl ROOT
@@ -20,14 +20,24 @@ mountpoint -q "$system/proc" || { # without it no program finds a library that l
     trap 'umount "$system/proc"' EXIT
 }
 chroot "$system" sh -euc '
+    PATH=/usr/bin:/bin
     cd /tmp/figraph
     . /etc/os-release
-    for compiler in cc gcc clang tcc; do
-        ! command -v $compiler || { echo "this system has $compiler"; exit 1; }
+    for tool in cc gcc clang tcc nvcc nvidia-smi; do
+        ! command -v $tool || { echo "this system has $tool"; exit 1; }
     done
+    wheel_bytes=$(cat figraph-*.whl | wc -c)
+    test "$wheel_bytes" -lt 40000000
     python3 -m venv venv
-    venv/bin/pip install --quiet --no-index figraph-*.whl
+    venv/bin/pip install --quiet --no-index --disable-pip-version-check figraph-*.whl
     venv/bin/python readme.py
-    venv/bin/figraph serve tutorial.fig --requests 3 --fast --check > serve.log
-    venv/bin/figraph-launch -n 2 -- true
-    echo "$PRETTY_NAME, $(python3 -V), $(ldd --version | head -n 1): fine"'
+    PATH=$PWD/venv/bin:$PATH
+    figraph plan --preset tutorial --kv 2x100 --traits h200 > plan.log
+    figraph capture --preset tutorial -o own.fig
+    figraph replay own.fig --steps 8 --check
+    figraph serve tutorial.fig --requests 3 --fast --check > serve.log
+    figraph-launch -n 2 -- true
+    libc=$(python3 -c "import platform; print(*platform.libc_ver())")
+    echo "$PRETTY_NAME, $(python3 -V), $libc"
+    installed=$(du -sm venv/lib/python3*/site-packages/figraph | cut -f 1)
+    echo "wheel of $wheel_bytes bytes, $installed MB installed: fine"'

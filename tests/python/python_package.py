@@ -97,7 +97,9 @@ def what_is_refused_carries_the_library_s_sentence():
     refused('device is "gpu"', lambda: figraph.Engine(TUTORIAL, device="gpu"), ValueError)
     engine = opened()
     refused("nothing is staged", engine.launch, errors.Order)
-    refused("rows is 9", lambda: engine.step(9 * [1]), errors.TooLarge)
+    for rows in (9, 10**6):
+        refused(f"rows is {rows}", lambda: engine.step(rows * [1]), errors.TooLarge)
+        refused(f"rows is {rows}", lambda: engine.step(rows * (1,)), errors.TooLarge)
     refused("513", lambda: engine.step([513]), errors.TooLarge)
     refused("positions has 1 of 2", lambda: engine.step([1, 1], positions=[3]), errors.Invalid)
     refused("every core is beside it", engine.bind_thread, errors.Unsupported)
@@ -106,7 +108,8 @@ def what_is_refused_carries_the_library_s_sentence():
     refused("__dlpack__", lambda: engine.bind("q.0", "a string"), TypeError)
     engine.close()
     engine.close()
-    refused("closed", lambda: engine.step([1]), errors.Order)
+    for call in (lambda: engine.step([1]), lambda: engine.stage((1,)), engine.launch):
+        refused("the engine is closed", call, errors.Order)
     bare = figraph.Engine(TUTORIAL, device="host")
     refused("gate_up.0", lambda: bare.step([1]), errors.Unbound)
 
@@ -187,26 +190,25 @@ def the_package_and_the_program_make_the_same_file():
               figraph.capture("model", deterministic=True, traits="a100"))
 
 
-def a_wait_lets_other_threads_run():
+def what_waits_lets_other_threads_run():
+    """A wait for steps, each some hundred milliseconds of the engine's thread, and for a slot."""
     graphs = figraph.capture("llama-3.1-8b", layers=1, batch_limit=16, kv_limit=8192,
                              buckets=[(16, 8192)], traits="host")
-    engine = figraph.Engine(graphs, device="host")
+    engine = figraph.Engine(graphs, device="host", slots=2, busy_us=60_000_000)
     engine.bind_rest(pages=1)
-    ended = threading.Event()
-
-    def wait():
-        engine.wait()
-        ended.set()
-
-    engine.step(16 * [8192])  # some hundred milliseconds of work, on the engine's own thread
-    thread = threading.Thread(target=wait)
-    thread.start()
-    until, counted = time.monotonic() + 0.02, 0
-    while time.monotonic() < until and not ended.is_set():
-        counted += 1
-    was_waiting = not ended.is_set()
-    thread.join()
-    assert was_waiting and counted > 100, (was_waiting, counted)
+    ended, lengths = threading.Event(), 16 * [8192]
+    for wait, steps in ((engine.wait, 1), (lambda: engine.step(lengths), 3)):
+        for _ in range(steps):
+            engine.step(lengths)
+        ended.clear()
+        thread = threading.Thread(target=lambda: (wait(), ended.set()))
+        thread.start()
+        until, counted = time.monotonic() + 0.02, 0
+        while time.monotonic() < until and not ended.is_set():
+            counted += 1
+        was_waiting = not ended.is_set()
+        thread.join()
+        assert was_waiting and counted > 100, (wait, was_waiting, counted)
 
 
 def lengths_come_in_any_form():
@@ -218,8 +220,15 @@ def lengths_come_in_any_form():
         engine.step(lengths)
         engine.wait()
     assert engine.progress().completed == 6
-    refused("", lambda: engine.step([1 << 40]), OverflowError)
-    refused("", lambda: engine.step(["1"]), TypeError)
+    for big in (1 << 31, -1 << 40, 1 << 70):
+        refused("", lambda: engine.step([1, big]), OverflowError)
+        refused("", lambda: engine.step((1, big)), OverflowError)
+    for wrong in ("1", None, 1.5):
+        refused("", lambda: engine.step([1, wrong]), TypeError)
+    refused("kv_lengths[0] is -1", lambda: engine.step([-1]), errors.Invalid)
+    engine.step([1, True])  # what was refused left nothing behind
+    engine.wait()
+    assert engine.progress().completed == 7
 
 
 def what_few_steps_have_is_forgotten_by_the_next():
@@ -230,12 +239,15 @@ def what_few_steps_have_is_forgotten_by_the_next():
     engine.stage([1], sequences=[3], positions=[7], horizon=2)
     engine.launch()
     engine.launch()
+    engine.step([1], bucket=16)
+    assert engine.stats().last_bucket == 16
     engine.step([1])
+    assert engine.stats().last_bucket == 1
     refused("nothing is staged", engine.launch, errors.Order)
     engine.wait()
     stats = engine.stats()
-    assert (stats.staged, stats.launched, stats.taken_back) == (3, 3, 1), stats
-    assert stats.host.count == 3 and stats.host.percentile(100) >= stats.host.percentile(50) > 0
+    assert (stats.staged, stats.launched, stats.taken_back) == (4, 4, 1), stats
+    assert stats.host.count == 4 and stats.host.percentile(100) >= stats.host.percentile(50) > 0
 
 
 def segments_are_appended_in_place_of_a_launch():
@@ -357,7 +369,7 @@ CASES = [
     dataclasses_have_the_fields_that_the_headers_have,
     a_spec_goes_to_the_library_and_back,
     the_package_and_the_program_make_the_same_file,
-    a_wait_lets_other_threads_run,
+    what_waits_lets_other_threads_run,
     lengths_come_in_any_form,
     what_few_steps_have_is_forgotten_by_the_next,
     segments_are_appended_in_place_of_a_launch,

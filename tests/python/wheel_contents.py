@@ -35,7 +35,7 @@ with zipfile.ZipFile(path) as archive:
                  "figraph/torch/__init__.py", f"{info}/licenses/LICENSE"):
         assert file in files, file
     programs = [file for file in files if file.startswith("figraph/lib/")]
-    assert len(programs) == 4, programs
+    assert len(programs) == 5, programs
     with tempfile.TemporaryDirectory() as folder:
         for file in programs:
             assert files[file].external_attr >> 16 & 0o111, f"{file} is no program"

@@ -130,7 +130,8 @@ static size_t store(uint8_t *to, const uint8_t *raw, size_t raw_bytes) {
 }
 
 uint8_t *fig_forgery_write(const fig_forgery *image, int level, size_t *count) {
-    fig_file_header header = {.section_count = image->count, .maker = image->maker};
+    fig_file_header header = {
+        .format = FIG_FILE_FORMAT, .section_count = image->count, .maker = image->maker};
     size_t at = sizeof header + image->count * sizeof(fig_file_section), capacity = at;
     for (uint32_t i = 0; i < image->count; i++)
         capacity += ZSTD_compressBound(image->sections[i].raw_bytes) + 32;

@@ -185,14 +185,14 @@ void fig_golden_run(fig_golden *golden, const char *path) {
     int32_t samples = 0;
     *golden = (fig_golden){.tensor_count = 0};
     open_all(golden, path);
-    must(fig_engine_register(golden->engine, "sample", count, &samples), "sample");
-    /* One of the files has no such calls, and says so. */
+    /* Not each of the files has such calls, and one that has not says so. */
+    const int is_sampled = fig_engine_register(golden->engine, "sample", count, &samples) == FIG_OK;
     (void)fig_engine_register(golden->engine, "gemm", gemm, NULL);
     (void)fig_engine_register(golden->engine, "project", project, NULL);
     set_pages(golden);
     for (int32_t step = 0; step < STEPS; step++)
         run_step(golden, 2 * step);
-    if (samples != STEPS) abort();
+    if (samples != (is_sampled ? STEPS : 0)) abort();
     for (int32_t i = 0; i < golden->tensor_count; i++) {
         fig_golden_tensor *tensor = &golden->tensors[i];
         fig_span span = {.size = sizeof span,

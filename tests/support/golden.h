@@ -1,4 +1,4 @@
-/* golden.h: a file of an earlier version, run with numbers that follow from the file alone.
+/* golden.h: a file of an earlier library, run with numbers that follow from the file alone.
  *
  * By the public header, so that the library of then could run the same steps: what it made of these
  * inputs is beside the file. Whatever is refused ends the test with its sentence. */

@@ -1,0 +1,49 @@
+#!/bin/sh
+# own_system.sh: an empty system, made of what this one's own packages hold: a shell, the C library
+# and Python with all they depend on, and nothing else.
+#
+# For empty_system.sh, where no mirror can be reached that debootstrap would take such a system
+# from. As root. Invariant: every file in it, but for the users' list, is one that a package names.
+#
+#     tests/python/own_system.sh ROOT
+set -eu
+system=$1
+rm -rf "$system"
+mkdir -p "$system/etc" "$system/dev" "$system/proc" "$system/root"
+mkdir -m 1777 "$system/tmp"
+
+# Packages that are installed, of those named and all that they depend on; any alternative will do.
+closure() {
+    dpkg-query -W -f '${Package}\t${db:Status-Status}\t${Pre-Depends}, ${Depends}\n' |
+        awk -F '\t' -v names="$*" '
+            $2 == "installed" { needs[$1] = $3 }
+            END {
+                count = split(names, queue, " ")
+                for (i = 1; i <= count; i++) {
+                    if (!(queue[i] in needs) || queue[i] in taken) continue
+                    taken[queue[i]] = 1
+                    print queue[i]
+                    parts = split(needs[queue[i]], part, /[,|]/)
+                    for (j = 1; j <= parts; j++) {
+                        sub(/^ */, "", part[j])
+                        sub(/[ :(].*/, "", part[j])
+                        queue[++count] = part[j]
+                    }
+                }
+            }'
+}
+
+for name in bin lib lib64 sbin; do # where /usr has them, no package need name these
+    if [ -L /$name ]; then cp -P /$name "$system/$name" && mkdir -p "$system/usr/$name"; fi
+done
+cp /etc/passwd /etc/group "$system/etc"
+mknod -m 666 "$system/dev/null" c 1 3
+closure base-files coreutils dash python3 python3-venv > "$system/tmp/packages"
+# shellcheck disable=SC2046 # names are words
+dpkg-query -L $(cat "$system/tmp/packages") | grep '^/[^.]' |
+    while read -r path; do # images of containers leave manuals and the like out
+        if [ -L "$path" ] || [ -f "$path" ]; then echo "${path#/}"; fi
+    done > "$system/tmp/files"
+tar -c -C / --no-recursion -T "$system/tmp/files" | tar -x -C "$system" --keep-directory-symlink
+ldconfig -r "$system"
+echo "$system: $(wc -l < "$system/tmp/packages") packages, $(du -sm "$system" | cut -f 1) MB"
