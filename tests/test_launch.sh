@@ -198,8 +198,8 @@ run -n 4 sh -c 'case $RANK in 2) exit 7 ;; 1) trap "" TERM ;; esac
     while :; do sleep 0.1; done; : $0' "$scratch/"
 ends 7
 tells 'rank 2 ended with 7; the others are ended'
-[ $(($(now_ms) - before)) -lt 4000 ]
-verdict $? 'a rank that does not listen is to be killed within 2 s'
+[ $(($(now_ms) - before)) -lt 10000 ]
+verdict $? 'a rank that does not listen is to be killed, on a busy machine within 10 s'
 nothing_left
 # shellcheck disable=SC2016
 run -n 2 sh -c '[ $RANK = 0 ] || kill -SEGV $$; sleep 100'
@@ -397,8 +397,8 @@ while [ $round -lt "$kills" ]; do
     await_end
     ends 137
     tells "rank $victim was ended by signal 9 (Killed)"
-    [ $(($(now_ms) - before)) -lt 4000 ]
-    verdict $? 'all are to have ended within 2 s'
+    [ $(($(now_ms) - before)) -lt 10000 ]
+    verdict $? 'all are to have ended, on a busy machine within 10 s'
     round=$((round + 1))
 done
 nothing_left
