@@ -428,11 +428,18 @@ if command -v torchrun > /dev/null; then
     torchrun() { command torchrun "$@"; }
 else
     # What torchrun --standalone of torch 2 gives its workers, and its store, which keeps the port.
+    # It is none that the system hands out, nor is its neighbour, where ours listens.
     torchrun() { # --standalone --nproc-per-node N --no-python PROGRAM [ARGUMENT...]
         python3 - "$@" << 'END'
-import os, socket, subprocess, sys, uuid
+import os, random, socket, subprocess, sys, uuid
 count, program = int(sys.argv[3]), sys.argv[5:]
-store = socket.create_server(("", 0))
+store = None
+while store is None:
+    try:
+        store = socket.create_server(("", random.randrange(20000, 31998)))
+        socket.create_server(("", store.getsockname()[1] + 1)).close()
+    except OSError:
+        store = None
 shared = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "ROLE_WORLD_SIZE": count,
           "GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1, "ROLE_NAME": "default",
           "MASTER_ADDR": "localhost", "MASTER_PORT": store.getsockname()[1],
