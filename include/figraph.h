@@ -318,7 +318,7 @@ typedef struct fig_bucket { /* closed */
 typedef struct fig_traits { /* the machine that graphs are lowered for */
     uint32_t size;
     char name[16];                  /* "h200", "h100", "a100", "host" */
-    int32_t compute_capability;     /* 90; 0: host */
+    int32_t compute_capability;     /* 90 is 9.0; 80 at least; 0: host */
     int32_t sm_count, shared_bytes; /* the last: of one block at most */
 } fig_traits;
 FIG_API fig_status fig_traits_named(fig_traits *traits, const char *name);
