@@ -4,10 +4,11 @@
  * the time. Invariant: both ways give the same state. */
 #include "graphs/hash_blocks.h"
 
-/* Clang before 19 does not tell whether a processor has them. */
-#if defined(__x86_64__) && !defined(__clang__)
+/* The C library is asked whether the processor has them: not every compiler can tell. */
+#if defined(__x86_64__) && __has_include(<sys/platform/x86.h>)
 #define HAS_OWN 1
 #include <immintrin.h>
+#include <sys/platform/x86.h>
 #else
 #define HAS_OWN 0
 #endif
@@ -106,7 +107,7 @@ __attribute__((target("sha,sse4.1"))) static void hash_own(uint32_t state[8], co
 }
 
 void fig_hash_blocks_add(uint32_t state[8], const uint8_t *blocks, size_t count) {
-    if (__builtin_cpu_supports("sha") && __builtin_cpu_supports("sse4.1")) {
+    if (CPU_FEATURE_ACTIVE(SHA) && CPU_FEATURE_ACTIVE(SSE4_1)) {
         hash_own(state, blocks, count);
     } else {
         fig_hash_blocks_add_plain(state, blocks, count);

@@ -122,7 +122,7 @@ static void a_rank_that_does_not_come_is_named(void **state) {
     crew[0].timeout_us = 100000;
     const int64_t before = fig_clock_ns();
     fig_crew_run_local(crew, COUNT, stay_away);
-    assert_true(fig_clock_ns() - before < 5000000000);
+    assert_true(fig_clock_ns() - before < 15000000000);
     fig_crew_expect(crew, COUNT, FIG_TIMEOUT,
                     "rank 1 did not come to node 1 of step 8 within 0.1 s");
 }

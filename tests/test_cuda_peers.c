@@ -289,7 +289,7 @@ static void nccl_is_begun_only_where_it_carries_something(void **state) {
     fig_cuda_peers peers;
     fig_fake_nccl *nccl = fig_fake_nccl_install();
     open_gpu(&gpu);
-    play.timeout_us = 100000;
+    play.timeout_us = 60000000; /* nothing is late, on a busy machine either */
     assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
     assert_int_equal(met.routes, FIG_ROUTE_ONE_SHOT | FIG_ROUTE_TWO_SHOT);
     assert_int_equal(nccl->eager, 0);

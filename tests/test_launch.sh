@@ -26,15 +26,6 @@ tells() { # the launcher's one line, beside what ranks say
     verdict $? "stderr is to have one line of the launcher's, with \"$1\""
 }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
-await_file() {
-    tries=0
-    while [ ! -s "$1" ] && [ $tries -lt 1000 ]; do
-        tries=$((tries + 1))
-        sleep 0.02
-    done
-    [ -s "$1" ]
-    verdict $? "$1 is to be there in time"
-}
 
 # ---- Words ---------------------------------------------------------------------------------------
 run --help
@@ -198,8 +189,8 @@ run -n 4 sh -c 'case $RANK in 2) exit 7 ;; 1) trap "" TERM ;; esac
     while :; do sleep 0.1; done; : $0' "$scratch/"
 ends 7
 tells 'rank 2 ended with 7; the others are ended'
-[ $(($(now_ms) - before)) -lt 4000 ]
-verdict $? 'a rank that does not listen is to be killed within 2 s'
+[ $(($(now_ms) - before)) -lt 10000 ]
+verdict $? 'a rank that does not listen is to be killed, on a busy machine within 10 s'
 nothing_left
 # shellcheck disable=SC2016
 run -n 2 sh -c '[ $RANK = 0 ] || kill -SEGV $$; sleep 100'
@@ -235,7 +226,16 @@ in_background() {
     : > "$scratch/ready"
     "$figraph" "$@" > "$scratch/out" 2> "$scratch/err" &
     launcher=$!
-    await_file "$scratch/ready"
+    await_ready 2
+}
+await_ready() { # LINES, one of each rank
+    tries=0
+    while [ "$(wc -l < "$scratch/ready")" -lt "$1" ] && [ $tries -lt 1000 ]; do
+        tries=$((tries + 1))
+        sleep 0.02
+    done
+    [ "$(wc -l < "$scratch/ready")" -ge "$1" ]
+    verdict $? "the ranks are to have written $1 lines in time"
 }
 await_end() {
     code=0
@@ -243,33 +243,31 @@ await_end() {
 }
 # shellcheck disable=SC2016
 in_background -n 2 sh -c 'trap "echo told; exit 0" USR1
-    [ $RANK = 0 ] || echo x > $0/ready; while :; do sleep 0.05; done' "$scratch"
-sleep 0.2
+    echo x >> $0/ready; while :; do sleep 0.05; done' "$scratch"
 kill -USR1 "$launcher"
 await_end
 ends 0
 like '^\[0\] told$'
 like '^\[1\] told$'
 # shellcheck disable=SC2016
-in_background -n 2 sh -c '[ $RANK = 0 ] || echo x > $0/ready; sleep 100' "$scratch"
+in_background -n 2 sh -c 'echo x >> $0/ready; sleep 100' "$scratch"
 kill -TERM "$launcher"
 await_end
 ends 143
 tells 'signal 15 (Terminated) was passed on to the ranks'
 nothing_left
 # shellcheck disable=SC2016
-in_background -n 2 sh -c 'trap "" TERM INT; [ $RANK = 0 ] || echo x > $0/ready
+in_background -n 2 sh -c 'trap "" INT; trap "echo x >> $0/ready" TERM; echo x >> $0/ready
     while :; do sleep 0.05; done' "$scratch"
-sleep 0.2
 kill -TERM "$launcher"
-sleep 0.2
+await_ready 4 # they were told, and stay
 kill -INT "$launcher"
 await_end
 ends 130
 tells 'asked twice'
 nothing_left
 # shellcheck disable=SC2016
-in_background -n 2 sh -c '[ $RANK = 0 ] || echo x > $0/ready; sleep 1000' "$scratch"
+in_background -n 2 sh -c 'echo x >> $0/ready; sleep 1000' "$scratch"
 kill -KILL "$launcher"
 await_end
 ends 137
@@ -397,8 +395,8 @@ while [ $round -lt "$kills" ]; do
     await_end
     ends 137
     tells "rank $victim was ended by signal 9 (Killed)"
-    [ $(($(now_ms) - before)) -lt 4000 ]
-    verdict $? 'all are to have ended within 2 s'
+    [ $(($(now_ms) - before)) -lt 10000 ]
+    verdict $? 'all are to have ended, on a busy machine within 10 s'
     round=$((round + 1))
 done
 nothing_left
@@ -430,11 +428,18 @@ if command -v torchrun > /dev/null; then
     torchrun() { command torchrun "$@"; }
 else
     # What torchrun --standalone of torch 2 gives its workers, and its store, which keeps the port.
+    # It is none that the system hands out, nor is its neighbour, where ours listens.
     torchrun() { # --standalone --nproc-per-node N --no-python PROGRAM [ARGUMENT...]
         python3 - "$@" << 'END'
-import os, socket, subprocess, sys, uuid
+import os, random, socket, subprocess, sys, uuid
 count, program = int(sys.argv[3]), sys.argv[5:]
-store = socket.create_server(("", 0))
+store = None
+while store is None:
+    try:
+        store = socket.create_server(("", random.randrange(20000, 31998)))
+        socket.create_server(("", store.getsockname()[1] + 1)).close()
+    except OSError:
+        store = None
 shared = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "ROLE_WORLD_SIZE": count,
           "GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1, "ROLE_NAME": "default",
           "MASTER_ADDR": "localhost", "MASTER_PORT": store.getsockname()[1],

@@ -17,6 +17,9 @@
 enum { GIVE = 1, RESULT = 2, LOST = 3, BYE = 4, MAGIC = 0x4b4e5246, TIMEOUT_US = 300000 };
 enum { LATE_NS = 1000000000 }; /* that a thread on a busy machine may run */
 
+/* What is not to be waited for would be without end; a busy machine takes less. */
+static const int64_t ample_ns = 60000000000;
+
 typedef struct hand_frame {
     uint32_t magic, kind, call, bytes;
 } hand_frame;
@@ -28,7 +31,7 @@ typedef struct half {
 } half;
 
 static int64_t soon(void) {
-    return fig_clock_ns() + 5000000000;
+    return fig_clock_ns() + ample_ns;
 }
 
 static void open_half(half *of, int32_t rank) {
@@ -48,7 +51,7 @@ static void open_half(half *of, int32_t rank) {
 static void close_half(half *of) {
     const int64_t before = fig_clock_ns();
     fig_ranks_close(of->ranks);
-    assert_true(fig_clock_ns() - before < 3000000000);
+    assert_true(fig_clock_ns() - before < ample_ns);
     fig_wire_close(&of->other);
 }
 
@@ -203,7 +206,7 @@ static void a_peer_that_takes_nothing_holds_nobody_up_for_ever(void **state) {
         if (fig_wire_send(of.other, &given, sizeof given, fig_clock_ns() + 1000000) == FIG_OK)
             (void)fig_wire_send(of.other, mine, BYTES, fig_clock_ns() + 300000000);
         (void)fig_ranks_all_gather(of.ranks, mine, BYTES, all);
-        assert_true(fig_clock_ns() - before < 5000000000);
+        assert_true(fig_clock_ns() - before < ample_ns);
     }
     close_half(&of);
     free(mine);

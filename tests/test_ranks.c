@@ -153,7 +153,7 @@ static fig_status meet_without_rank_2(fig_crew_member *m) {
     while (m->rank == 2 && fig_ranks_check(m->ranks) == FIG_OK)
         fig_crew_pause_us(1000);
     const fig_status status = fig_ranks_barrier(m->ranks);
-    if (fig_clock_ns() - before > 3000000000) return FIG_CALLBACK;
+    if (fig_clock_ns() - before > 15000000000) return FIG_CALLBACK;
     return fig_ranks_barrier(m->ranks) == FIG_LOST ? status : FIG_CALLBACK;
 }
 

@@ -172,8 +172,8 @@ time.sleep(1)' $port &
         kill -KILL $fallen
         before=$(date +%s%N)
         wait
-        [ $(($(date +%s%N) - before)) -lt 3000000000 ]
-        verdict $? 'the other is to end within 3 s'
+        [ $(($(date +%s%N) - before)) -lt 10000000000 ]
+        verdict $? 'the other is to end at once, on a busy machine within 10 s'
         told $((1 - victim)) 1 "rank $victim is gone"
     done
 }
@@ -197,8 +197,8 @@ while [ $round -lt "$kills" ]; do
     kill -KILL "${victim:-$launcher}"
     code=0
     wait $launcher || code=$?
-    [ $(($(date +%s%N) - before)) -lt 4000000000 ]
-    verdict $? 'all are to have ended within 2 s, on a busy machine 4'
+    [ $(($(date +%s%N) - before)) -lt 10000000000 ]
+    verdict $? 'all are to have ended at once, on a busy machine within 10 s'
     ends 137
     has 'was ended by signal 9 (Killed)'
     round=$((round + 1))

@@ -61,12 +61,14 @@ complete_machine
 echo 'exit 9' | stand_in apt-get
 expect 0 '^$'
 
-case='tests need a second compiler and a second launcher, and nothing else does'
+case='tests need a second compiler, linker and launcher, and nothing else does'
 bare_machine
 complete_machine
-expect 3 '^setup: no apt-get here: install what Debian calls clang openmpi-bin by' --test
+expect 3 '^setup: no apt-get here: install what Debian calls clang lld openmpi-bin by' --test
 expect 0 '^$'
 echo 'exit 0' | stand_in clang
+expect 3 '^setup: no apt-get here: install what Debian calls lld openmpi-bin by' --test
+echo 'exit 0' | stand_in ld.lld
 expect 3 '^setup: no apt-get here: install what Debian calls openmpi-bin by' --test
 echo 'exit 0' | stand_in mpirun
 expect 0 '^$' --test

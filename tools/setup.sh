@@ -8,7 +8,7 @@
 #
 # Usage: tools/setup.sh [--check | --test | --bundle]
 #   --check    list what is missing, install nothing
-#   --test     install what `make test` needs beside: a second compiler, and another launcher
+#   --test     install what `make test` needs beside: a second compiler and linker, another launcher
 #   --bundle   make .deps/ anew, install nothing; needs no root
 # Exit: 0 all is there; 1 something is missing (--check), no bundle was made; 2 bad usage;
 #       3 no apt-get; 4 neither root nor sudo; 5 apt-get failed
@@ -43,6 +43,7 @@ find_missing() { # what was asked
     have_command g++ || need g++
     have_command make || need make
     [ "$1" != --test ] || have_command clang || need clang
+    [ "$1" != --test ] || have_command ld.lld || need lld
     [ "$1" != --test ] || have_command mpirun || need openmpi-bin
     have_library zstd zstd.h && have_library :libzstd.a zstd.h || need libzstd-dev
     have_library hwloc hwloc.h || need libhwloc-dev
