@@ -24,7 +24,9 @@ export LIBRARY_PATH := $(CURDIR)/.deps/lib
 endif
 
 # ---- Flags ---------------------------------------------------------------------------------------
-WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wmissing-prototypes -Werror
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wmissing-prototypes
+# Under other flags, -O3 say, a compiler warns of what is sound: whoever brings some is not stopped.
+WARNINGS += $(if $(CFLAGS)$(CPPFLAGS),,-Werror)
 # clang calls a row of a table that names its last fields and leaves out others half filled.
 WARNINGS += $(if $(IS_CLANG),-Wno-missing-field-initializers)
 FLAGS_release := -O2 -g
@@ -63,6 +65,9 @@ FATBINS := $(if $(NVCC),$(shell awk '/^ *image/ { at = "build/kernels/" $$2; \
     print at ".hopper.fatbin"; if ($$1 == "image") print at ".plain.fatbin" }' kernels/images.S))
 # Named after what is in it, and there only once: with and without nvcc never passes for the other.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
+# The kernel of examples/, by the same rules.
+FEW := build/examples/blas_few.fatbin
+FEW_IMAGE := build/examples/blas_few.$(if $(NVCC),all,none).o
 SAY_IMAGES = $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | wc -c) \
     bytes,no kernel images: nvcc was not found)
 FFI := $(call objects,ffi/*.c)
@@ -71,7 +76,7 @@ LIBRARY := $(call objects,planner/*.c kernels/*.c graphs/*.c graphs/*/*.c engine
 # Of figraph what tests use, and what has a test of its own.
 SUPPORT := $(call objects,tests/support/*.c examples/*_*.c $(addprefix tools/figraph/,terminal/*.c \
     $(addprefix step/,check.c schedule.c session.c standard.c synthetic.c truth*.c) \
-    bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c))
+    bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c)) $(FEW_IMAGE)
 GRID := $(call objects,tests/grid/*.c)
 FUZZ := $(call objects,tests/fuzz/fuzz*.c)
 FUZZERS := parse step config trace
@@ -116,6 +121,12 @@ $(FATBINS:fatbin=sha256): %.sha256: %.fatbin
 $(IMAGES): kernels/images.S $(FATBINS) $(FATBINS:fatbin=sha256) Makefile
 	@mkdir -p $(@D) && rm -f $(@D)/images.*.o && echo "cc   $@"
 	@$(CC) $(if $(NVCC),-DFIG_IMAGES) -c $< -o $@
+$(FEW): examples/blas_few.cu Makefile
+	@mkdir -p $(@D) && echo "nvcc $@"
+	@$(NVCC) $(NVCCFLAGS) $(CHIPS.hopper) -MMD -MP -MF $(@:fatbin=d) $< -o $@
+$(FEW_IMAGE): examples/blas_few.S $(if $(NVCC),$(FEW)) Makefile
+	@mkdir -p $(@D) && rm -f $(@D)/blas_few.*.o && echo "cc   $@"
+	@$(CC) $(if $(NVCC),-DFEW_IMAGE='"$(FEW)"') -c $< -o $@
 $(OUT)/libfigraph.a: $(LIBRARY)
 	@rm -f $@ && echo "ar   $@" && ar rcs $@ $^
 $(OUT)/libfigraph.so: $(LIBRARY) $(DEPS)
@@ -128,13 +139,13 @@ $(OUT)/libfigraph_ffi.so: $(FFI) $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) -shared -Wl,-soname,libfigraph_ffi.so.0 -Wl,-z,defs -Wl,-z,nodelete -Wl,--gc-sections \
 	    -Wl,--exclude-libs,ALL -l:libzstd.a -lm -lpthread
 # What it names of Python's is in the process that loads it.
-$(OUT)/libfigraph_python.so: $(call objects,python/*.c) $(OUT)/libfigraph.so
-	@$(LINK) -shared -Wl,-soname,libfigraph_python.so.0 $(OUT)/libfigraph.so
+$(OUT)/libfigraph_python.so: $(call objects,python/*.c)
+	@$(LINK) -shared -Wl,-soname,libfigraph_python.so.0
 $(OUT)/figraph: $(call objects,tools/figraph/*.c tools/figraph/*/*.c)
 $(OUT)/figraph-launch: $(call objects,tools/launch/*.c) $(DEPS)
 	@$(LINK) -lhwloc
-$(OUT)/layers: $(call objects,examples/*.c)
-$(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o,$(SUPPORT))
+$(OUT)/layers: $(call objects,examples/*.c) $(FEW_IMAGE)
+$(BUILD)/grid: $(GRID) $(filter %/truth.o %/truth_attention.o %/place.o %/kept_kernels.o,$(SUPPORT))
 $(OUT)/figraph $(OUT)/layers $(BUILD)/grid: $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(LIBS)
 # What a wheel holds, without what only a debugger reads; kernels are in two libraries, not in three
@@ -154,7 +165,8 @@ $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): %: %.o $(SUPPORT) $(BUILD)/libfigraph_
 # LLVM's linker takes a third of the time of GNU's, for some hundreds of programs.
 $(TESTS:%=$(BUILD)/tests/%): LDFLAGS += $(if $(shell command -v ld.lld),-fuse-ld=lld)
 $(BUILD)/tests/test_cuda_api.o: CPPFLAGS += $(NVCC:%/bin/nvcc=-isystem %/include) # for <cuda.h>
-$(BUILD)/tests/test_grid: $(filter-out %/grid.o,$(GRID)) # it runs some of them, grid all
+# They run some of the grid, and build/grid all of it.
+$(BUILD)/tests/test_grid $(BUILD)/tests/test_ledger: $(filter-out %/grid.o,$(GRID))
 $(BUILD)/tests/test_fuzz: $(FUZZ)
 # libFuzzer calls one entry of each program; the library in it counts where it has been.
 $(FUZZERS:%=$(BUILD)/fuzz_%): $(BUILD)/fuzz_%: $(BUILD)/libfuzzer_%.o $(FUZZ) $(filter \
@@ -202,8 +214,9 @@ report: ## what was measured: build/report.html, and README's drawings and figur
 tidy: ## check layering, lengths and names as STYLE has them
 	@tests/tidy
 format: ## lay out every source as .clang-format says
-	clang-format -i $(wildcard kernels/*.cu* $(addsuffix /*.[ch],examples include planner kernels \
-	    graphs graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests tests/*))
+	clang-format -i $(wildcard kernels/*.cu* examples/*.cu $(addsuffix /*.[ch],examples include \
+	    planner kernels graphs graphs/* engine engine/* ffi tools/figraph tools/figraph/* tests \
+	    tests/*))
 install: all ## headers, libraries, figraph.pc and program under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig)
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
@@ -228,4 +241,5 @@ clean: ## remove build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo; echo "VARIANT is one of $(VARIANTS); it is $(VARIANT). JOBS is $(JOBS), PREFIX $(PREFIX)."
--include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d $(BUILD)/*/*/*/*.d build/kernels/*.d)
+-include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d $(BUILD)/*/*/*/*.d build/kernels/*.d \
+    build/examples/*.d)

@@ -225,6 +225,13 @@ static fig_status prepare(fig_execs *execs, uint32_t index) {
     return patch(execs, exec);
 }
 
+fig_status fig_execs_lower(fig_execs *execs, uint32_t index) {
+    pthread_mutex_lock(&execs->of[index].making);
+    const fig_status status = lower(execs, index);
+    pthread_mutex_unlock(&execs->of[index].making);
+    return status;
+}
+
 fig_status fig_execs_prepare(fig_execs *execs, uint32_t index) {
     fig_exec *exec = &execs->of[index];
     assert(fig_execs_settled(execs));

@@ -79,6 +79,9 @@ static inline int fig_execs_ready(const fig_execs *execs, uint32_t exec) {
     /* Partner: the release in fig_execs_prepare. */
     return __atomic_load_n(&execs->of[exec].version, __ATOMIC_ACQUIRE) == execs->bindings->version;
 }
+/* The part of that which takes nothing of the device: done for all execs first, what they have in
+ * common is read once from memory, and not again behind each that the driver makes. */
+fig_status fig_execs_lower(fig_execs *execs, uint32_t exec);
 /* Makes it so; settled by then. */
 fig_status fig_execs_prepare(fig_execs *execs, uint32_t exec);
 

@@ -46,6 +46,8 @@ fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket) {
     if (bucket > 0)
         return fig_execs_prepare(&engine->execs, fig_engine_exec_of(engine, (uint32_t)bucket - 1));
     for (uint32_t exec = 0; exec < graphs->exec_count; exec++)
+        FIG_TRY(fig_execs_lower(&engine->execs, exec));
+    for (uint32_t exec = 0; exec < graphs->exec_count; exec++)
         FIG_TRY(fig_execs_prepare(&engine->execs, exec));
     return FIG_OK;
 }

@@ -30,7 +30,7 @@ typedef struct blas {
     void (*close)(void);
     void *(*allocate)(size_t bytes); /* NULL: there is no such memory */
     void (*release)(void *memory);
-    int (*write)(void *to, const void *from, size_t bytes); /* from the host's memory */
+    int (*move)(void *to, const void *from, size_t bytes); /* from the host's memory, or to it */
     int (*copy_block)(const blas_block *block);
     int (*wait)(void); /* until all of these have ended */
     /* Tries how products of one shape are multiplied fastest, by [count] of them, whose weights are

@@ -1,9 +1,12 @@
-/* blas_cuda.c: memory of a GPU by the CUDA runtime, and matrix products by cuBLASLt.
+/* blas_cuda.c: memory of a GPU by the CUDA runtime, and matrix products by cuBLASLt or, where that
+ * is quicker, by blas_few.c.
  *
- * Both are opened when the program runs, so that one program runs with and without a GPU. A program
- * that always has one includes cublasLt.h, links with -lcublasLt -lcudart, and calls cudaMalloc
- * where this says cuda.Malloc, cublasLtMatmul where it says cublas.Matmul. */
+ * The libraries are opened when the program runs, so that one program runs with and without a GPU.
+ * A program that always has one includes cublasLt.h, links with -lcublasLt -lcudart, and calls
+ * cudaMalloc where this says cuda.Malloc, cublasLtMatmul where it says cublas.Matmul. */
 #include "examples/blas.h"
+
+#include "examples/blas_few.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -12,13 +15,13 @@
 
 enum {
     DEVICE_TO_DEVICE = 3, /* cudaMemcpyDeviceToDevice */
-    HOST_TO_DEVICE = 1,
-    BF16 = 14,          /* CUDA_R_16BF */
-    F32 = 0,            /* CUDA_R_32F */
-    SUMS_IN_F32 = 68,   /* CUBLAS_COMPUTE_32F */
-    TRANSPOSE = 1,      /* CUBLAS_OP_T */
-    TRANSPOSE_A = 3,    /* CUBLASLT_MATMUL_DESC_TRANSA */
-    MOST_WORKSPACE = 1, /* CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES */
+    EITHER_WAY = 4,       /* cudaMemcpyDefault: by the addresses */
+    BF16 = 14,            /* CUDA_R_16BF */
+    F32 = 0,              /* CUDA_R_32F */
+    SUMS_IN_F32 = 68,     /* CUBLAS_COMPUTE_32F */
+    TRANSPOSE = 1,        /* CUBLAS_OP_T */
+    TRANSPOSE_A = 3,      /* CUBLASLT_MATMUL_DESC_TRANSA */
+    MOST_WORKSPACE = 1,   /* CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES */
     SHAPE_LIMIT = 32,
     SPLITS = 2,     /* CUBLASLT_ALGO_CONFIG_SPLITK_NUM */
     REDUCTION = 3,  /* CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME */
@@ -26,6 +29,8 @@ enum {
     PASSES = 5      /* of tuning; the first warms up */
 };
 static const size_t WORKSPACE_BYTES = 32 << 20;
+/* In a step blas_few.c hides what other kernels leave between products, which tuning has not. */
+static const double FEW_FAVOUR = 1.03;
 
 static struct {
     int (*GetDeviceCount)(int *count);
@@ -77,6 +82,7 @@ typedef struct shape {
     int32_t rows, depth, width, y_stride;
     void *w, *x, *y; /* layouts */
     way way;
+    int by_few; /* by blas_few.c, no way of cuBLASLt's */
 } shape;
 
 static void *handle, *desc, *preference, *workspace;
@@ -173,6 +179,7 @@ static int open_products(void) {
     CUBLAS(MatmulPreferenceCreate, (&preference));
     CUBLAS(MatmulPreferenceSetAttribute,
            (preference, MOST_WORKSPACE, &WORKSPACE_BYTES, sizeof WORKSPACE_BYTES));
+    blas_few_open(); /* where it does not, all are cuBLASLt's */
     return 0;
 }
 
@@ -187,6 +194,7 @@ static void close_cuda(void) {
     if (handle != NULL) cublas.Destroy(handle);
     if (workspace != NULL) cuda.Free(workspace);
     handle = workspace = NULL;
+    blas_few_close();
 }
 
 /* ---- Memory -------------------------------------------------------------------------------- */
@@ -200,8 +208,8 @@ static void release(void *memory) {
     cuda.Free(memory);
 }
 
-static int write_cuda(void *to, const void *from, size_t bytes) {
-    CUDA(Memcpy, (to, from, bytes, HOST_TO_DEVICE));
+static int move_cuda(void *to, const void *from, size_t bytes) {
+    CUDA(Memcpy, (to, from, bytes, EITHER_WAY));
     return 0;
 }
 
@@ -223,8 +231,10 @@ static int copy(void *to, const void *from, size_t bytes, void *stream) {
 
 /* ---- Products ------------------------------------------------------------------------------ */
 
+/* by: a way of cuBLASLt's; NULL: by blas_few.c. */
 static int run(const shape *of, const blas_product *product, const way *by, void *stream) {
     const float zero = 0;
+    if (by == NULL) return blas_few_multiply(product, stream);
     return cublas.Matmul(handle, desc, &product->scale, product->w, of->w, product->x, of->x, &zero,
                          product->y, of->y, product->y, of->y, by->algorithm, workspace,
                          WORKSPACE_BYTES, stream);
@@ -269,7 +279,7 @@ static int time_way(const shape *of, const blas_product *products, int32_t count
                     double *seconds) {
     struct timespec began = {0}, ended;
     *seconds = 1e9;
-    if (by->status != 0 || by->workspace_bytes > WORKSPACE_BYTES) return 0;
+    if (by != NULL && (by->status != 0 || by->workspace_bytes > WORKSPACE_BYTES)) return 0;
     for (int pass = 0; pass < PASSES; pass++) {
         for (int32_t i = 0; i < count; i++)
             if (run(of, &products[i], by, NULL) != 0) return 0;
@@ -297,6 +307,16 @@ static way make_whole(const shape *of, const way *from) {
     return whole;
 }
 
+static int tune_few(shape *of, const blas_product *products, int32_t count, double least) {
+    blas_few_params params;
+    double seconds;
+    if (blas_few_blocks() == 0 || blas_few_plan(products, blas_few_blocks(), &params) != NULL)
+        return 0;
+    if (time_way(of, products, count, NULL, &seconds) != 0) return 1;
+    of->by_few = seconds < FEW_FAVOUR * least;
+    return 0;
+}
+
 static int tune(const blas_product *products, int32_t count) {
     way ways[2 * WAY_LIMIT];
     double least = 1e9;
@@ -313,7 +333,7 @@ static int tune(const blas_product *products, int32_t count) {
         least = seconds;
         of->way = ways[i];
     }
-    return 0;
+    return tune_few(of, products, count, least);
 }
 
 /* A shape that was not tuned is multiplied as cuBLASLt thinks best. */
@@ -322,7 +342,7 @@ static int multiply(const blas_product *product, void *stream) {
     int count;
     const shape *of = find_shape(product);
     if (of == NULL) of = add_shape(product, ways, &count);
-    const int result = of != NULL ? run(of, product, &of->way, stream) : 1;
+    const int result = of != NULL ? run(of, product, of->by_few ? NULL : &of->way, stream) : 1;
     if (result != 0) fprintf(stderr, "layers: cublasLtMatmul: %d\n", result);
     return result;
 }
@@ -332,7 +352,7 @@ const blas blas_cuda = {.open = open_cuda,
                         .close = close_cuda,
                         .allocate = allocate,
                         .release = release,
-                        .write = write_cuda,
+                        .move = move_cuda,
                         .copy_block = copy_block,
                         .wait = wait_cuda,
                         .tune = tune,

@@ -30,7 +30,7 @@ static int do_nothing(void) {
 static void close_host(void) {
 }
 
-static int write_host(void *to, const void *from, size_t bytes) {
+static int move_host(void *to, const void *from, size_t bytes) {
     memcpy(to, from, bytes);
     return 0;
 }
@@ -79,7 +79,7 @@ const blas blas_host = {.open = open_host,
                         .close = close_host,
                         .allocate = allocate,
                         .release = free,
-                        .write = write_host,
+                        .move = move_host,
                         .copy_block = copy_block,
                         .wait = do_nothing,
                         .tune = tune,

@@ -45,7 +45,7 @@ static int fill_norm(const layers_trial *t) {
     for (int32_t i = 0; ones != NULL && i < count; i++)
         ones[i] = one;
     const int bad =
-        ones == NULL || t->options->blas->write(t->norm, ones, (size_t)count * sizeof one) != 0;
+        ones == NULL || t->options->blas->move(t->norm, ones, (size_t)count * sizeof one) != 0;
     free(ones);
     return bad;
 }

@@ -54,7 +54,7 @@ static int open_numbers(layers_weights *weights) {
     weights->numbers = weights->blas->allocate(bytes);
     int bad = drawn == NULL || weights->numbers == NULL;
     if (bad) fprintf(stderr, "layers: no memory for %zu bytes of numbers\n", bytes);
-    bad = bad || weights->blas->write(weights->numbers, drawn, bytes) != 0;
+    bad = bad || weights->blas->move(weights->numbers, drawn, bytes) != 0;
     free(drawn);
     return bad;
 }

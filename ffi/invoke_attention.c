@@ -67,8 +67,7 @@ fig_status fig_invoke_attention_describe(fig_invoke *invoke, const fig_invoke_at
         return fig_fail(FIG_INVALID, "kv_layout_code is %" PRId64 ", it must be 0, NHD, or 1, HND",
                         a->layout);
     FIG_TRY(take_heads(invoke, a));
-    recipe->window =
-        a->window_left >= INT32_MAX || a->window_left < 0 ? 0 : (int32_t)a->window_left + 1;
+    recipe->window = window_of(a->window_left);
     recipe->soft_cap = a->soft_cap > 0 ? (float)a->soft_cap : 0.0f;
     recipe->sm_scale = (float)a->sm_scale;
     fig_invoke_add(invoke, FIG_SLOT_Q, &a->q);

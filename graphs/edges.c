@@ -1,7 +1,7 @@
 /* edges.c: the order that nodes must keep, as few edges as say it.
  *
  * Leaves what a node reads and writes to program.c. Invariant: since edges point forward, a node's
- * ancestors are all known before the node is reached, so one pass in node order reduces. */
+ * ancestors are all known before the node is reached, so a pass in node order reduces. */
 #include "graphs/edges.h"
 
 #include <assert.h>
@@ -41,15 +41,15 @@ static uint32_t limit_of(const void *items, size_t count, const key *by) {
 }
 
 /* A stable sort by counting: a file may have so many edges that comparing them takes a tenth of a
- * second. starts: [by->limit + 1] scratch. */
-static void sort(void *to, const void *from, size_t count, const key *by, size_t *starts) {
-    memset(starts, 0, ((size_t)by->limit + 1) * sizeof *starts);
+ * second. ends: [by->limit + 1], where the items of each number end, and first where they begin. */
+static void sort(void *to, const void *from, size_t count, const key *by, size_t *ends) {
+    memset(ends, 0, ((size_t)by->limit + 1) * sizeof *ends);
     for (size_t i = 0; i < count; i++)
-        starts[number_at(from, i, by) + 1]++;
+        ends[number_at(from, i, by) + 1]++;
     for (uint32_t n = 0; n < by->limit; n++)
-        starts[n + 1] += starts[n];
+        ends[n + 1] += ends[n];
     for (size_t i = 0; i < count; i++) {
-        const size_t at = starts[number_at(from, i, by)]++;
+        const size_t at = ends[number_at(from, i, by)]++;
         memcpy((uint8_t *)to + at * by->item_bytes, (const uint8_t *)from + i * by->item_bytes,
                by->item_bytes);
     }
@@ -60,31 +60,28 @@ static fig_status sort_accesses(fig_edge_access *accesses, uint32_t count) {
     key by = tensor_of;
     by.limit = limit_of(accesses, count, &by);
     fig_edge_access *sorted = calloc(count, sizeof *sorted);
-    size_t *starts = calloc((size_t)by.limit + 1, sizeof *starts);
-    const int is_made = sorted != NULL && starts != NULL;
+    size_t *ends = calloc((size_t)by.limit + 1, sizeof *ends);
+    const int is_made = sorted != NULL && ends != NULL;
     if (is_made) {
-        sort(sorted, accesses, count, &by, starts);
+        sort(sorted, accesses, count, &by, ends);
         memcpy(accesses, sorted, count * sizeof *sorted);
     }
     free(sorted);
-    free(starts);
+    free(ends);
     return is_made ? FIG_OK : fig_fail(FIG_NOMEM, "edges: %u accesses to sort", count);
 }
 
-/* By what they lead to, and those of one node by where they come from. */
-static fig_status sort_edges(fig_edge *edges, uint32_t count, uint32_t node_count) {
+/* By what they lead to, and those of one node by where they come from. ends: [node_count + 1],
+ * where the edges of each node end. */
+static fig_status sort_edges(fig_edge *edges, uint32_t count, uint32_t node_count, size_t *ends) {
     key by_from = from_of, by_to = to_of;
     by_from.limit = by_to.limit = node_count;
     fig_edge *sorted = calloc(count, sizeof *sorted);
-    size_t *starts = calloc((size_t)node_count + 1, sizeof *starts);
-    const int is_made = sorted != NULL && starts != NULL;
-    if (is_made) {
-        sort(sorted, edges, count, &by_from, starts);
-        sort(edges, sorted, count, &by_to, starts);
-    }
+    if (sorted == NULL) return fig_fail(FIG_NOMEM, "edges: %u to sort", count);
+    sort(sorted, edges, count, &by_from, ends);
+    sort(edges, sorted, count, &by_to, ends);
     free(sorted);
-    free(starts);
-    return is_made ? FIG_OK : fig_fail(FIG_NOMEM, "edges: %u to sort", count);
+    return FIG_OK;
 }
 
 /* One node's accesses to one tensor become one access. */
@@ -117,22 +114,42 @@ static fig_edge *chain(fig_edge *next, const fig_edge_access *accesses, uint32_t
     return next;
 }
 
-/* Marks as NONE each edge of one node, all those with one `to`, that another of them implies, and
- * fills the node's row of ancestors. From the nearest ancestor down, because a path that implies an
- * edge enters the node from a nearer one. */
-static void reduce_node(fig_edge *edges, size_t count, uint64_t *rows, size_t row_words) {
-    uint64_t *row = rows + edges[0].to * row_words;
+/* Nodes [begin, begin + BLOCK) as ancestors: a bit for each in the row of every node behind them,
+ * so that rows stay small however many nodes there are. */
+enum { BLOCK = 512, BLOCK_WORDS = BLOCK / 64 };
+typedef struct block {
+    uint32_t begin;
+    uint64_t (*rows)[BLOCK_WORDS]; /* [node_count] */
+} block;
+
+/* Marks as NONE each edge of node `to` from the block that another of its edges implies, and fills
+ * its row. From the nearest ancestor down, because a path that implies an edge enters the node from
+ * a nearer one. edges: its own, sorted, of which those from behind the block are reduced. */
+static void reduce_node(const block *of, uint32_t to, fig_edge *edges, size_t count) {
+    uint64_t *row = of->rows[to];
     for (size_t i = count; i > 0; i--) {
-        uint32_t from = edges[i - 1].from;
-        assert(from < edges[i - 1].to);
-        if (row[from / 64] >> from % 64 & 1) {
+        const uint32_t from = edges[i - 1].from;
+        if (from == NONE) continue;
+        if (from < of->begin) break;
+        assert(from < to);
+        const uint32_t bit = from - of->begin;
+        if (bit < BLOCK && (row[bit / 64] >> bit % 64 & 1)) {
             edges[i - 1].from = NONE;
             continue;
         }
-        const uint64_t *ancestors = rows + from * row_words;
-        for (size_t word = 0; word <= from / 64; word++)
-            row[word] |= ancestors[word];
-        row[from / 64] |= UINT64_C(1) << from % 64;
+        for (int word = 0; word < BLOCK_WORDS; word++)
+            row[word] |= of->rows[from][word];
+        if (bit < BLOCK) row[bit / 64] |= UINT64_C(1) << bit % 64;
+    }
+}
+
+/* From the last block down, since an edge is implied by those that are nearer. */
+static void reduce_all(fig_edge *edges, const size_t *ends, uint32_t node_count, block *of) {
+    for (of->begin = (node_count - 1) / BLOCK * BLOCK;; of->begin -= BLOCK) {
+        memset(of->rows + of->begin, 0, (node_count - of->begin) * sizeof *of->rows);
+        for (uint32_t to = of->begin + 1; to < node_count; to++)
+            reduce_node(of, to, edges + ends[to - 1], ends[to] - ends[to - 1]);
+        if (of->begin == 0) return;
     }
 }
 
@@ -167,22 +184,18 @@ fig_status fig_edges_reduce(fig_edge *edges, uint32_t *edge_count) {
     uint32_t kept = 0;
     if (count == 0) return FIG_OK;
     const uint32_t node_count = limit_of(edges, count, &to_of);
-    FIG_TRY(sort_edges(edges, count, node_count));
-    const size_t row_words = ((size_t)node_count + 63) / 64;
-    uint64_t *rows = calloc(node_count, row_words * sizeof *rows); /* [node_count][row_words] */
-    if (rows == NULL)
-        return fig_fail(FIG_NOMEM, "edges: %u rows of %zu bytes", node_count,
-                        row_words * sizeof *rows);
-    for (uint32_t first = 0, last; first < count; first = last) {
-        last = first + 1;
-        while (last < count && edges[last].to == edges[first].to)
-            last++;
-        reduce_node(edges + first, last - first, rows, row_words);
-    }
+    size_t *ends = calloc((size_t)node_count + 1, sizeof *ends);
+    block of = {.rows = calloc(node_count, sizeof *of.rows)};
+    fig_status status = ends != NULL && of.rows != NULL
+                            ? sort_edges(edges, count, node_count, ends)
+                            : fig_fail(FIG_NOMEM, "edges: ancestors of %u nodes", node_count);
+    if (status == FIG_OK) reduce_all(edges, ends, node_count, &of);
+    free(of.rows);
+    free(ends);
+    FIG_TRY(status);
     for (uint32_t i = 0; i < count; i++) {
         if (edges[i].from != NONE) edges[kept++] = edges[i];
     }
-    free(rows);
     *edge_count = kept;
     return FIG_OK;
 }

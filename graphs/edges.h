@@ -21,8 +21,7 @@ typedef struct fig_edge_access {
 fig_status fig_edges_derive(fig_edge **edges, uint32_t *edge_count, fig_edge_access *accesses,
                             uint32_t access_count);
 
-/* Sorts by (to, from) and drops each edge that a path of others implies. Costs
- * nodes^2 / 8 bytes while it runs. */
+/* Sorts by (to, from) and drops each edge that a path of others implies. */
 fig_status fig_edges_reduce(fig_edge *edges, uint32_t *edge_count);
 
 /* FIG_FORMAT: they do not point forward among so many nodes, or are not sorted by (to, from). */

@@ -127,7 +127,9 @@ static int64_t busy_workers(const fig_lower_target *target, const fig_bucket *ca
 }
 
 /* Workers of a bucket of short rows, a cluster's for each kv head of a row, and its tiles, as long
- * as a block's turn; 0: it is none. */
+ * as a block's turn; 0: it is none. Blocks of eight warps are left to rows that four do not see at
+ * once, of codes in two turns: one to an SM, the clusters of two launches have no room beside each
+ * other. */
 static int64_t short_workers(const fig_lower_target *target, const fig_bucket *caps,
                              const fig_split_class *own, fig_split_shape *split) {
     const int64_t segments = (int64_t)caps->batch * split->groups;
@@ -138,7 +140,8 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
     const int32_t tokens = fig_size_min(caps->kv, window), places = target->traits.sm_count;
     const int32_t turn = FIG_FORM_SHORT_LIMIT * FIG_FORM_TOKENS;
     const int32_t wide = fig_form_short_warps(own->head_dim, turn);
-    const int32_t most = FIG_FORM_SHORT_BLOCKS * FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
+    const int32_t abreast = own->value_bytes == 1 ? FIG_FORM_SHORT_ABREAST : 1;
+    const int32_t most = abreast * FIG_FORM_SHORT_BLOCKS * FIG_FORM_SHORT_WARPS * FIG_FORM_TOKENS;
     int32_t blocks = 0;
     if (wide == FIG_FORM_SHORT_LIMIT && tokens > most)
         blocks = fig_form_short_blocks(segments, tokens, wide, own->value_bytes, places);

@@ -44,7 +44,9 @@ FIG_API fig_status fig_graphs_rank(fig_graphs **share, const fig_graphs *model, 
  * one host, and reach each other, ranks write into one another's memory, and an engine takes for
  * each rank four times the largest message of its device's memory, or 16 MB where that is less and
  * NCCL is there; NCCL carries what is larger, and all else (FIG_UNSUPPORTED: without libnccl.so.2
- * of version 2.14 or later). */
+ * of version 2.14 or later). What NCCL carries is stopped by calls of this engine that wait, and
+ * closing gives it two seconds to end: who waits for the stream by other means, and a rank is gone,
+ * waits for ever. */
 
 /* out = the sum of what all ranks have in `in`: in their order, in f32, rounded once, so that every
  * rank has the same bits; what NCCL carries it adds up in an order of its own and may round more

@@ -165,7 +165,6 @@ const char *fig_attention_family_short_turn_refuses(const void *params, const fi
     const char *refusal = refuses_turn(p);
     if (refusal == NULL) refusal = fig_attention_family_short_refuses(params, traits);
     if (refusal != NULL) return refusal;
-    if (value_bytes_of(p) != 2) return "f16 or bf16";
     if (!has_chunks(turn->k, &turn->k_strides) || !has_chunks(turn->v, &turn->v_strides) ||
         (uintptr_t)turn->q_norm % 4 != 0 || (uintptr_t)turn->k_norm % 4 != 0)
         return "k and v in whole 16 bytes, norms in whole pairs";

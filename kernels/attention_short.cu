@@ -2,4 +2,3 @@
 #include "kernels/short_instances.cuh"
 
 FIG_SHORT_INSTANCES(short, 0)
-FIG_SHORT_INSTANCES_OF_CODES(short, 0)

@@ -120,8 +120,9 @@ static __device__ __forceinline__ void fig_short_load_q(const uint4 *from,
     }
 }
 
-/* The warp's 16 tokens of K as the left side of products with what a lane has of q. */
-template <class form>
+/* The warp's 16 tokens of K as the left side of products with what a lane has of q; codes as
+ * DTYPE. */
+template <class form, int32_t DTYPE>
 static __device__ __forceinline__ void fig_short_load_k(const fig_short_stage<form> &stage,
                                                         const fig_warps_role &role,
                                                         uint32_t (&tiles)[form::TILES][4]) {
@@ -139,26 +140,67 @@ static __device__ __forceinline__ void fig_short_load_k(const fig_short_stage<fo
                 tile[j % 2 * 2] = words[j][0];
                 tile[j % 2 * 2 + 1] = words[j][1];
             } else {
-                fig_fragment_widen<form::KV_DTYPE>(words[j][0], &tile[0], &tile[2]);
-                fig_fragment_widen<form::KV_DTYPE>(words[j][1], &tile[1], &tile[3]);
+                fig_fragment_widen_as<form::KV_DTYPE, DTYPE>(words[j][0], &tile[0], &tile[2]);
+                fig_fragment_widen_as<form::KV_DTYPE, DTYPE>(words[j][1], &tile[1], &tile[3]);
             }
         }
     }
 }
 
 /* [16 tokens][8 vectors]. Sums side by side, as each waits for itself. */
-template <class form>
+template <class form, int32_t DTYPE>
 static __device__ __forceinline__ void fig_short_multiply_k(const uint32_t (&k)[form::TILES][4],
                                                             const uint32_t (&q)[form::TILES][2],
                                                             float (&products)[4]) {
     float sums[4][4] = {{0}};
 #pragma unroll
     for (int32_t i = 0; i < form::TILES; i++)
-        fig_fragment_multiply<form::DTYPE>(sums[i % 4], k[i][0], k[i][1], k[i][2], k[i][3], q[i][0],
-                                           q[i][1]);
+        fig_fragment_multiply<DTYPE>(sums[i % 4], k[i][0], k[i][1], k[i][2], k[i][3], q[i][0],
+                                     q[i][1]);
 #pragma unroll
     for (int32_t i = 0; i < 4; i++)
         products[i] = sums[0][i] + sums[1][i] + (sums[2][i] + sums[3][i]);
+}
+
+template <class form, int32_t DTYPE, int32_t TURNS>
+static __device__ __forceinline__ void
+fig_short_load_turns(const fig_short_shared<form> &shared, int32_t turn, const fig_warps_role &role,
+                     uint32_t (&k)[TURNS][form::TILES][4]) {
+#pragma unroll
+    for (int32_t i = 0; i < TURNS; i++)
+        fig_short_load_k<form, DTYPE>(shared.stages[(turn + i) % form::STAGES], role, k[i]);
+}
+
+template <class form, int32_t DTYPE, int32_t TURNS>
+static __device__ __forceinline__ void
+fig_short_multiply_turns(const uint32_t (&k)[TURNS][form::TILES][4],
+                         const uint32_t (&q)[form::TILES][2], float (&products)[TURNS][4]) {
+#pragma unroll
+    for (int32_t i = 0; i < TURNS; i++)
+        fig_short_multiply_k<form, DTYPE>(k[i], q, products[i]);
+}
+
+/* Products of turns that are seen together. Of codes that are one turn K becomes what q is, since
+ * q is what comes last; of more turns q becomes f16, once. All that K is to be it is before q is
+ * looked at: the barrier keeps the compiler from putting some of it behind the wait for q. */
+template <class form, int32_t TURNS>
+static __device__ __forceinline__ void
+fig_short_multiply(const fig_attention_params &p, const fig_short_shared<form> &shared,
+                   const fig_short_way &way, int32_t turn, const fig_warps_role &role,
+                   fig_warps_seen<form> *with, float (&products)[TURNS][4]) {
+    const int32_t is_codes = form::VALUE_BYTES == 1;
+    const int32_t as_bf16 = is_codes && TURNS == 1 && way.turns == 1 && p.dtype == FIG_BF16;
+    uint32_t k[TURNS][form::TILES][4];
+    if (as_bf16) {
+        fig_short_load_turns<form, FIG_BF16, TURNS>(shared, turn, role, k);
+    } else {
+        fig_short_load_turns<form, form::DTYPE, TURNS>(shared, turn, role, k);
+    }
+    if (is_codes) __syncwarp();
+    if (as_bf16) return fig_short_multiply_turns<form, FIG_BF16, TURNS>(k, with->q, products);
+    if constexpr (is_codes)
+        if (turn == 0) fig_warps_halve_q<form>(p, role, with);
+    fig_short_multiply_turns<form, form::DTYPE, TURNS>(k, with->q, products);
 }
 
 /* Logits in base 2, of tokens `token` and 8 further; -inf where one is unseen. */
@@ -167,8 +209,10 @@ static __device__ __forceinline__ void
 fig_short_scale(const fig_attention_params &p, const fig_short_row &row, int32_t token,
                 const fig_warps_role &role, const fig_warps_seen<form> &seen, float (&logits)[4]) {
 #pragma unroll
-    for (int32_t i = 0; i < 4; i++)
+    for (int32_t i = 0; i < 4; i++) {
         logits[i] *= seen.scale[i % 2];
+        if (form::VALUE_BYTES == 1) logits[i] *= row.k_scale;
+    }
     if (__builtin_expect(p.alibi != NULL || p.soft_cap > 0, 0)) {
         fig_ring_note note = {0};
         note.length = row.length;
@@ -414,7 +458,7 @@ template <class form> struct fig_short_eyes {
 };
 
 /* So many turns from `turn` on at once, since what stands between two barriers takes longer to
- * come about than to do. q becomes what products take once K's first tokens are there. */
+ * come about than to do. */
 template <class form, int32_t TURNS>
 static __device__ __forceinline__ void
 fig_short_see(const fig_attention_params &p, const fig_short_row &row, const fig_short_way &way,
@@ -430,14 +474,10 @@ fig_short_see(const fig_attention_params &p, const fig_short_row &row, const fig
                                    &shared->stages[eyes->late % form::STAGES]);
     }
     __syncwarp();
+    fig_short_multiply<form, TURNS>(p, *shared, way, turn, role, &eyes->with, logits);
 #pragma unroll
     for (int32_t i = 0; i < TURNS; i++) {
         const int32_t token = way.first + (turn + i) * STRIDE + role.row;
-        uint32_t k[form::TILES][4];
-        fig_short_load_k<form>(shared->stages[(turn + i) % form::STAGES], role, k);
-        if constexpr (form::VALUE_BYTES == 1)
-            if (turn + i == 0) fig_warps_halve_q<form>(p, role, &eyes->with);
-        fig_short_multiply_k<form>(k, eyes->with.q, logits[i]);
         fig_short_scale<form>(p, row, token, role, eyes->with, logits[i]);
     }
     fig_short_weigh<form, TURNS>(logits, role, warp, shared);
@@ -487,20 +527,16 @@ fig_short_q(const fig_attention_params &p, const fig_short_row &row, const fig_w
            role.column * form::TILES_OF_LOAD;
 }
 
-/* Behind the wait: q, and what codes are worth. */
+/* Behind the wait: q, and what codes are worth, which is waited for once it is needed. */
 template <class form>
-static __device__ __forceinline__ void fig_short_ask_q(const fig_attention_params &p,
-                                                       const uint4 *q, fig_short_row *row,
-                                                       fig_warps_seen<form> *with) {
+static __device__ __forceinline__ void
+fig_short_ask_q(const fig_attention_params &p, const uint4 *q, const fig_short_scales &scales,
+                fig_short_row *row, fig_warps_seen<form> *with) {
     fig_short_load_q<form>(q, with->q);
     with->scale[0] = with->scale[1] = p.sm_scale * FIG_NUMERIC_LOG2_E;
     with->query[0] = with->query[1] = 0;
-    row->v_scale = 1;
-    if constexpr (form::VALUE_BYTES == 1) {
-        with->scale[0] *= fig_cache_scale(p.k_scale, p.k_scales, row->kv_head);
-        with->scale[1] = with->scale[0];
-        row->v_scale = fig_warps_v_scale(p, row->kv_head);
-    }
+    row->k_scale = fig_short_load_scale(scales.k);
+    row->v_scale = fig_short_load_scale(scales.v);
 }
 
 template <class form>
@@ -533,12 +569,13 @@ static __device__ __forceinline__ void fig_short_attend(const fig_attention_para
     } else {
         if (is_late) fig_short_find_newest<form>(p, row, &eyes.newest);
     }
+    const fig_short_scales scales = fig_short_find_scales<form>(p, row);
     fig_block_wait();
     if (row.row >= rows) return;
     if (is_late) fig_short_load_newest<form>(&eyes.newest);
-    fig_short_ask_q<form>(p, q, &row, &eyes.with);
+    fig_short_ask_q<form>(p, q, scales, &row, &eyes.with);
     if constexpr (form::TURNS) {
-        if (is_late) fig_short_turn_newest<form>(p, angles, &eyes.newest);
+        if (is_late) fig_short_turn_newest<form>(p, row, angles, &eyes.newest);
         fig_short_turn_q<form>(p, role.column, angles, eyes.with.q);
     }
     fig_short_see_row<form>(p, row, lane, way, role, &eyes, shared, &seen);

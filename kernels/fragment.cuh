@@ -119,6 +119,18 @@ static __device__ __forceinline__ void fig_fragment_widen(uint32_t codes, uint32
 #endif
 }
 
+/* The same as numbers of DTYPE: bf16 holds each of them, too. */
+template <int32_t KV_DTYPE, int32_t DTYPE>
+static __device__ __forceinline__ void fig_fragment_widen_as(uint32_t codes, uint32_t *low,
+                                                             uint32_t *high) {
+    fig_fragment_widen<KV_DTYPE>(codes, low, high);
+    if (DTYPE == FIG_F16) return;
+    const float2 first = __half22float2(*(const __half2 *)low);
+    const float2 second = __half22float2(*(const __half2 *)high);
+    *low = fig_fragment_pair<FIG_BF16>(first.x, first.y);
+    *high = fig_fragment_pair<FIG_BF16>(second.x, second.y);
+}
+
 /* Bytes 0 and 2, bytes 1 and 3. */
 template <int32_t KV_DTYPE>
 static __device__ __forceinline__ void fig_fragment_widen_apart(uint32_t codes, uint32_t *even,

@@ -20,12 +20,14 @@ template <int32_t KV, int32_t DIMS, int32_t BLOCK_COUNT, int32_t WARP_COUNT, int
 struct fig_short_form : fig_warps_form<KV, DIMS, 1, 0, TURNING> {
     typedef fig_warps_form<KV, DIMS, 1, 0, TURNING> of_warps;
     static constexpr int32_t WARPS = WARP_COUNT, THREADS = WARP_COUNT * FIG_BLOCK_WARP;
-    static constexpr int32_t BLOCKS = BLOCK_COUNT;                  /* of a cluster */
-    static constexpr int32_t TOKENS = WARP_COUNT * FIG_RING_TOKENS; /* of a block's turn */
-    static constexpr int32_t OF_ROW = of_warps::CHUNKS;             /* of a token */
-    static constexpr int32_t OF_LANE = OF_ROW / 4;                  /* of them, in a fragment */
-    static constexpr int32_t ABREAST = FIG_BLOCK_WARP / OF_ROW;     /* tokens of a warp's copy */
-    static constexpr int32_t OWN_TILES = DIMS / 16 / WARP_COUNT;    /* of a warp's sums */
+    static constexpr int32_t BLOCKS = BLOCK_COUNT;                   /* of a cluster */
+    static constexpr int32_t TOKENS = WARP_COUNT * FIG_RING_TOKENS;  /* of a block's turn */
+    static constexpr int32_t OF_ROW = of_warps::CHUNKS;              /* of a token */
+    static constexpr int32_t OF_LANE = OF_ROW / 4;                   /* of them, in a fragment */
+    static constexpr int32_t OF_HEAD = DIMS / 8;                     /* of q, k and v, of 16 bits */
+    static constexpr int32_t OF_NEWEST = TURNING ? OF_HEAD : OF_ROW; /* as it is loaded */
+    static constexpr int32_t ABREAST = FIG_BLOCK_WARP / OF_ROW;      /* tokens of a warp's copy */
+    static constexpr int32_t OWN_TILES = DIMS / 16 / WARP_COUNT;     /* of a warp's sums */
     static constexpr int32_t STAGES = fig_form_short_stages(of_warps::VALUE_BYTES);
     static constexpr int32_t ROWS = DIMS / 2 / BLOCK_COUNT; /* of lanes' sums, written by a block */
 };
@@ -57,7 +59,7 @@ typedef struct fig_short_row {
     int32_t length, sequence;
     int32_t position; /* where the launch turns */
     fig_strip_range seen;
-    float v_scale; /* known behind the wait */
+    float k_scale, v_scale; /* what codes are worth; known behind the wait */
 } fig_short_row;
 
 /* Which row the block is of. */
@@ -95,6 +97,35 @@ static __device__ __forceinline__ fig_short_way fig_short_way_of(const fig_short
     const int32_t newest = row.length - 1 - way.first;
     way.newest = newest >= 0 && newest % STRIDE < FIG_RING_TOKENS ? newest / STRIDE : -1;
     return way;
+}
+
+/* Where it is said what the head's codes are worth; NULL: they are worth what they say. */
+typedef struct fig_short_scales {
+    const float *k, *v;
+} fig_short_scales;
+
+static __device__ __forceinline__ const float *
+fig_short_find_scale(const float *scales, int32_t count, int32_t kv_head) {
+    if (scales == NULL) return NULL;
+    scales += count > 1 ? kv_head : 0;
+    if (threadIdx.x % FIG_BLOCK_WARP == 0) fig_block_prefetch(scales);
+    return scales;
+}
+
+template <class form>
+static __device__ __forceinline__ fig_short_scales
+fig_short_find_scales(const fig_attention_params &p, const fig_short_row &row) {
+    fig_short_scales scales = {NULL, NULL};
+    if (form::VALUE_BYTES == 2) return scales;
+    scales.k = fig_short_find_scale(p.k_scale, p.k_scales, row.kv_head);
+    scales.v = fig_short_find_scale(p.v_scale, p.v_scales, row.kv_head);
+    return scales;
+}
+
+static __device__ __forceinline__ float fig_short_load_scale(const float *at) {
+    float scale = 1;
+    if (at != NULL) asm volatile("ld.global.f32 %0, [%1];" : "=f"(scale) : "l"(at));
+    return scale;
 }
 
 /* The turn for which the newest token is taken again, behind the wait; -1: none. Where the launch
@@ -197,9 +228,11 @@ fig_short_ask(const fig_attention_params &p, const fig_short_row &row, const fig
     }
 }
 
-/* K and V of the row's newest token: the lane's chunks of them. */
+/* K and V of the row's newest token: the lane's chunks of them. Where the launch appends to codes
+ * they come as 16 bits, and are codes from then on, in the first half. */
 template <class form> struct fig_short_newest {
-    static constexpr int32_t COUNT = (2 * form::OF_ROW + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
+    static constexpr int32_t COUNT = (2 * form::OF_NEWEST + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
+    static constexpr int32_t IS_HALVED = form::OF_NEWEST > form::OF_ROW;
     const uint8_t *from[COUNT];
     uint8_t *to[COUNT]; /* in the cache, where the launch appends; NULL: in no page of it */
     uint4 chunks[COUNT];
@@ -207,7 +240,7 @@ template <class form> struct fig_short_newest {
 
 /* Chunk n of the lane's, of [K, V]. */
 template <class form> static __device__ __forceinline__ int32_t fig_short_newest_at(int32_t n) {
-    return min((int32_t)threadIdx.x % FIG_BLOCK_WARP + n * FIG_BLOCK_WARP, 2 * form::OF_ROW - 1);
+    return min((int32_t)threadIdx.x % FIG_BLOCK_WARP + n * FIG_BLOCK_WARP, 2 * form::OF_NEWEST - 1);
 }
 
 template <class form>
@@ -239,6 +272,16 @@ static __device__ __forceinline__ void fig_short_load_newest(fig_short_newest<fo
     }
 }
 
+/* To shared memory or the cache. */
+template <class form>
+static __device__ __forceinline__ void fig_short_put_chunk(void *to, const uint4 &chunk) {
+    if (fig_short_newest<form>::IS_HALVED) {
+        *(uint2 *)to = make_uint2(chunk.x, chunk.y);
+    } else {
+        *(uint4 *)to = chunk;
+    }
+}
+
 /* Puts it over what was copied: all of the warp's copies have come. */
 template <class form>
 static __device__ __forceinline__ void fig_short_put_newest(const fig_short_newest<form> &newest,
@@ -247,12 +290,12 @@ static __device__ __forceinline__ void fig_short_put_newest(const fig_short_newe
     __syncwarp();
 #pragma unroll
     for (int32_t n = 0; n < fig_short_newest<form>::COUNT; n++) {
-        const int32_t at = fig_short_newest_at<form>(n), chunk = at % form::OF_ROW;
-        if (at < form::OF_ROW) {
-            stage->k[token][fig_short_k_at<form>(token, chunk)] = newest.chunks[n];
-        } else {
-            stage->v[token][fig_short_v_at<form>(token, chunk)] = newest.chunks[n];
-        }
+        const int32_t at = fig_short_newest_at<form>(n), within = at % form::OF_NEWEST;
+        const int32_t of_chunk = fig_short_newest<form>::IS_HALVED ? 2 : 1;
+        const int32_t chunk = within / of_chunk;
+        uint4 *to = at < form::OF_NEWEST ? &stage->k[token][fig_short_k_at<form>(token, chunk)]
+                                         : &stage->v[token][fig_short_v_at<form>(token, chunk)];
+        fig_short_put_chunk<form>((uint2 *)to + within % of_chunk, newest.chunks[n]);
     }
 }
 

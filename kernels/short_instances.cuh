@@ -29,8 +29,7 @@
     FIG_SHORT_BLOCKS(family, turns, bf16, FIG_BF16, 128)                                           \
     FIG_SHORT_BLOCKS(family, turns, bf16, FIG_BF16, 256)                                           \
     FIG_SHORT_INSTANCE(family, turns, f16, FIG_F16, 128, 8, 8)                                     \
-    FIG_SHORT_INSTANCE(family, turns, bf16, FIG_BF16, 128, 8, 8)
-#define FIG_SHORT_INSTANCES_OF_CODES(family, turns)                                                \
+    FIG_SHORT_INSTANCE(family, turns, bf16, FIG_BF16, 128, 8, 8)                                   \
     FIG_SHORT_BLOCKS(family, turns, e4m3, FIG_E4M3, 64)                                            \
     FIG_SHORT_BLOCKS(family, turns, e4m3, FIG_E4M3, 128)                                           \
     FIG_SHORT_BLOCKS(family, turns, e4m3, FIG_E4M3, 256)                                           \

@@ -3,9 +3,10 @@
  *
  * Each block of a cluster has all vectors of q of its row's kv head, and one of its warps the row's
  * newest token. So q is turned in registers, where a lane has both numbers of each pair, and never
- * written back; and that warp turns k, half of whose pairs are another lane's, puts k and v into
- * its turn as short_feed.cuh does what it takes again, and writes them to the cache once the
- * block's sums are on their way. Nobody waits for a cache that this launch writes.
+ * written back; and that warp turns k, half of whose pairs are another lane's, makes codes of both
+ * where the cache has such, puts k and v into its turn as short_feed.cuh does what it takes again,
+ * and writes them to the cache once the block's sums are on their way. Nobody waits for a cache
+ * that this launch writes.
  *
  *     angles  [cosines, sines][head_dim / 2], of the row's position, shared by the block
  *
@@ -57,11 +58,11 @@ static __device__ __forceinline__ double fig_short_squares(const fig_short_chunk
 }
 
 /* Two numbers; norm: NULL where NORMED is 0. */
-template <class form, int32_t NORMED>
+template <int32_t NORMED>
 static __device__ __forceinline__ float2 fig_short_normed(uint32_t word, const uint32_t *norm,
-                                                          float factor) {
-    const float2 x = fig_turn_widen(form::DTYPE, word);
-    if constexpr (NORMED) return fig_turn_normed(x, *norm, factor, form::DTYPE);
+                                                          float factor, int32_t dtype) {
+    const float2 x = fig_turn_widen(dtype, word);
+    if constexpr (NORMED) return fig_turn_normed(x, *norm, factor, dtype);
     return x;
 }
 
@@ -70,8 +71,8 @@ static __device__ __forceinline__ float2 fig_short_normed(uint32_t word, const u
 template <class form, int32_t NORMED>
 static __device__ __forceinline__ fig_short_chunk
 fig_short_turn_chunk(const fig_short_chunk &own, const fig_short_chunk &other, int32_t chunk,
-                     const float *angles, const void *norm, float factor) {
-    const int32_t HALF = form::OF_ROW / 2, PAIRS = form::HEAD_DIM / 2;
+                     const float *angles, const void *norm, float factor, int32_t dtype) {
+    const int32_t HALF = form::OF_HEAD / 2, PAIRS = form::HEAD_DIM / 2;
     const int32_t first = chunk % HALF * 4; /* words */
     const uint32_t *weights = (const uint32_t *)norm;
     const float sign = chunk >= HALF ? 1.0f : -1.0f;
@@ -81,11 +82,11 @@ fig_short_turn_chunk(const fig_short_chunk &own, const fig_short_chunk &other, i
         const int32_t at = 4 * chunk + i, apart = chunk >= HALF ? -4 * HALF : 4 * HALF;
         const float2 cosine = ((const float2 *)angles)[first + i];
         const float2 sine = ((const float2 *)(angles + PAIRS))[first + i];
-        const float2 x = fig_short_normed<form, NORMED>(own.of[i], weights + at, factor);
-        const float2 y = fig_short_normed<form, NORMED>(other.of[i], weights + at + apart, factor);
+        const float2 x = fig_short_normed<NORMED>(own.of[i], weights + at, factor, dtype);
+        const float2 y = fig_short_normed<NORMED>(other.of[i], weights + at + apart, factor, dtype);
         turned.of[i] =
             fig_vector_pair(__fmul_rn(x.x, cosine.x) + sign * __fmul_rn(y.x, sine.x),
-                            __fmul_rn(x.y, cosine.y) + sign * __fmul_rn(y.y, sine.y), form::DTYPE);
+                            __fmul_rn(x.y, cosine.y) + sign * __fmul_rn(y.y, sine.y), dtype);
     }
     return turned;
 }
@@ -99,34 +100,51 @@ fig_short_chunk_of_q(const uint32_t (&q)[form::TILES][2], int32_t i) {
 }
 
 template <class form>
-static __device__ __forceinline__ void fig_short_put_chunk(const fig_short_chunk &x, int32_t i,
-                                                           uint32_t (&q)[form::TILES][2]) {
+static __device__ __forceinline__ void fig_short_put_q(const fig_short_chunk &x, int32_t i,
+                                                       uint32_t (&q)[form::TILES][2]) {
     q[2 * i][0] = x.of[0];
     q[2 * i][1] = x.of[1];
     q[2 * i + 1][0] = x.of[2];
     q[2 * i + 1][1] = x.of[3];
 }
 
+/* Which chunk of the head the lane's chunk i is, as fig_short_load_q has brought it. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_short_number_of_q(int32_t column, int32_t i) {
+    const int32_t ABREAST = form::TILES_OF_LOAD;
+    return (i / ABREAST * 4 + column) * ABREAST + i % ABREAST;
+}
+
+/* What has the other numbers of the pairs of the lane's chunk i: a chunk of its own, but of short
+ * heads over codes one of the lane two columns on. */
+template <class form>
+static __device__ __forceinline__ fig_short_chunk
+fig_short_other_of_q(const uint32_t (&q)[form::TILES][2], int32_t i) {
+    const int32_t COUNT = form::OF_HEAD / 4;
+    if (COUNT > form::TILES_OF_LOAD) return fig_short_chunk_of_q<form>(q, (i + COUNT / 2) % COUNT);
+    fig_short_chunk other = fig_short_chunk_of_q<form>(q, i);
+#pragma unroll
+    for (int32_t n = 0; n < 4; n++)
+        other.of[n] = __shfl_xor_sync(0xffffffffu, other.of[n], 2);
+    return other;
+}
+
 template <class form, int32_t NORMED>
 static __device__ __forceinline__ void
 fig_short_turn_chunks(const fig_attention_params &p, int32_t column, const float *angles,
                       float factor, uint32_t (&q)[form::TILES][2]) {
-    const int32_t HALF = form::OF_LANE / 2;
+    fig_short_chunk turned[form::OF_HEAD / 4];
 #pragma unroll
-    for (int32_t i = 0; i < HALF; i++) {
-        const fig_short_chunk first = fig_short_chunk_of_q<form>(q, i);
-        const fig_short_chunk second = fig_short_chunk_of_q<form>(q, i + HALF);
-        const int32_t at = column + 4 * i;
-        fig_short_put_chunk<form>(
-            fig_short_turn_chunk<form, NORMED>(first, second, at, angles, p.turn.q_norm, factor), i,
-            q);
-        fig_short_put_chunk<form>(fig_short_turn_chunk<form, NORMED>(second, first, at + 4 * HALF,
-                                                                     angles, p.turn.q_norm, factor),
-                                  i + HALF, q);
-    }
+    for (int32_t i = 0; i < form::OF_HEAD / 4; i++)
+        turned[i] = fig_short_turn_chunk<form, NORMED>(
+            fig_short_chunk_of_q<form>(q, i), fig_short_other_of_q<form>(q, i),
+            fig_short_number_of_q<form>(column, i), angles, p.turn.q_norm, factor,
+            fig_turn_dtype<form>(p));
+#pragma unroll
+    for (int32_t i = 0; i < form::OF_HEAD / 4; i++)
+        fig_short_put_q<form>(turned[i], i, q);
 }
 
-/* The lane's chunks, which fig_short_load_q has brought: number `column`, column + 4, .. */
 template <class form>
 static __device__ __forceinline__ void fig_short_turn_q(const fig_attention_params &p,
                                                         int32_t column, const float *angles,
@@ -135,8 +153,8 @@ static __device__ __forceinline__ void fig_short_turn_q(const fig_attention_para
     if (__builtin_expect(p.turn.q_norm == NULL, 1))
         return fig_short_turn_chunks<form, 0>(p, column, angles, 1, q);
 #pragma unroll
-    for (int32_t i = 0; i < form::OF_LANE; i++)
-        squares += fig_short_squares(fig_short_chunk_of_q<form>(q, i), form::DTYPE);
+    for (int32_t i = 0; i < form::OF_HEAD / 4; i++)
+        squares += fig_short_squares(fig_short_chunk_of_q<form>(q, i), fig_turn_dtype<form>(p));
     fig_short_turn_chunks<form, 1>(
         p, column, angles, fig_heads_factor(squares, 4, form::HEAD_DIM, p.turn.norm_epsilon), q);
 }
@@ -152,15 +170,15 @@ static __device__ __forceinline__ void fig_short_find_own(const fig_attention_pa
     const int32_t page = fig_short_number(p, row, row.length - 1, &within);
 #pragma unroll
     for (int32_t n = 0; n < fig_short_newest<form>::COUNT; n++) {
-        const int32_t at = fig_short_newest_at<form>(n), is_v = at >= form::OF_ROW;
+        const int32_t at = fig_short_newest_at<form>(n), is_v = at >= form::OF_HEAD;
         const fig_row_strides rows = is_v ? p.turn.v_strides : p.turn.k_strides;
         const fig_cache_strides strides = is_v ? p.v_cache_strides : p.k_cache_strides;
-        const int32_t chunk = at % form::OF_ROW * FIG_RING_CHUNK;
+        const int32_t first = at % form::OF_HEAD * 8; /* number of the head */
         newest->from[n] = (const uint8_t *)(is_v ? p.turn.v : p.turn.k) +
-                          2 * (row.row * rows.row + row.kv_head * rows.head) + chunk;
-        newest->to[n] =
-            (uint8_t *)(is_v ? p.v_cache : p.k_cache) +
-            2 * (page * strides.page + within * strides.token + row.kv_head * strides.head) + chunk;
+                          2 * (row.row * rows.row + row.kv_head * rows.head + first);
+        newest->to[n] = (uint8_t *)(is_v ? p.v_cache : p.k_cache) +
+                        form::VALUE_BYTES * (page * strides.page + within * strides.token +
+                                             row.kv_head * strides.head + first);
         if (page < 0 || page >= (is_v ? p.v_pages : p.k_pages)) newest->to[n] = NULL;
     }
 }
@@ -171,24 +189,25 @@ static __device__ __forceinline__ fig_short_chunk fig_short_turn_k(const fig_att
                                                                    const fig_short_chunk &own,
                                                                    int32_t at,
                                                                    const float *angles) {
+    const int32_t dtype = fig_turn_dtype<form>(p);
     fig_short_chunk other;
     float factor = 1;
 #pragma unroll
     for (int32_t i = 0; i < 4; i++)
-        other.of[i] = __shfl_xor_sync(0xffffffffu, own.of[i], form::OF_ROW / 2);
+        other.of[i] = __shfl_xor_sync(0xffffffffu, own.of[i], form::OF_HEAD / 2);
     if (NORMED)
-        factor = fig_heads_factor(fig_short_squares(own, form::DTYPE), form::OF_ROW, form::HEAD_DIM,
+        factor = fig_heads_factor(fig_short_squares(own, dtype), form::OF_HEAD, form::HEAD_DIM,
                                   p.turn.norm_epsilon);
-    return fig_short_turn_chunk<form, NORMED>(own, other, at % form::OF_ROW, angles, p.turn.k_norm,
-                                              factor);
+    return fig_short_turn_chunk<form, NORMED>(own, other, at % form::OF_HEAD, angles, p.turn.k_norm,
+                                              factor, dtype);
 }
 
-/* Turns k, and leaves v as it is. Where a head takes no more than half of the lanes, k comes with
- * the first load, else it is all of that. */
+/* Turns k and leaves v as it is, but where the cache has codes: both become such. Where a head
+ * takes no more than half of the lanes, k comes with the first load, else it is all of that. */
 template <class form>
-static __device__ __forceinline__ void fig_short_turn_newest(const fig_attention_params &p,
-                                                             const float *angles,
-                                                             fig_short_newest<form> *newest) {
+static __device__ __forceinline__ void
+fig_short_turn_newest(const fig_attention_params &p, const fig_short_row &row, const float *angles,
+                      fig_short_newest<form> *newest) {
     const int32_t at = fig_short_newest_at<form>(0);
     uint4 *x = &newest->chunks[0];
     const fig_short_chunk own = {{x->x, x->y, x->z, x->w}};
@@ -198,7 +217,16 @@ static __device__ __forceinline__ void fig_short_turn_newest(const fig_attention
     } else {
         turned = fig_short_turn_k<form, 1>(p, own, at, angles);
     }
-    if (at < form::OF_ROW) *x = make_uint4(turned.of[0], turned.of[1], turned.of[2], turned.of[3]);
+    if (at < form::OF_HEAD) *x = make_uint4(turned.of[0], turned.of[1], turned.of[2], turned.of[3]);
+    if constexpr (fig_short_newest<form>::IS_HALVED) {
+#pragma unroll
+        for (int32_t n = 0; n < fig_short_newest<form>::COUNT; n++) {
+            const int32_t is_v = fig_short_newest_at<form>(n) >= form::OF_HEAD;
+            const uint2 codes = fig_store_codes_of(newest->chunks[n], p.dtype, form::KV_DTYPE,
+                                                   is_v ? row.v_scale : row.k_scale);
+            newest->chunks[n] = make_uint4(codes.x, codes.y, 0, 0);
+        }
+    }
 }
 
 /* Into the cache. Lanes behind the last chunk have that one, too. */
@@ -207,7 +235,7 @@ static __device__ __forceinline__ void
 fig_short_append_newest(const fig_short_newest<form> &newest) {
 #pragma unroll
     for (int32_t n = 0; n < fig_short_newest<form>::COUNT; n++)
-        if (newest.to[n] != NULL) *(uint4 *)newest.to[n] = newest.chunks[n];
+        if (newest.to[n] != NULL) fig_short_put_chunk<form>(newest.to[n], newest.chunks[n]);
 }
 
 #endif

@@ -173,6 +173,7 @@ fig_status fig_rope_scale(fig_rope_table *table, const fig_rope_spec *rope, int3
     fig_rope_spec resolved;
     fig_rope_table made = {.factor = 0};
     memset(table, 0, sizeof *table);
+    if (rope == NULL) return fig_fail(FIG_INVALID, "rope scaling: rope is NULL");
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, scaling, "fig_rope_scaling"));
     if (head_dim < 2 || head_dim > 2 * FIG_FREQUENCY_LIMIT)
         return fig_fail(FIG_INVALID, "rope scaling: head_dim is %" PRId32 ", limits 2 to %d",

@@ -1,15 +1,16 @@
 /* steps.c: stage, launch and step of figraph.h as functions of Python's own.
  *
  * A list of lengths is read as it is, and nothing is allocated: ctypes takes longer to make one of
- * these calls than the call itself takes. No header of Python's is needed to build this. What it
- * names is in Python's stable ABI and is found in the process that loads it, and the library is the
- * one that Python has loaded. Invariant: other threads of Python run until a call returns. */
+ * these calls than the call itself takes. No header of Python's is needed to build this: what it
+ * names is in Python's stable ABI and is found in the process that loads it. The library's calls
+ * come by address, since a process may have loaded two libraries of that name. Invariant: other
+ * threads of Python run until a call returns. */
 #include <figraph.h>
 #include <stddef.h>
 
 /* ---- Of Python's stable ABI ---------------------------------------------------------------- */
 
-typedef struct _object PyObject;
+typedef struct python_object PyObject;
 typedef PyObject *python_function(PyObject *self, PyObject *const *args, ptrdiff_t count);
 typedef struct python_method {
     const char *name;
@@ -33,15 +34,17 @@ void PyEval_RestoreThread(void *thread);
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
+typedef fig_status call(fig_engine *engine, const fig_step *step);
+
 /* Of an engine, as steps.py fills it in; self is its address, as a number. */
 typedef struct fig_steps {
+    call *stage, *step;
+    fig_status (*launch)(fig_engine *engine);
     fig_engine *engine; /* NULL: it is closed */
-    fig_step *step;
+    fig_step *next;
     int32_t *lengths; /* [length_limit], which the step reads */
     int32_t length_limit;
 } fig_steps;
-
-typedef fig_status call(fig_engine *engine, const fig_step *step);
 
 static int read_number(PyObject *number, int32_t *value) {
     const ptrdiff_t given = PyNumber_AsSsize_t(number, PyExc_OverflowError);
@@ -59,39 +62,42 @@ static int read_lengths(fig_steps *of, PyObject *list) {
     if (count < 0) return 1;
     for (int32_t row = 0; row < rows; row++)
         if (read_number(PyList_GetItem(list, row), &of->lengths[row]) != 0) return 1;
-    of->step->rows = count <= INT32_MAX ? (int32_t)count : INT32_MAX;
+    of->next->rows = count <= INT32_MAX ? (int32_t)count : INT32_MAX;
     return 0;
 }
 
-/* args: a bucket, and a list of lengths where the step does not have them. */
-static PyObject *make(PyObject *self, PyObject *const *args, ptrdiff_t count, call *function) {
-    fig_steps *of = PyLong_AsVoidPtr(self);
+/* args: a bucket, and a list of lengths where the step does not have them. 1: Python has the error
+ * of what cannot be read. */
+static int read_step(fig_steps *of, PyObject *const *args, ptrdiff_t count) {
+    if (read_number(args[0], &of->next->bucket) != 0) return 1;
+    return count > 1 && read_lengths(of, args[1]) != 0;
+}
+
+/* function: NULL: launch, which reads no step. */
+static PyObject *make(const fig_steps *of, call *function) {
     fig_status status = FIG_ORDER;
-    if (count > 0 && read_number(args[0], &of->step->bucket) != 0) return NULL;
-    if (count > 1 && read_lengths(of, args[1]) != 0) return NULL;
     if (of->engine != NULL) {
         void *thread = PyEval_SaveThread();
-        status = function(of->engine, of->step);
+        status = function != NULL ? function(of->engine, of->next) : of->launch(of->engine);
         PyEval_RestoreThread(thread);
     }
     return PyLong_FromLong((long)status);
 }
 
 static PyObject *stage(PyObject *self, PyObject *const *args, ptrdiff_t count) {
-    return make(self, args, count, fig_engine_stage);
-}
-
-static fig_status launch_next(fig_engine *engine, const fig_step *step) {
-    (void)step;
-    return fig_engine_launch(engine);
+    fig_steps *of = PyLong_AsVoidPtr(self);
+    return read_step(of, args, count) == 0 ? make(of, of->stage) : NULL;
 }
 
 static PyObject *launch(PyObject *self, PyObject *const *args, ptrdiff_t count) {
-    return make(self, args, count, launch_next);
+    (void)args;
+    (void)count;
+    return make(PyLong_AsVoidPtr(self), NULL);
 }
 
 static PyObject *step(PyObject *self, PyObject *const *args, ptrdiff_t count) {
-    return make(self, args, count, fig_engine_step);
+    fig_steps *of = PyLong_AsVoidPtr(self);
+    return read_step(of, args, count) == 0 ? make(of, of->step) : NULL;
 }
 
 /* A function of Python's; each returns a fig_status. */

@@ -65,8 +65,7 @@ static fig_attention_form draw_form(fig_random *random) {
 static fig_attention_form draw_short_form(fig_random *random) {
     fig_attention_form form = draw_form(random);
     const int32_t blocks = 2 << draw(random, 0, 2), tokens = draw(random, 0, 3) == 0 ? 1100 : 300;
-    if (form.kv_dtype != form.dtype) form.scales = FIG_CASE_UNSCALED;
-    form.kv_dtype = form.dtype;
+    if (form.kv_dtype != form.dtype && draw(random, 0, 2) == 0) form.head_dim = 64;
     form.heads_per_worker = form.row_tokens = 1;
     form.fixed = 0;
     form.workers = form.row_limit * form.kv_heads * blocks;
@@ -355,6 +354,9 @@ static void short_rows_are_turned_where_k_and_v_are_whole_chunks(void **state) {
     p.split.row_limit = 1;
     assert_null(fig_attention_family_short_turn_refuses(&p, &hopper));
     assert_string_equal(refusal_of(&p), "rows that are not short");
+    p.kv_dtype = FIG_E4M3;
+    assert_null(fig_attention_family_short_turn_refuses(&p, &hopper));
+    p.kv_dtype = FIG_BF16;
     p.turn.k_strides.row = 260;
     assert_string_equal(fig_attention_family_short_turn_refuses(&p, &hopper),
                         "k and v in whole 16 bytes, norms in whole pairs");

@@ -117,10 +117,22 @@ run capture --preset tutorial -o "$scratch/unnoted.fig" --note 'a b=c'
 refused 'its key has'
 [ ! -e "$scratch/unnoted.fig" ]
 verdict $? 'a note that is none is to leave no file'
-run inspect "$fig" --images
+run capture --preset tutorial -o "$scratch/unnoted.fig" --note ci=1 --note ci=2
+refused 'capture: --note: ci was given twice'
+run capture --preset tutorial -o "$scratch/unnoted.fig" \
+    --traits compute_capability=90,sm_count=1,sm_count=2,shared_bytes=1
+refused 'capture: --traits: "sm_count" was given twice'
+run inspect tests/golden/archived.fig --images
 ends 0
+prints 'fetch/general/8.0'
 cp "$scratch/out" "$scratch/images"
-if [ -s "$scratch/images" ]; then
+for other in '--bucket 1' '--ranks 2' --all --json '--format html' '--kv 1'; do
+    # shellcheck disable=SC2086 # an option and its value
+    run inspect tests/golden/archived.fig --images $other
+    refused 'inspect: --images and' 'one of both is taken'
+done
+run inspect "$fig" --images
+if [ "$code" -eq 0 ]; then
     run capture --preset tutorial --embed -o "$scratch/embedded.fig" --json
     ends 0
     json 'j["bytes"] > 1000000'
@@ -128,6 +140,7 @@ if [ -s "$scratch/images" ]; then
     prints "this library's own; the file"
     prints 'holds them'
 else
+    refused "$fig: no images are recorded"
     run capture --preset tutorial --embed -o "$scratch/embedded.fig"
     refused 'embed: this library has no images'
 fi
@@ -136,6 +149,11 @@ refused 'trust: the file holds no images' '--embed'
 echo 'not a hash' > "$scratch/list"
 run replay "$fig" --steps 1 --device host --trust "$scratch/list"
 refused 'replay: --trust' 'line 1 does not begin with a SHA-256'
+run replay "$fig" --steps 1 --device host --trust "$scratch"
+refused 'replay: --trust' 'Is a directory'
+yes "$(head -n 1 "$scratch/images")" | head -n 257 > "$scratch/list"
+run replay "$fig" --steps 1 --device host --trust "$scratch/list"
+refused 'replay: --trust' 'more than 256 lines'
 run replay "$fig" --steps 1 --device host --trust "$scratch/none"
 refused "$scratch/none" 'No such file'
 

@@ -2,6 +2,7 @@
  *
  * tests/configs/ holds the facts of real models. What no real file says is made here: a real
  * config with some fields changed. */
+#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,6 +48,12 @@ typedef struct model {
 #define LLAMA3_ROPE(factor) .rope = {0, 0, 500000.0f, 1.0f, factor, 1.0f, 4.0f, 8192}
 #define ROPE(theta, scale) .rope = {0, 0, theta, scale, 0, 0, 0, 0}
 
+#define GEMMA_3(name, preset, layers_, q, kv, dim, width, limit, seen, windows, scale, factor)     \
+    {"tests/configs/gemma-3-" name ".json", preset,                                                \
+     {.dtype = FIG_BF16, .layers = layers_, .q_heads = q, .kv_heads = kv, .head_dim = dim,         \
+      .ffn_width = width, .activation = FIG_GELU_TANH, .kv_limit = limit, .window = seen,          \
+      .window_layers = {windows}, .sm_scale = scale, .qk_norm_epsilon = 1e-6f,                     \
+      ROPE(1000000.0f, factor), .window_rope = {0, 0, 10000.0f, 1.0f, 0, 0, 0, 0}}, NO_TABLE}
 /* clang-format off */
 static const model models[] = {
     {"tests/configs/llama-3.1-8b.json", "llama-3.1-8b",
@@ -136,17 +143,28 @@ static const model models[] = {
       .ffn_width = 2880, .ffn_rows = 4, .activation = FIG_SWIGLU_LIMITED,
       .kv_limit = 131072, .window = 128, .window_layers = {0x555555}, .sinks = 1,
       ROPE(150000.0f, 1.0f)}, GPT_OSS},
-    {"tests/configs/gemma-3-1b-it.json", NULL,
-     {.dtype = FIG_BF16, .layers = 26, .q_heads = 4, .kv_heads = 1, .head_dim = 256,
-      .ffn_width = 6912, .activation = FIG_GELU_TANH, .kv_limit = 32768, .window = 512,
-      .window_layers = {0x37df7df}, .sm_scale = 1.0f / 16, .qk_norm_epsilon = 1e-6f,
-      ROPE(1000000.0f, 1.0f), .window_rope = {0, 0, 10000.0f, 1.0f, 0, 0, 0, 0}}, NO_TABLE},
-    {"tests/configs/gemma-3-27b-text.json", "gemma-3-27b",
-     {.dtype = FIG_BF16, .layers = 62, .q_heads = 32, .kv_heads = 16, .head_dim = 128,
-      .ffn_width = 21504, .activation = FIG_GELU_TANH, .kv_limit = 131072, .window = 1024,
-      .window_layers = {0x37df7df7df7df7df}, .sm_scale = 0.0771516749810459598f,
-      .qk_norm_epsilon = 1e-6f, ROPE(1000000.0f, 8.0f),
-      .window_rope = {0, 0, 10000.0f, 1.0f, 0, 0, 0, 0}}, NO_TABLE},
+    {"tests/configs/smollm2-135m.json", NULL,
+     {.dtype = FIG_BF16, .layers = 30, .q_heads = 9, .kv_heads = 3, .head_dim = 64,
+      .ffn_width = 1536, .kv_limit = 8192, ROPE(100000.0f, 1.0f)}, NO_TABLE},
+    {"tests/configs/mistral-small-3.1-24b.json", NULL,
+     {.dtype = FIG_BF16, .layers = 40, .q_heads = 32, .kv_heads = 8, .head_dim = 128,
+      .ffn_width = 32768, .kv_limit = 131072, ROPE(1e9f, 1.0f)}, NO_TABLE},
+    {"tests/configs/qwen3-coder-30b-a3b.json", NULL,
+     {.dtype = FIG_BF16, .layers = 48, .q_heads = 32, .kv_heads = 4, .head_dim = 128,
+      .ffn_width = 768, .ffn_rows = 8, .kv_limit = 262144, .qk_norm_epsilon = 1e-6f,
+      ROPE(1e7f, 1.0f)}, NO_TABLE},
+    {"tests/configs/glm-4-9b-chat.json", NULL,
+     {.dtype = FIG_BF16, .layers = 40, .q_heads = 32, .kv_heads = 2, .head_dim = 128,
+      .ffn_width = 13696, .kv_limit = 131072,
+      .rope = {1, 64, 10000.0f, 1.0f, 0, 0, 0, 0}}, NO_TABLE},
+    GEMMA_3("270m", NULL, 18, 4, 1, 256, 2048, 32768, 512, 0x1f7df, 1.0f / 16, 1.0f),
+    GEMMA_3("1b-it", NULL, 26, 4, 1, 256, 6912, 32768, 512, 0x37df7df, 1.0f / 16, 1.0f),
+    GEMMA_3("4b-it", NULL, 34, 8, 4, 256, 10240, 131072, 1024, 0x3df7df7df, 1.0f / 16, 8.0f),
+    GEMMA_3("12b-it", NULL, 48, 16, 8, 256, 15360, 131072, 1024, 0x7df7df7df7df, 1.0f / 16, 8.0f),
+    GEMMA_3("27b-it", "gemma-3-27b", 62, 32, 16, 128, 21504, 131072, 1024, 0x37df7df7df7df7df,
+            0.0771516749810459598f, 8.0f),
+    GEMMA_3("27b-text", "gemma-3-27b", 62, 32, 16, 128, 21504, 131072, 1024, 0x37df7df7df7df7df,
+            0.0771516749810459598f, 8.0f),
     {"tests/configs/phi-3.5-mini.json", NULL,
      {.dtype = FIG_BF16, .layers = 32, .q_heads = 32, .kv_heads = 32, .head_dim = 96,
       .ffn_width = 8192, .kv_limit = 131072, .window = 262144, ROPE(10000.0f, 1.0f)}, PHI_3},
@@ -281,7 +299,14 @@ static void a_config_agrees_with_the_preset_of_its_model(void **state) {
         assert_same_spec(models[i].path, &read, &preset);
         compared++;
     }
-    assert_int_equal(compared, 17);
+    assert_int_equal(compared, 18);
+}
+
+static int has_text_config(const char *path) {
+    json_t *file = json_load_file(path, 0, NULL);
+    const int has = json_object_get(file, "text_config") != NULL;
+    json_decref(file);
+    return has;
 }
 
 /* null, false and 0 ask for nothing; a name that begins so is a note of whoever made the file. */
@@ -298,6 +323,11 @@ static void a_field_that_nobody_knows_is_refused_in_every_family(void **state) {
         assert_int_equal(fig_spec_read_config(&spec, fig_json_file_change(&change)), FIG_OK);
         change = (fig_json_change){models[i].path, NULL, "_new_attention", "7"};
         assert_int_equal(fig_spec_read_config(&spec, fig_json_file_change(&change)), FIG_OK);
+        change = (fig_json_change){models[i].path, "text_config", "new_attention", "7"};
+        if (!has_text_config(models[i].path)) continue;
+        assert_int_equal(fig_spec_read_config(&spec, fig_json_file_change(&change)),
+                         FIG_UNSUPPORTED);
+        assert_said("text_config.new_attention is 7, which this library does not do");
     }
 }
 

@@ -115,10 +115,10 @@ static void open_norms(step_case *c) {
 /* A page of one's own for each entry, and here and there one that no cache has. */
 static void open_table(step_case *c) {
     int32_t next = 0;
-    c->pages = c->dense ? SEQUENCE_LIMIT : SEQUENCE_LIMIT * TABLE_LIMIT;
+    c->pages = c->dense ? SEQUENCE_LIMIT : SEQUENCE_LIMIT * (TABLE_LIMIT + 1);
     c->table = fig_twin_array_make(FIG_I32, SEQUENCE_LIMIT * (TABLE_LIMIT + 1));
     for (int64_t i = 0; i < c->table.count; i++)
-        fig_twin_array_set(&c->table, i, draw(c, 0, 9) > 0 ? next++ % c->pages : c->pages);
+        fig_twin_array_set(&c->table, i, draw(c, 0, 9) > 0 ? next++ : c->pages);
     fig_twin_array_keep(&c->table);
 }
 

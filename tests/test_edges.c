@@ -18,7 +18,7 @@
 #include "tests/support/random.h"
 
 enum { NODE_CAPACITY = 40, TENSOR_CAPACITY = 12, ACCESS_CAPACITY = NODE_CAPACITY * 6 };
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#ifdef FIG_CHECK_THREADS /* as variants with sanitizers have it */
 enum { PROGRAM_COUNT = 2000 };
 #else
 enum { PROGRAM_COUNT = 20000 };
@@ -155,6 +155,45 @@ static void each_edge_is_needed_and_in_order(void **state) {
     }
 }
 
+/* Over more nodes than the reduction looks at as ancestors at once: what each node comes after, as
+ * a row of bits, by the edges that were kept. */
+static void of_many_nodes_each_edge_is_needed_and_none_is_missing(void **state) {
+    (void)state;
+    enum { NODES = 1500, TENSORS = 60, ACCESSES = 3 * NODES };
+    static fig_edge_access accesses[ACCESSES], sorted[ACCESSES];
+    static uint8_t after[NODES][NODES];
+    fig_random random = fig_random_seed(13);
+    fig_edge *edges;
+    uint32_t count;
+    for (uint32_t i = 0; i < ACCESSES; i++) {
+        const int writes = fig_random_range(&random, 0, 7) == 0;
+        accesses[i] = (fig_edge_access){i / 3, (uint32_t)fig_random_range(&random, 1, TENSORS),
+                                        writes ? FIG_ACCESS_WRITE : FIG_ACCESS_READ};
+    }
+    memcpy(sorted, accesses, sizeof sorted);
+    assert_int_equal(fig_edges_derive(&edges, &count, sorted, ACCESSES), FIG_OK);
+    for (uint32_t i = 0, last; i < count; i = last) {
+        const uint32_t to = edges[i].to;
+        for (last = i; last < count && edges[last].to == to; last++)
+            for (uint32_t n = 0; n < NODES; n++)
+                after[to][n] |= after[edges[last].from][n];
+        for (uint32_t e = i; e < last; e++) {
+            if (after[to][edges[e].from]) fail_msg("edge %u to %u is implied", edges[e].from, to);
+            assert_true(edges[e].from < to);
+        }
+        for (uint32_t e = i; e < last; e++)
+            after[to][edges[e].from] = 1;
+    }
+    for (uint32_t i = 0; i < ACCESSES; i++) {
+        for (uint32_t j = i + 1; j < ACCESSES; j++) {
+            const fig_edge_access *x = &accesses[i], *y = &accesses[j];
+            if (x->node == y->node || x->tensor != y->tensor) continue;
+            if ((x->access | y->access) & FIG_ACCESS_WRITE) assert_true(after[y->node][x->node]);
+        }
+    }
+    free(edges);
+}
+
 static void what_only_reads_has_no_edges(void **state) {
     (void)state;
     fig_edge_access accesses[] = {{0, 1, FIG_ACCESS_READ}, {1, 1, FIG_ACCESS_READ}};
@@ -197,6 +236,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_order_the_edges_allow_gives_what_the_recorded_order_gives),
         cmocka_unit_test(each_edge_is_needed_and_in_order),
+        cmocka_unit_test(of_many_nodes_each_edge_is_needed_and_none_is_missing),
         cmocka_unit_test(what_only_reads_has_no_edges),
         cmocka_unit_test(repeated_edges_become_one),
         cmocka_unit_test(a_failed_allocation_leaves_no_edges),

@@ -198,6 +198,8 @@ static void a_scaling_is_refused_field_by_field(void **state) {
     fig_rope_table table;
     assert_int_equal(fig_rope_scale(&table, &rope, 258, &yarn), FIG_INVALID);
     assert_int_equal(fig_rope_scale(&table, &rope, 64, NULL), FIG_INVALID);
+    assert_int_equal(fig_rope_scale(&table, NULL, 64, &yarn), FIG_INVALID);
+    assert_string_equal(fig_message(), "rope scaling: rope is NULL");
 }
 
 /* A table that a caller made is looked at number by number. */

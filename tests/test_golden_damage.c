@@ -4,7 +4,7 @@
  * By damage, which the check finds; by a forger, who makes the hashes agree; and by one who changes
  * what the sections say. Every byte is changed to all others where DAMAGE is "3/64", the fourth of
  * so many parts, for which `make test-damage` is there; else to one other, and of what sections say
- * some are. Each test tells how many changes it made, and how many the library took. */
+ * some are. Each test tells how many changes it made, and how many of them the library took. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@
 #include "tests/support/forgery.h"
 #include "tests/support/stranger.h"
 
-enum { GOLDEN_COUNT = 5, SAMPLE_STRIDE = 9973, USE_STRIDE = 16 };
+enum { GOLDEN_COUNT = 5, LARGE = GOLDEN_COUNT - 1, SAMPLE_STRIDE = 9973, USE_STRIDE = 64 };
 enum { SEEN_LIMIT = 1 << 20 };
 
 typedef struct golden {
@@ -30,6 +30,7 @@ typedef struct golden {
     size_t count;
 } golden;
 
+/* The large one comes last. */
 static golden all[GOLDEN_COUNT] = {{.path = "tests/golden/mixed.fig"},
                                    {.path = "tests/golden/breadth.fig"},
                                    {.path = "tests/golden/families.fig"},
@@ -197,7 +198,8 @@ static void change_meaning(fig_forgery *image, fig_forgery_section *section, siz
     fig_graphs_destroy(graphs);
 }
 
-/* What sections say, all hashes agreeing. */
+/* What sections say, all hashes agreeing. Of the large file, whose 32 layers say the same over and
+ * over, each bit of a byte. */
 static void every_changed_byte_of_a_section_is_refused_or_can_be_run(void **state) {
     (void)state;
     for (int i = 0; i < GOLDEN_COUNT; i++) {
@@ -206,7 +208,7 @@ static void every_changed_byte_of_a_section_is_refused_or_can_be_run(void **stat
         for (uint32_t s = 0; s < image.count; s++) {
             fig_forgery_section *section = &image.sections[s];
             for (size_t at = 0; at < section->raw_bytes; at++)
-                for (int mask = 1; mask < 256; mask++)
+                for (int mask = 1; mask < 256; mask = i == LARGE ? 2 * mask : mask + 1)
                     if (is_next(SAMPLE_STRIDE)) change_meaning(&image, section, at, (uint8_t)mask);
         }
         fig_forgery_close(&image);

@@ -12,7 +12,7 @@
 #include "tests/support/twin.h"
 
 /* Under a sanitizer everything takes many times as long. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FIG_CHECK_THREADS /* as variants with sanitizers have it */
 enum { CASES = 3, TRIES = 200, WORK_LIMIT = 3000000 };
 #else
 enum { CASES = 12, TRIES = 400, WORK_LIMIT = 60000000 };

@@ -14,7 +14,7 @@
 #include "tests/support/place.h"
 
 /* A sanitizer makes twins take many times as long. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FIG_CHECK_THREADS /* as variants with sanitizers have it */
 enum { CASES = 2 };
 #else
 enum { CASES = 4 };

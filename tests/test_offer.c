@@ -142,6 +142,32 @@ static void short_rows_offer_another_for_one_that_is_long(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* Where rows of 16 bits are read by clusters, one head at once, those of codes are, too. */
+static void short_rows_of_codes_are_read_by_clusters(void **state) {
+    (void)state;
+    const fig_lower_target h200 = fig_sample_target("h200");
+    fig_spec spec = {.size = sizeof spec};
+    assert_int_equal(fig_spec_preset(&spec, "llama-3.1-8b-layer"), FIG_OK);
+    spec.kv_dtype = FIG_E4M3;
+    fig_graphs *graphs =
+        fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .traits = &h200.traits));
+    static const struct {
+        int32_t rows, length;
+    } cases[] = {{1, 128}, {1, 1024}, {4, 128}, {4, 512}, {8, 256}, {8, 512}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int32_t lengths[8], index;
+        for (int32_t row = 0; row < cases[i].rows; row++)
+            lengths[row] = cases[i].length;
+        const fig_plan_step step = {.rows = cases[i].rows, .lengths = lengths, .horizon = 1};
+        assert_int_equal(
+            fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &step, &index),
+            FIG_OK);
+        assert_int_equal(graphs->buckets[index].variants[0].heads, 1);
+        assert_int_equal(graphs->buckets[index].is_short[0], 1);
+    }
+    fig_graphs_destroy(graphs);
+}
+
 /* What all of a model's buckets hold of a device, and take to prepare, follows from its execs. The
  * figures of tests/gpu/prepare_bench.csv are llama-3.1-70b's over caches of its own type; others
  * may have a few more, as costs that are measured anew move where one variant begins to win. Over
@@ -178,6 +204,7 @@ int main(void) {
         cmocka_unit_test(two_are_offered_where_neither_serves_all_steps),
         cmocka_unit_test(no_step_that_is_even_costs_much_over_the_best),
         cmocka_unit_test(short_rows_offer_another_for_one_that_is_long),
+        cmocka_unit_test(short_rows_of_codes_are_read_by_clusters),
         cmocka_unit_test(no_preset_needs_many_execs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

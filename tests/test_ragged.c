@@ -19,7 +19,7 @@
 #include "tests/support/place.h"
 
 /* On the host steps take long, and under a sanitizer many times as long. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FIG_CHECK_THREADS /* as variants with sanitizers have it */
 enum { HOST_STEPS = 60 };
 #else
 enum { HOST_STEPS = 300 };

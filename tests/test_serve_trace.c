@@ -149,6 +149,14 @@ static void a_trace_is_read_as_it_stands(void **state) {
     fig_serve_trace_finish(&trace);
 }
 
+static void a_mark_of_utf_8_stands_before_the_header(void **state) {
+    (void)state;
+    fig_serve_trace trace;
+    assert_int_equal(read_bytes(&trace, "\xef\xbb\xbf" HEADER "0,5,7", &roomy), FIG_EXIT_FINE);
+    assert_int_equal(trace.count, 1);
+    fig_serve_trace_finish(&trace);
+}
+
 static void blank_lines_at_the_end_are_no_requests(void **state) {
     (void)state;
     static const char *const ends[] = {"", "\n", "\n\n", "\n  \n\r\n"};
@@ -286,6 +294,7 @@ int main(void) {
         cmocka_unit_test(a_seed_gives_the_same_requests_and_another_gives_others),
         cmocka_unit_test(a_file_keeps_every_request),
         cmocka_unit_test(a_trace_is_read_as_it_stands),
+        cmocka_unit_test(a_mark_of_utf_8_stands_before_the_header),
         cmocka_unit_test(blank_lines_at_the_end_are_no_requests),
         cmocka_unit_test(what_is_no_trace_is_refused),
         cmocka_unit_test(a_line_longer_than_any_request_is_refused),

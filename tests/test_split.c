@@ -14,7 +14,7 @@
 #include "planner/split.h"
 #include "tests/support/random.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#ifdef FIG_CHECK_THREADS /* as variants with sanitizers have it */
 enum { RANDOM_STEPS = 100000 };
 #else
 enum { RANDOM_STEPS = 1000000 };

@@ -46,6 +46,30 @@ static void truth_and_the_kernels_read_every_code_alike(void **state) {
     }
 }
 
+/* A row from any code on, of any length. */
+static void a_row_holds_what_each_of_its_codes_is(void **state) {
+    (void)state;
+    static uint16_t codes[0x10000];
+    static double row[0x10000];
+    for (const small_float *f = floats; f < floats + FLOAT_COUNT; f++) {
+        for (uint32_t code = 0; code < f->code_count; code++) {
+            if (f->code_count == 0x100) {
+                ((uint8_t *)codes)[code] = (uint8_t)code;
+            } else {
+                codes[code] = (uint16_t)code;
+            }
+        }
+        const int32_t count = (int32_t)f->code_count - 3;
+        row[count] = 1234;
+        truth_load_row(codes, f->dtype, 3, count, row);
+        for (int32_t i = 0; i < count; i++) {
+            const double want = truth_load(codes, f->dtype, i + 3);
+            assert_true(row[i] == want || (isnan(row[i]) && isnan(want)));
+        }
+        assert_true(row[count] == 1234);
+    }
+}
+
 static void truth_s_unit_is_what_separates_neighbouring_codes(void **state) {
     (void)state;
     for (const small_float *f = floats; f < floats + FLOAT_COUNT; f++) {
@@ -56,6 +80,9 @@ static void truth_s_unit_is_what_separates_neighbouring_codes(void **state) {
             assert_true(truth_ulp(f->dtype, low) == high - low);
             assert_true(truth_ulp(f->dtype, -low) == high - low);
         }
+        assert_true(truth_ulp(f->dtype, 0) == truth_ulp(f->dtype, 0x1p-1074));
+        assert_true(isinf(truth_ulp(f->dtype, -INFINITY)));
+        assert_true(truth_ulp(f->dtype, NAN) == truth_ulp(f->dtype, 0));
     }
 }
 
@@ -94,6 +121,7 @@ static void truth_stores_the_nearest_number_as_the_kernels_do(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(truth_and_the_kernels_read_every_code_alike),
+        cmocka_unit_test(a_row_holds_what_each_of_its_codes_is),
         cmocka_unit_test(truth_s_unit_is_what_separates_neighbouring_codes),
         cmocka_unit_test(truth_stores_the_nearest_number_as_the_kernels_do),
     };

@@ -371,7 +371,7 @@ static void rms_norm_refuses_what_does_not_fit(void **state) {
     }
 }
 
-static void make_plan(int32_t window_left) {
+static void make_plan(int64_t window_left) {
     packed p = {.count = 0};
     I32(&p, lengths, ROWS, -1);
     put_bytes(&p, planned, sizeof planned), put_bytes(&p, tmp, sizeof tmp);
@@ -381,7 +381,7 @@ static void make_plan(int32_t window_left) {
     run("plan", &p);
 }
 
-static void attend(const float *of, float *out, float *sums, int32_t window_left) {
+static void attend(const float *of, float *out, float *sums, int64_t window_left) {
     packed p = {.count = 0};
     F32(&p, (void *)(uintptr_t)of, ROWS, Q_HEADS, DIM, -1);
     F32(&p, cache[0], ROWS * WIDTH, PAGE, KV_HEADS, DIM);
@@ -405,6 +405,19 @@ static void attention_under_a_plan_is_a_batchs(void **state) {
     run("batch_decode", &p);
     assert_memory_equal(a[0], b[0], sizeof a[0]);
     assert_memory_equal(lse[0], lse[1], sizeof lse[0]);
+}
+
+static void a_window_that_no_sequence_fills_hides_nothing(void **state) {
+    (void)state;
+    static const int64_t windows[] = {1 << 20, 1 << 30, INT32_MAX, INT64_MAX};
+    make_plan(-1);
+    attend(q, a[0], lse[0], -1);
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        make_plan(windows[i]);
+        attend(q, b[0], lse[1], windows[i]);
+        assert_memory_equal(a[0], b[0], sizeof a[0]);
+        assert_memory_equal(lse[0], lse[1], sizeof lse[0]);
+    }
 }
 
 /* Each part behind the other, from the caches as they were. */
@@ -522,6 +535,7 @@ int main(void) {
         cmocka_unit_test(rms_norm_is_of_the_sum_where_there_is_a_residual),
         cmocka_unit_test(rms_norm_refuses_what_does_not_fit),
         cmocka_unit_test(attention_under_a_plan_is_a_batchs),
+        cmocka_unit_test(a_window_that_no_sequence_fills_hides_nothing),
         cmocka_unit_test(decode_attention_is_its_parts),
         cmocka_unit_test(rows_of_heads_may_lie_apart),
         cmocka_unit_test(a_call_by_name_runs_on_its_stream),

@@ -1,4 +1,5 @@
-/* test_worth.c: what a file costs whoever reads it is bounded by what the file is worth.
+/* test_worth.c: what a file costs whoever reads it is bounded by what the file is worth; what each
+ * of its sections may ask for is test_worth_sections.c's.
  *
  * Memory is all that was asked for while a file was read, what was given back included, and time
  * the processor's own, so that other work of the machine counts for nothing. Sanitizers make the
@@ -62,7 +63,7 @@ static cost read_bytes(const uint8_t *bytes, size_t count) {
 
 static void assert_worth(const char *what, const cost *of, size_t count) {
     const double per_mb = (double)count / 1e6 * MS_PER_MB;
-    const double most_ms = per_mb > LEAST_MS ? per_mb : LEAST_MS;
+    const double most_ms = count > SMALL_BYTES ? per_mb : LEAST_MS;
     if (IS_TIMED && of->ms > most_ms)
         fail_msg("%s: a file of %zu bytes took %.1f ms, %.1f are allowed", what, count, of->ms,
                  most_ms);

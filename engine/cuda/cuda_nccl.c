@@ -32,6 +32,7 @@ static fig_status settle(const fig_cuda_nccl *nccl, fig_nccl_result result, cons
     const int64_t until_ns = fig_clock_ns() + nccl->timeout_us * 1000;
     const struct timespec nap = {0, LOOK_NS};
     while (result == FIG_NCCL_IN_PROGRESS) {
+        FIG_TRY(fig_ranks_check(nccl->ranks));
         if (fig_clock_ns() > until_ns)
             return fig_fail(FIG_TIMEOUT, "nccl: %s: not all ranks came within %" PRId64 " us", call,
                             nccl->timeout_us);
@@ -53,15 +54,15 @@ typedef struct invitation {
     fig_nccl_id id;
 } invitation;
 
-static fig_status join(fig_cuda_nccl *nccl, struct fig_ranks *ranks) {
+static fig_status join(fig_cuda_nccl *nccl) {
     invitation own = {.result = FIG_NCCL_SUCCESS}, all[FIG_RANKS_LIMIT];
     fig_nccl_config config = {
         .size = sizeof config, .magic = FIG_NCCL_CONFIG_MAGIC, .version = FIG_NCCL_LEAST_VERSION};
     const fig_ranks_field field = {
         .name = "NCCL's version", .bytes = &nccl->api->version, .count = sizeof nccl->api->version};
-    FIG_TRY(fig_ranks_agree(ranks, &field, 1));
+    FIG_TRY(fig_ranks_agree(nccl->ranks, &field, 1));
     if (nccl->rank == 0) own.result = nccl->api->GetUniqueId(&own.id);
-    FIG_TRY(fig_ranks_all_gather(ranks, &own, sizeof own, all));
+    FIG_TRY(fig_ranks_all_gather(nccl->ranks, &own, sizeof own, all));
     if (all[0].result != FIG_NCCL_SUCCESS) return refuse(nccl, all[0].result, "ncclGetUniqueId");
     const fig_nccl_result result =
         nccl->api->CommInitRankConfig(&nccl->comm, nccl->count, all[0].id, nccl->rank, &config);
@@ -82,6 +83,7 @@ static fig_status drain(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
         const fig_cu_result result = gpu->cu->StreamQuery(gpu->aside);
         if (result == FIG_CU_SUCCESS) return FIG_OK;
         if (result != FIG_CU_NOT_READY) return fig_cuda_gpu_refuse(gpu, result, "cuStreamQuery");
+        FIG_TRY(fig_ranks_check(nccl->ranks));
         if (fig_clock_ns() > until_ns)
             return fig_fail(FIG_TIMEOUT,
                             "nccl: not all ranks came to its first calls within %" PRId64 " us",
@@ -108,6 +110,7 @@ fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
                               const fig_cuda_nccl_wish *wish) {
     const uint64_t count = (uint64_t)wish->count;
     *nccl = (fig_cuda_nccl){.api = fig_nccl_api_table(),
+                            .ranks = wish->ranks,
                             .timeout_us = wish->timeout_us,
                             .rank = wish->rank,
                             .count = wish->count,
@@ -116,8 +119,8 @@ fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
     return reserve(gpu, count * wish->byte_limit, &nccl->parts);
 }
 
-fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu, struct fig_ranks *ranks) {
-    fig_status status = join(nccl, ranks);
+fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
+    fig_status status = join(nccl);
     if (status == FIG_OK) status = warm_up(nccl, gpu);
     if (status != FIG_OK) fig_cuda_nccl_abort(nccl);
     return status;
@@ -172,11 +175,11 @@ static int has_ended(struct fig_cuda_nccl_ending *ending, int is_left) {
     return is_done;
 }
 
-/* Where a graph lives on, a caller's or one that is kept, NCCL is left to wait for it, and the
- * context to NCCL. */
+/* Where a graph of a caller's lives on, NCCL is left to wait for that by itself, and the context to
+ * it; as where it takes too long. */
 static void finish_ending(fig_cuda_nccl *nccl, const fig_cuda_gpu *gpu) {
     struct fig_cuda_nccl_ending *ending = nccl->ending;
-    const int64_t until_ns = fig_clock_ns() + (nccl->keeps_graphs ? 0 : END_US * 1000);
+    const int64_t until_ns = fig_clock_ns() + nccl->timeout_us * 1000;
     const struct timespec nap = {0, LOOK_NS};
     fig_cu_context kept;
     if (ending == NULL) return;
@@ -194,27 +197,12 @@ static void finish_ending(fig_cuda_nccl *nccl, const fig_cuda_gpu *gpu) {
 }
 
 void fig_cuda_nccl_abort(fig_cuda_nccl *nccl) {
-    if (nccl->comm == NULL) return;
-    nccl->is_aborted = 1;
-    begin_ending(nccl, nccl->api->CommAbort);
-}
-
-/* Once no graph has its work, NCCL frees an aborted communicator. Of one that has a dead rank 2.28
- * cannot: the process ends by a fault. So its graphs stay, and NCCL waits for them for ever. */
-void fig_cuda_nccl_let_go(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu, fig_cuda_work *work,
-                          fig_cu_exec exec) {
-    if (nccl->is_aborted && work->last_part != 0) {
-        nccl->keeps_graphs = 1;
-        work->graph = NULL;
-    } else if (exec != NULL) {
-        gpu->cu->GraphExecDestroy(exec);
-    }
-    fig_cuda_work_release(work, gpu);
+    if (nccl->comm != NULL) begin_ending(nccl, nccl->api->CommAbort);
 }
 
 void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
+    if (nccl->timeout_us > END_US) nccl->timeout_us = END_US;
     if (nccl->comm != NULL) {
-        if (nccl->timeout_us > END_US) nccl->timeout_us = END_US;
         const fig_nccl_result result = nccl->api->CommFinalize(nccl->comm);
         const fig_status status = settle(nccl, result, "ncclCommFinalize");
         begin_ending(nccl, status == FIG_OK ? nccl->api->CommDestroy : nccl->api->CommAbort);

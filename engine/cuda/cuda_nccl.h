@@ -16,7 +16,7 @@ typedef struct fig_cuda_nccl {
     const fig_nccl_api *api;
     fig_nccl_comm comm;                  /* NULL: closed, or aborted */
     struct fig_cuda_nccl_ending *ending; /* of one that was; NULL: none is under way */
-    int is_aborted, keeps_graphs;        /* keeps_graphs: some were let go of that live on */
+    struct fig_ranks *ranks; /* the group: where it is lost nothing of NCCL's is waited for */
     int64_t timeout_us;
     int32_t rank, count;
     fig_cu_address places; /* [count] fig_peers_place, one of each rank */
@@ -25,6 +25,7 @@ typedef struct fig_cuda_nccl {
 } fig_cuda_nccl;
 
 typedef struct fig_cuda_nccl_wish {
+    struct fig_ranks *ranks;
     int32_t rank, count;
     int64_t timeout_us;
     uint64_t byte_limit; /* of a rank's largest message */
@@ -36,15 +37,10 @@ fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
 /* Collective, once every rank has its memory. Every size up to the limit is tried once, since NCCL
  * connects ranks where a size first needs it, which no capture would survive. close takes what was
  * never opened and what is half-open, when no graph has its work any more. */
-fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu, struct fig_ranks *ranks);
+fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu);
 void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu);
-/* What runs on the device stops waiting; from then on there is no communicator. Its memory, graphs
- * that have its work and a thread that waits for them are the process's until that ends. */
+/* What runs on the device stops waiting; from then on there is no communicator. */
 void fig_cuda_nccl_abort(fig_cuda_nccl *nccl);
-/* One user of a graph less, who has made an exec of it or NULL: both are destroyed, unless that
- * would take down a communicator that was aborted. */
-void fig_cuda_nccl_let_go(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu, fig_cuda_work *work,
-                          fig_cu_exec exec);
 
 /* What a collective is captured with. */
 typedef struct fig_cuda_nccl_job {

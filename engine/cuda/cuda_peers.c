@@ -154,12 +154,13 @@ static void attend(void *peers) {
 }
 
 static fig_status open_nccl(fig_cuda_peers *peers, fig_cuda_gpu *gpu, uint64_t byte_limit) {
-    const fig_cuda_nccl_wish wish = {.rank = peers->rank,
+    const fig_cuda_nccl_wish wish = {.ranks = peers->ranks,
+                                     .rank = peers->rank,
                                      .count = peers->count,
                                      .timeout_us = peers->timeout_us,
                                      .byte_limit = byte_limit};
     FIG_TRY(conclude(peers, fig_cuda_nccl_init(&peers->nccl, gpu, &wish)));
-    FIG_TRY(conclude(peers, fig_cuda_nccl_open(&peers->nccl, gpu, peers->ranks)));
+    FIG_TRY(conclude(peers, fig_cuda_nccl_open(&peers->nccl, gpu)));
     gpu->attend = attend;
     gpu->attended = peers;
     return FIG_OK;

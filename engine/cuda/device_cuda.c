@@ -411,9 +411,11 @@ static fig_status cuda_copy_out(fig_dev *dev, fig_dev_stream *stream, void *to, 
 static void cuda_graph_destroy(fig_dev *dev, fig_dev_graph *graph) {
     if (graph == NULL) return;
     fig_cuda_gpu_enter_to_free(&dev->gpu);
-    if (graph->exec != NULL)
-        fig_cuda_nccl_let_go(&dev->peers.nccl, &dev->gpu, graph->work, graph->exec);
-    fig_cuda_nccl_let_go(&dev->peers.nccl, &dev->gpu, graph->work, NULL);
+    if (graph->exec != NULL) {
+        dev->gpu.cu->GraphExecDestroy(graph->exec);
+        fig_cuda_work_release(graph->work, &dev->gpu);
+    }
+    fig_cuda_work_release(graph->work, &dev->gpu);
     fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
     free(graph);
 }
@@ -503,7 +505,8 @@ static fig_status cuda_graph_append(fig_dev *dev, fig_dev_graph *graph, fig_dev_
 static void cuda_exec_destroy(fig_dev *dev, fig_dev_exec *exec) {
     if (exec == NULL) return;
     fig_cuda_gpu_enter_to_free(&dev->gpu);
-    fig_cuda_nccl_let_go(&dev->peers.nccl, &dev->gpu, exec->work, exec->exec);
+    dev->gpu.cu->GraphExecDestroy(exec->exec);
+    fig_cuda_work_release(exec->work, &dev->gpu);
     fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
     free(exec);
 }

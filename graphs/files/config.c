@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "graphs/files/config_fields.h"
 #include "graphs/files/config_rope.h"
 #include "graphs/files/document.h"
 #include "planner/spec.h"
@@ -55,7 +56,7 @@ typedef struct family {
 
 /* The first llamas were published before rope_theta was a field. */
 static const family families[] = {
-    {.model_type = "llama", .rope = {.theta = 10000.0f}},
+    {.model_type = "llama", .rope = {.theta = 10000.0f}, .fixed = {{"activation", "swiglu"}}},
     {.model_type = "mistral", .sliding = ALL_LAYERS, .kv_heads = 1},
     {.model_type = "qwen2", .sliding = UPPER_LAYERS, .kv_heads = 1},
     {.model_type = "qwen3", .sliding = UPPER_LAYERS, .qk_norm = 1, .head_dim = 1, .kv_heads = 1},
@@ -70,6 +71,7 @@ static const family families[] = {
      .logit_scale = "attention_multiplier",
      .own = {"attention_multiplier", "embedding_multiplier", "residual_multiplier",
              "logits_scaling"}},
+    {.model_type = "glm", .head_dim = 1, .kv_heads = 1, .rope = {.partial = 1, .interleaved = 1}},
     {.model_type = "glm4", .head_dim = 1, .kv_heads = 1, .rope = {.partial = 1, .interleaved = 1}},
     {.model_type = "phi3",
      .sliding = ALL_LAYERS,
@@ -88,6 +90,7 @@ static const family families[] = {
      .kv_heads = 1,
      .width = "moe_intermediate_size",
      .experts = "num_experts_per_tok",
+     .fixed = {{"use_qk_norm", "true"}},
      .own = {"moe_intermediate_size", "num_experts", "num_experts_per_tok", "norm_topk_prob",
              "decoder_sparse_step", "mlp_only_layers", "output_router_logits",
              "router_aux_loss_coef"}},
@@ -135,25 +138,8 @@ enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 static const char *const refused[][2] = {
     {"llama4", "whose layers see chunks of a sequence, which this library does not do"},
     {"llama4_text", "whose layers see chunks of a sequence, which this library does not do"},
-    {"gemma3", "a model of images too: its text_config by itself, gemma3_text, is read"}};
+    {"glm4_moe", "whose first layers have no experts, and are wider than the others"}};
 enum { REFUSED_COUNT = sizeof refused / sizeof refused[0] };
-
-/* What any of these files may say: what is read below, and what a decode step does not depend on,
- * as the token numbers, or what is the caller's work, as biases, norms and the last logits. */
-/* clang-format off */
-static const char *const known_fields[] = {
-    "model_type", "torch_dtype", "dtype", "num_hidden_layers", "num_attention_heads",
-    "num_key_value_heads", "head_dim", "hidden_size", "intermediate_size", "hidden_act",
-    "hidden_activation", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters",
-    "partial_rotary_factor", "sliding_window", "use_sliding_window", "max_window_layers",
-    "layer_types", "max_position_embeddings", "original_max_position_embeddings", "architectures",
-    "auto_map", "transformers_version", "vocab_size", "bos_token_id", "eos_token_id",
-    "pad_token_id", "unk_token_id", "sep_token_id", "tie_word_embeddings", "use_cache",
-    "cache_implementation", "initializer_range", "attention_bias", "attention_dropout",
-    "attn_pdrop", "embd_pdrop", "resid_pdrop", "hidden_dropout", "mlp_bias", "layer_norm_eps",
-    "norm_eps", "pretraining_tp", "final_logit_softcapping", "quantization_config"};
-/* clang-format on */
-enum { KNOWN_COUNT = sizeof known_fields / sizeof known_fields[0] };
 
 static const fig_document_range layer_range = {1, FIG_LAYER_LIMIT},
                                 head_range = {1, FIG_HEAD_LIMIT};
@@ -161,10 +147,7 @@ static const fig_document_range width_range = {1, FIG_WIDTH_LIMIT}, any_count = 
 
 static fig_status refuse_of_family(const fig_document *config, const family *model,
                                    const char *field) {
-    char wrong[FIG_DOCUMENT_TEXT];
-    snprintf(wrong, sizeof wrong, "which this library does not do for model_type %s",
-             model->model_type);
-    return fig_document_refuse(config, field, FIG_UNSUPPORTED, wrong);
+    return fig_config_fields_refuse(config, model->model_type, field);
 }
 
 static int is_own(const family *model, const char *field) {
@@ -175,11 +158,11 @@ static int is_own(const family *model, const char *field) {
 
 /* 1: the field is one of those that have one value, and has it. */
 static int is_fixed(const fig_document *config, const family *model, const char *field) {
-    const char *value = json_string_value(fig_document_find(config, field));
+    const json_t *found = fig_document_find(config, field);
+    const char *value = json_is_true(found) ? "true" : json_string_value(found);
     char number[32];
-    if (json_is_integer(fig_document_find(config, field))) {
-        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT,
-                 json_integer_value(fig_document_find(config, field)));
+    if (json_is_integer(found)) {
+        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(found));
         value = number;
     }
     for (int i = 0; i < 2 && model->fixed[i][0] != NULL; i++)
@@ -188,24 +171,12 @@ static int is_fixed(const fig_document *config, const family *model, const char 
     return 0;
 }
 
-static int is_known(const family *model, const char *field) {
-    for (int i = 0; i < KNOWN_COUNT; i++)
-        if (strcmp(field, known_fields[i]) == 0) return 1;
-    return field[0] == '_' || is_own(model, field);
-}
-
-/* null, false and 0 ask for nothing. */
-static int asks(const json_t *value) {
-    if (json_is_null(value) || json_is_false(value)) return 0;
-    return !json_is_number(value) || json_number_value(value) != 0.0;
-}
-
-/* A field that nobody here knows may change the step in a way that nobody here does. */
 static fig_status refuse_unknown(const fig_document *config, const family *model) {
     const char *field;
     json_t *value;
     json_object_foreach(config->object, field, value) {
-        if (asks(value) && !is_known(model, field) && !is_fixed(config, model, field))
+        if (fig_config_fields_ask(value) && !fig_config_fields_know(field) &&
+            !is_own(model, field) && !is_fixed(config, model, field))
             return refuse_of_family(config, model, field);
     }
     return FIG_OK;
@@ -466,9 +437,12 @@ static fig_status read_dtype(const fig_document *config, const family *model, fi
                                "this library has float32, float16 and bfloat16");
 }
 
-static fig_status read_fields(const fig_document *config, fig_spec *spec) {
+static fig_status read_fields(const fig_document *file, fig_spec *spec) {
     const family *model;
+    fig_document text;
+    const fig_document *config = &text;
     int32_t positions = 0;
+    FIG_TRY(fig_config_fields_find_text(file, &text));
     FIG_TRY(read_family(config, &model));
     FIG_TRY(refuse_unknown(config, model));
     FIG_TRY(fig_document_need_integer(config, "num_hidden_layers", layer_range, &spec->layers));

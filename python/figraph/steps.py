@@ -12,9 +12,9 @@ import os
 from typing import Any, Callable
 
 from . import abi
-from .native import FOLDER
+from .native import FOLDER, library
 
-# Behind native's, which it asks for by name. It makes Python's functions, hence PyDLL.
+# It makes Python's functions, hence PyDLL.
 _made = ctypes.PyDLL(os.path.join(FOLDER, "libfigraph_python.so"))
 _made.fig_steps_function.argtypes = [ctypes.c_int32, ctypes.py_object]
 _made.fig_steps_function.restype = ctypes.py_object
@@ -25,8 +25,11 @@ class _Self(ctypes.Structure):
     """fig_steps of python/steps.c."""
 
     _fields_ = [
-        ("engine", ctypes.c_void_p),
+        ("stage", ctypes.c_void_p),
         ("step", ctypes.c_void_p),
+        ("launch", ctypes.c_void_p),
+        ("engine", ctypes.c_void_p),
+        ("next", ctypes.c_void_p),
         ("lengths", ctypes.c_void_p),
         ("length_limit", ctypes.c_int32),
     ]
@@ -37,8 +40,9 @@ class Steps:
 
     def __init__(self, engine: Any, step: abi.fig_step, lengths: Any) -> None:
         self._kept = step, lengths
+        calls = library.fig_engine_stage, library.fig_engine_step, library.fig_engine_launch
         self._self = _Self(
-            ctypes.cast(engine, ctypes.c_void_p),
+            *(ctypes.cast(call, ctypes.c_void_p) for call in (*calls, engine)),
             ctypes.addressof(step),
             ctypes.addressof(lengths),
             len(lengths),

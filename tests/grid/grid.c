@@ -2,7 +2,7 @@
  *
  * Cases are done in blocks by as many threads as there are processors. Each block that has ended is
  * a line of the results file, so a run that was stopped goes on where it was; a block with a
- * failure is done again. FIG_DEVICE=cuda runs it there, by few threads, with results of its own.
+ * failure is done again. FIG_DEVICE=cuda runs it there, with results of its own, by fewer threads.
  * Invariant: the summary is written only where every case of the share has passed.
  *
  * Usage: grid [--restart] [--jobs N] [--share N] [--section NAME] [--case N] [--list]
@@ -21,7 +21,7 @@
 #include "tests/grid/ledger.h"
 #include "tests/support/place.h"
 
-enum { JOB_LIMIT = 64, CUDA_JOBS = 4, PATH_LIMIT = 128 };
+enum { JOB_LIMIT = 64, CUDA_JOBS = 16, PATH_LIMIT = 128 };
 static const double truth_s = 0.1; /* that comparing a case may take, about */
 
 typedef struct options {
@@ -131,13 +131,13 @@ static int32_t find_section(const char *name) {
 /* What each device has of its own. */
 static options default_options(void) {
     options o = {.section = -1, .one = -1, .share = 1};
+    o.jobs = (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
     if (fig_place_device() == FIG_DEVICE_HOST) {
-        o.jobs = (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
         snprintf(o.results, sizeof o.results, "build/grid/results.txt");
         snprintf(o.summary, sizeof o.summary, "tests/grid/RESULTS.md");
         return o;
     }
-    o.jobs = CUDA_JOBS;
+    if (o.jobs > CUDA_JOBS) o.jobs = CUDA_JOBS; /* each holds half a gigabyte of pinned memory */
     snprintf(o.results, sizeof o.results, "build/grid/results.%s.txt", fig_place_name());
     snprintf(o.summary, sizeof o.summary, "tests/gpu/GRID.%s.md", fig_place_name());
     return o;

@@ -77,6 +77,12 @@ void grid_array_free(grid_array *array);
  * each would take longer than the library takes to use them. */
 void grid_fill(const grid_array *array, fig_dtype dtype, int64_t first, int64_t count,
                fig_random *random);
+/* The same for all of an array, as it is made: what is written twice takes twice as long. */
+void grid_array_noise(grid_report *report, grid_array *array, int64_t elements, fig_dtype dtype,
+                      fig_random *random);
+/* The byte of an array where it is not what grid_array_noise() wrote from that random on, or -1. */
+int64_t grid_array_changed(const grid_array *array, fig_dtype dtype, fig_random random);
+void grid_array_copy(grid_report *report, grid_array *array, const grid_array *of);
 void grid_store(const grid_array *array, fig_dtype dtype, int64_t index, double value);
 
 /* ---- A program of a few nodes -------------------------------------------------------------- */

@@ -81,17 +81,31 @@ static void lay_out(scene *s) {
     s->q_strides[2] = 1;
 }
 
+/* What a row holds is drawn from here, so that it is the same whatever other rows there are. */
+static fig_random row_random(const scene *s, int32_t row, int32_t part) {
+    return fig_random_seed(s->form->seed * 1000003 + (uint64_t)row * 8 + (uint64_t)part);
+}
+
+/* Rows that draw their pages from one pool see all of it, in whatever order. */
+static void make_pool(scene *s, grid_array *pool, int64_t elements, fig_random *random) {
+    if (s->shared) {
+        grid_array_noise(s->report, pool, elements, kv_dtype_of(s->form), random);
+    } else {
+        grid_array_make(s->report, pool, elements, kv_dtype_of(s->form));
+    }
+}
+
 static void make_memory(scene *s) {
     const grid_attention *form = s->form;
-    const fig_dtype kv_dtype = kv_dtype_of(form);
     const int64_t page = (int64_t)s->page_tokens * form->kv_heads * form->head_dim;
     const int64_t queries = (int64_t)s->batch * s->row_tokens;
     const int64_t pools = form->pool == GRID_APART ? 1 : 2;
     grid_array_make(s->report, &s->q, queries * s->q_strides[0], form->dtype);
     grid_array_make(s->report, &s->out, queries * s->q_heads * form->head_dim, form->dtype);
     grid_array_make(s->report, &s->lse, queries * s->q_heads, FIG_F32);
-    grid_array_make(s->report, &s->k, pools * s->pages * page, kv_dtype);
-    if (form->pool == GRID_APART) grid_array_make(s->report, &s->v, s->pages * page, kv_dtype);
+    fig_random random = row_random(s, GRID_ROW_LIMIT, 0);
+    make_pool(s, &s->k, pools * s->pages * page, &random);
+    if (form->pool == GRID_APART) make_pool(s, &s->v, s->pages * page, &random);
     s->v_pool = form->pool == GRID_APART ? &s->v : &s->k;
     grid_array_make(s->report, &s->table, (int64_t)s->batch * s->sequence_pages, FIG_I32);
     grid_array_make(s->report, &s->sinks, s->q_heads, FIG_F32);
@@ -111,11 +125,6 @@ static void scene_close(scene *s) {
 }
 
 /* ---- What it holds ------------------------------------------------------------------------- */
-
-/* What a row holds is drawn from here, so that it is the same whatever other rows there are. */
-static fig_random row_random(const scene *s, int32_t row, int32_t part) {
-    return fig_random_seed(s->form->seed * 1000003 + (uint64_t)row * 8 + (uint64_t)part);
-}
 
 /* Any order of page numbers; entries behind a row's pages are none that a cache has. */
 static void fill_table(scene *s) {
@@ -219,9 +228,6 @@ static void fill_words(scene *s) {
 
 static void fill(scene *s) {
     const grid_attention *form = s->form;
-    const fig_dtype kv_dtype = kv_dtype_of(form);
-    const int64_t page = (int64_t)s->page_tokens * form->kv_heads * form->head_dim;
-    fig_random pool_random = row_random(s, GRID_ROW_LIMIT, 0);
     fill_table(s);
     if (grid_failed(s->report)) return;
     for (int32_t row = 0; row < form->rows; row++) {
@@ -230,11 +236,7 @@ static void fill(scene *s) {
             grid_fill(&s->q, form->dtype, (row * s->row_tokens + query) * s->q_strides[0],
                       s->q_heads * form->head_dim, &random);
     }
-    if (s->shared) {
-        grid_fill(&s->k, kv_dtype, 0, (form->pool == GRID_APART ? 1 : 2) * s->pages * page,
-                  &pool_random);
-        if (form->pool == GRID_APART) grid_fill(&s->v, kv_dtype, 0, s->pages * page, &pool_random);
-    } else {
+    if (!s->shared) {
         fill_tokens(s, &s->k, 0, 2);
         fill_tokens(s, s->v_pool, s->v_first, 3);
     }
@@ -405,6 +407,11 @@ static void check_finite(scene *s, int32_t step) {
     }
 }
 
+/* How many of a row's queries are of a step. */
+static int32_t tokens_of(const scene *s, int32_t row) {
+    return s->form->uneven ? 1 + row % s->row_tokens : s->row_tokens;
+}
+
 /* All heads where there is time for it; else some, of the first and the last row among them. */
 static void check_step(scene *s, int32_t step) {
     const grid_attention *form = s->form;
@@ -423,8 +430,9 @@ static void check_step(scene *s, int32_t step) {
             head = fig_random_range(&s->random, 0, (int32_t)heads - 1);
             left -= (form->lengths[step][row] + 1.0) * form->head_dim;
         }
-        check_head(s, step, (int32_t)row, (int32_t)(head / s->q_heads),
-                   (int32_t)(head % s->q_heads));
+        const int32_t query = (int32_t)(head / s->q_heads);
+        if (query >= s->row_tokens - tokens_of(s, (int32_t)row))
+            check_head(s, step, (int32_t)row, query, (int32_t)(head % s->q_heads));
     }
 }
 
@@ -451,24 +459,29 @@ static void describe(const scene *s) {
     snprintf(s->report->shape, sizeof s->report->shape,
              "attention: q %s, kv %s, rows %d x %d, longest %d, page %d, heads %d/%d x %d, %s, "
              "pool %d, packed %d, window %d, cap %g, scales %d, sinks %d, alibi %d, steps %d, "
-             "device lengths %d, deterministic %d, seed %llu",
+             "device lengths %d, uneven %d, deterministic %d, seed %llu",
              fig_inspect_dtype(form->dtype), fig_inspect_dtype(kv_dtype_of(form)), (int)form->rows,
              (int)s->row_tokens, (int)longest_of(form), (int)form->page_size, (int)s->q_heads,
              (int)form->kv_heads, (int)form->head_dim, form->layout == FIG_HND ? "HND" : "NHD",
              (int)form->pool, (int)form->packed, (int)form->window, (double)form->soft_cap,
              (int)form->scales, (int)form->sinks, (int)form->alibi, (int)form->step_count,
-             (int)form->device_lengths, (int)form->deterministic, (unsigned long long)form->seed);
+             (int)form->device_lengths, (int)form->uneven, (int)form->deterministic,
+             (unsigned long long)form->seed);
 }
 
 static void step_scene(scene *s, int32_t step) {
     const grid_attention *form = s->form;
+    int32_t counts[GRID_ROW_LIMIT];
     if (grid_failed(s->report)) return;
+    for (int32_t row = 0; row < form->rows; row++)
+        counts[row] = tokens_of(s, row);
     memset(s->out.bytes, 0xff, s->out.count);
     memcpy(s->lengths.bytes, form->lengths[step], (size_t)form->rows * sizeof(int32_t));
     grid_bench_step(&s->bench,
                     FIG_OPTIONS(fig_step, .rows = form->rows,
                                 .kv_lengths = form->device_lengths ? NULL : form->lengths[step],
-                                .sequences = form->reorder ? s->sequences : NULL));
+                                .sequences = form->reorder ? s->sequences : NULL,
+                                .row_tokens = form->uneven ? counts : NULL));
 }
 
 static void open_filled(scene *s, grid_attention *filled, const grid_attention *form,

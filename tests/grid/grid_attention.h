@@ -21,6 +21,7 @@ typedef struct grid_attention {
     int32_t pool, packed, window, scales;
     int32_t sinks, alibi;   /* 1: there are */
     int32_t device_lengths; /* 1: the program reads them */
+    int32_t uneven;         /* 1: of a row's queries only some, its last ones, are of the step */
     int32_t deterministic;
     int32_t pooled;  /* 1: rows draw their pages from one pool, however small */
     int32_t reorder; /* 1: rows are sequences in an order drawn at random */

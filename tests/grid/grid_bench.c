@@ -7,6 +7,7 @@
 
 #include "kernels/numeric.h"
 #include "tests/grid/grid.h"
+#include "tests/support/kept_kernels.h"
 #include "tests/support/place.h"
 
 /* ---- Lists --------------------------------------------------------------------------------- */
@@ -36,11 +37,21 @@ static void make_noise(void) {
     }
 }
 
-void grid_array_make(grid_report *report, grid_array *array, int64_t elements, fig_dtype dtype) {
-    *array = (grid_array){.count = (size_t)(elements * fig_numeric_bytes((int32_t)dtype))};
+static void make(grid_report *report, grid_array *array, size_t bytes,
+                 void *(*allocate)(size_t bytes)) {
+    *array = (grid_array){.count = bytes};
     if (grid_failed(report)) return;
-    array->bytes = fig_place_allocate(array->count);
-    if (array->bytes == NULL) grid_fail(report, "no memory for %zu bytes", array->count);
+    if (fig_place_device() == FIG_DEVICE_CUDA) fig_kept_kernels_start();
+    array->bytes = allocate(bytes);
+    if (array->bytes == NULL) grid_fail(report, "no memory for %zu bytes", bytes);
+}
+
+static size_t bytes_of(int64_t elements, fig_dtype dtype) {
+    return (size_t)(elements * fig_numeric_bytes((int32_t)dtype));
+}
+
+void grid_array_make(grid_report *report, grid_array *array, int64_t elements, fig_dtype dtype) {
+    make(report, array, bytes_of(elements, dtype), fig_place_allocate);
 }
 
 void grid_array_free(grid_array *array) {
@@ -48,21 +59,51 @@ void grid_array_free(grid_array *array) {
     *array = (grid_array){0};
 }
 
-void grid_fill(const grid_array *array, fig_dtype dtype, int64_t first, int64_t count,
-               fig_random *random) {
-    const size_t item = (size_t)fig_numeric_bytes((int32_t)dtype);
+/* The next stretch of at most so many elements; how many they are. */
+static int64_t draw_stretch(fig_dtype dtype, int64_t limit, fig_random *random,
+                            const uint8_t **stretch) {
     int d = 0;
     pthread_once(&noise_once, make_noise);
     while (noise_dtypes[d] != dtype)
         d++;
-    while (count > 0) {
-        int32_t from = fig_random_range(random, 0, NOISE_COUNT - 1);
-        int64_t stretch = NOISE_COUNT - from < count ? NOISE_COUNT - from : count;
-        memcpy(array->bytes + (size_t)first * item, noise[d] + (size_t)from * item,
-               (size_t)stretch * item);
-        first += stretch;
-        count -= stretch;
+    const int32_t from = fig_random_range(random, 0, NOISE_COUNT - 1);
+    *stretch = noise[d] + bytes_of(from, dtype);
+    return NOISE_COUNT - from < limit ? NOISE_COUNT - from : limit;
+}
+
+void grid_fill(const grid_array *array, fig_dtype dtype, int64_t first, int64_t count,
+               fig_random *random) {
+    const uint8_t *from;
+    for (int64_t length; count > 0; count -= length, first += length) {
+        length = draw_stretch(dtype, count, random, &from);
+        memcpy(array->bytes + bytes_of(first, dtype), from, bytes_of(length, dtype));
     }
+}
+
+void grid_array_noise(grid_report *report, grid_array *array, int64_t elements, fig_dtype dtype,
+                      fig_random *random) {
+    make(report, array, bytes_of(elements, dtype), fig_place_allocate_as_is);
+    if (!grid_failed(report)) grid_fill(array, dtype, 0, elements, random);
+}
+
+int64_t grid_array_changed(const grid_array *array, fig_dtype dtype, fig_random random) {
+    const uint8_t *from;
+    const int64_t elements = (int64_t)array->count / (int64_t)bytes_of(1, dtype);
+    for (int64_t first = 0, length; first < elements; first += length) {
+        length = draw_stretch(dtype, elements - first, &random, &from);
+        const uint8_t *bytes = array->bytes + bytes_of(first, dtype);
+        if (memcmp(bytes, from, bytes_of(length, dtype)) == 0) continue;
+        int64_t at = 0;
+        while (bytes[at] == from[at])
+            at++;
+        return (int64_t)bytes_of(first, dtype) + at;
+    }
+    return -1;
+}
+
+void grid_array_copy(grid_report *report, grid_array *array, const grid_array *of) {
+    make(report, array, of->count, fig_place_allocate_as_is);
+    if (!grid_failed(report)) memcpy(array->bytes, of->bytes, of->count);
 }
 
 void grid_store(const grid_array *array, fig_dtype dtype, int64_t index, double value) {
@@ -124,7 +165,9 @@ void grid_bench_ready(grid_bench *bench, const fig_lower_options *options) {
     if (grid_failed(bench->report)) return;
     take(bench, fig_graphs_lower(&bench->graphs, bench->program, &ours), "lower");
     if (grid_failed(bench->report)) return;
-    take(bench, fig_place_open(&bench->engine, bench->graphs), "open");
+    fig_engine_options place = fig_place_options();
+    fig_place_lend(&place);
+    take(bench, fig_engine_open(&bench->engine, bench->graphs, &place), "open");
     for (int32_t i = 0; i < bench->binding_count && !grid_failed(bench->report); i++)
         take(bench, fig_engine_bind(bench->engine, &bench->bindings[i]), "bind");
 }

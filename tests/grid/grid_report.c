@@ -9,6 +9,8 @@
 #include "tests/grid/grid.h"
 #include "tools/figraph/step/truth.h"
 
+enum { STRETCH = 256 };
+
 void grid_fail(grid_report *report, const char *format, ...) {
     va_list arguments;
     if (grid_failed(report)) return;
@@ -49,18 +51,25 @@ static double tolerance_of(const grid_output *o, double want, double magnitude) 
     return fmin(peer, o->units * own);
 }
 
+/* Stretches, so that an element's numbers are converted and judged many at a time. */
 void grid_compare(grid_report *report, const grid_output *o) {
-    double worst = 0;
-    for (int32_t i = 0; i < o->count; i++) {
-        double got = truth_load(o->base, o->dtype, o->first + i), want = o->want[i];
-        double tolerance = tolerance_of(o, want, fabs(o->magnitude[i]));
-        double error = got == want ? 0 : fabs(got - want); /* infinities are equal, too */
-        if (!(error <= tolerance)) {
-            grid_fail(report, "%s: element %lld: %.9g, want %.9g within %.3g", o->name,
-                      (long long)(o->first + i), got, want, tolerance);
-            return;
+    double worst = 0, got[STRETCH], share[STRETCH];
+    for (int32_t first = 0, count; first < o->count; first += count) {
+        count = o->count - first < STRETCH ? o->count - first : STRETCH;
+        truth_load_row(o->base, o->dtype, o->first + first, count, got);
+        for (int32_t i = 0; i < count; i++) {
+            const double want = o->want[first + i];
+            const double tolerance = tolerance_of(o, want, fabs(o->magnitude[first + i]));
+            const double error = got[i] == want ? 0 : fabs(got[i] - want); /* infinities, too */
+            if (!(error <= tolerance)) {
+                grid_fail(report, "%s: element %lld: %.9g, want %.9g within %.3g", o->name,
+                          (long long)(o->first + first + i), got[i], want, tolerance);
+                return;
+            }
+            share[i] = error > 0 ? error / tolerance : 0;
         }
-        if (error > 0) worst = fmax(worst, error / tolerance);
+        for (int32_t i = 0; i < count; i++)
+            worst = share[i] > worst ? share[i] : worst;
     }
     grid_measured(report, o->name, worst);
 }

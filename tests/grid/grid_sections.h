@@ -28,6 +28,7 @@ int64_t grid_run_rope_packed(grid_cursor *cursor, grid_report *report);
 int64_t grid_run_rope_positions(grid_cursor *cursor, grid_report *report);
 int64_t grid_run_rope_cache(grid_cursor *cursor, grid_report *report);
 int64_t grid_run_rope_norm(grid_cursor *cursor, grid_report *report);
+int64_t grid_run_rope_tables(grid_cursor *cursor, grid_report *report);
 int64_t grid_run_activations(grid_cursor *cursor, grid_report *report);
 int64_t grid_run_norms(grid_cursor *cursor, grid_report *report);
 int64_t grid_run_head_norms(grid_cursor *cursor, grid_report *report);

@@ -4,6 +4,7 @@
  * Invariant: the numbers of a section are those of its blocks without failure. */
 #include "tests/grid/ledger.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +13,18 @@
 
 enum { LINE_LIMIT = 4096 };
 
-/* Changes where a section's name or count does, or the size of a block. */
+static uint64_t mix(uint64_t id, const char *text) {
+    for (; *text != '\0'; text++)
+        id = (id ^ (uint8_t)*text) * UINT64_C(1099511628211);
+    return id;
+}
+
+/* Changes where a section's name, count or what it covers does, or the size of a block. */
 static uint64_t grid_id(void) {
     uint64_t id = UINT64_C(1469598103934665603) + FIG_VERSION + ((uint64_t)BLOCK_CASES << 32);
     for (int32_t i = 0; i < grid_section_count(); i++) {
         const grid_section *section = grid_section_at(i);
-        for (const char *c = section->name; *c != '\0'; c++)
-            id = (id ^ (uint8_t)*c) * UINT64_C(1099511628211);
+        id = mix(mix(id, section->name), section->covers);
         id = (id ^ (uint64_t)grid_section_cases(section)) * UINT64_C(1099511628211);
     }
     return id;
@@ -55,10 +61,17 @@ int ledger_has(const ledger *l, const ledger_block *block) {
 
 /* Of a share, blocks at equal distances on the line of all sections' blocks. */
 int ledger_wants(const ledger *l, const ledger_block *block) {
-    int64_t before = block->first / BLOCK_CASES;
-    for (int32_t i = 0; l->share > 1 && i < block->section; i++)
-        before += (grid_section_cases(grid_section_at(i)) + BLOCK_CASES - 1) / BLOCK_CASES;
+    const int64_t before = l->blocks_before[block->section] + block->first / BLOCK_CASES;
     return l->share <= 1 || before % l->share == 0;
+}
+
+static void count_blocks(ledger *l) {
+    int64_t blocks = 0;
+    assert(grid_section_count() <= LEDGER_SECTION_LIMIT);
+    for (int32_t i = 0; i < grid_section_count(); i++) {
+        l->blocks_before[i] = blocks;
+        blocks += (grid_section_cases(grid_section_at(i)) + BLOCK_CASES - 1) / BLOCK_CASES;
+    }
 }
 
 static void keep(ledger *l, const ledger_block *block) {
@@ -135,6 +148,7 @@ int ledger_open(ledger *l, const char *path, int64_t share) {
     const int64_t held = l->block_count;
     ledger_block *blocks = l->blocks;
     *l = (ledger){.file = l->file, .share = share};
+    count_blocks(l);
     fprintf(l->file, "grid %016" PRIx64 "\n", grid_id());
     for (int64_t i = 0; i < held; i++)
         if (blocks[i].failed == 0 && !ledger_has(l, &blocks[i])) ledger_add(l, &blocks[i]);

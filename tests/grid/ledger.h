@@ -10,7 +10,7 @@
 #include "tests/grid/grid.h"
 
 /* The longest block takes two minutes of one thread: as much as stopping a run can lose. */
-enum { BLOCK_CASES = 8 };
+enum { BLOCK_CASES = 8, LEDGER_SECTION_LIMIT = 64 };
 
 typedef struct ledger_block {
     int32_t section;
@@ -24,7 +24,8 @@ typedef struct ledger {
     FILE *file;
     ledger_block *blocks;
     int64_t block_count, block_capacity;
-    int64_t share; /* of how many blocks one is done; 1: all are */
+    int64_t share;                               /* of how many blocks one is done; 1: all are */
+    int64_t blocks_before[LEDGER_SECTION_LIMIT]; /* of all sections before each */
 } ledger;
 
 /* Not 0, with a line on stderr: the file cannot be read or written. */

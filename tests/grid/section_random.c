@@ -32,6 +32,7 @@ static void draw_form(grid_attention *form, fig_random *random) {
     form->device_lengths = ONE_OF(random, 0, 0, 1);
     form->deterministic = ONE_OF(random, 0, 0, 1);
     form->reorder = ONE_OF(random, 0, 1);
+    form->uneven = ONE_OF(random, 0, 0, 1);
     if (form->kv_dtype != 0)
         form->scales = ONE_OF(random, GRID_UNSCALED, GRID_PER_TENSOR, GRID_PER_HEAD);
 }

@@ -8,9 +8,11 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "graphs/inspect/inspect.h"
+#include "include/figraph_rope.h"
 #include "planner/spec.h"
 #include "tools/figraph/step/truth.h"
 
@@ -25,17 +27,19 @@ typedef struct rope_form {
     int32_t cos_sin_rows; /* 0: computed */
     source source;
     fig_rope_spec rope;
+    const fig_rope_table *table; /* NULL: none */
 } rope_form;
 
 typedef struct scene {
     const rope_form *form;
     grid_report *report;
     grid_bench bench;
-    fig_random random;
+    fig_random random, noise; /* noise: from where packed was drawn */
     grid_array packed, before, q_out, k_out, positions, indptr, offsets, cos_sin, q_norm, k_norm;
     int64_t tokens, strides[3];
     int32_t rows, multiple;
     fig_rope_spec rope; /* resolved */
+    double *turns;      /* [length][rotary_dim / 2][2], the truth's; NaN: not made yet */
 } scene;
 
 static int64_t position_of(const scene *s, int64_t token) {
@@ -56,8 +60,6 @@ static void fill_cos_sin(scene *s) {
 
 static void fill(scene *s) {
     const rope_form *form = s->form;
-    grid_fill(&s->packed, form->dtype, 0, s->tokens * s->strides[0], &s->random);
-    memcpy(s->before.bytes, s->packed.bytes, s->packed.count);
     for (int64_t token = 0; token < s->tokens; token++)
         grid_store(&s->positions, form->source == POSITIONS_64 ? FIG_I64 : FIG_I32, token,
                    (double)position_of(s, token));
@@ -73,14 +75,24 @@ static void fill(scene *s) {
     }
 }
 
+static void make_turns(scene *s) {
+    const size_t count = (size_t)(s->form->length * s->rope.rotary_dim);
+    s->turns = malloc(count * sizeof *s->turns);
+    if (s->turns == NULL) grid_fail(s->report, "no memory for %zu cosines and sines", count);
+    for (size_t i = 0; s->turns != NULL && i < count; i++)
+        s->turns[i] = NAN;
+}
+
+/* What was turned in place is compared with what it was before; else the input is it still. */
 static void make_memory(scene *s) {
     const rope_form *form = s->form;
     const fig_dtype positions = form->source == POSITIONS_64 ? FIG_I64 : FIG_I32;
-    const int64_t rows = (int64_t)s->rows * s->multiple;
-    grid_array_make(s->report, &s->packed, rows * s->strides[0], form->dtype);
-    grid_array_make(s->report, &s->before, rows * s->strides[0], form->dtype);
-    grid_array_make(s->report, &s->q_out, rows * form->q_heads * form->head_dim, form->dtype);
-    grid_array_make(s->report, &s->k_out, rows * form->k_heads * form->head_dim, form->dtype);
+    const int64_t rows = (int64_t)s->rows * s->multiple, outs = form->in_place ? 0 : rows;
+    s->noise = s->random;
+    grid_array_noise(s->report, &s->packed, rows * s->strides[0], form->dtype, &s->random);
+    if (form->in_place) grid_array_copy(s->report, &s->before, &s->packed);
+    grid_array_make(s->report, &s->q_out, outs * form->q_heads * form->head_dim, form->dtype);
+    grid_array_make(s->report, &s->k_out, outs * form->k_heads * form->head_dim, form->dtype);
     grid_array_make(s->report, &s->positions, rows, positions);
     grid_array_make(s->report, &s->indptr, form->sequences + 1, FIG_I32);
     grid_array_make(s->report, &s->offsets, form->sequences, FIG_I32);
@@ -88,12 +100,14 @@ static void make_memory(scene *s) {
                     FIG_F32);
     grid_array_make(s->report, &s->q_norm, form->head_dim, form->dtype);
     grid_array_make(s->report, &s->k_norm, form->head_dim, form->dtype);
+    make_turns(s);
 }
 
 static void scene_close(scene *s) {
     grid_array *const arrays[] = {&s->packed, &s->before,  &s->q_out,   &s->k_out,  &s->positions,
                                   &s->indptr, &s->offsets, &s->cos_sin, &s->q_norm, &s->k_norm};
     grid_bench_close(&s->bench);
+    free(s->turns);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         grid_array_free(arrays[i]);
 }
@@ -120,7 +134,7 @@ static fig_tensor plain(scene *s, const char *name, fig_dtype dtype, const int64
 static void record(scene *s) {
     const rope_form *form = s->form;
     const int64_t k_first = (int64_t)form->q_heads * form->head_dim;
-    fig_rope_op op = {.size = sizeof op, .rope = &form->rope};
+    fig_rope_op op = {.size = sizeof op, .rope = &form->rope, .rope_table = form->table};
     op.q = heads(s, "q", form->q_heads, &(grid_place){&s->packed, 0, s->strides});
     op.k = heads(s, "k", form->k_heads, &(grid_place){&s->packed, k_first, s->strides});
     if (!form->in_place) {
@@ -149,11 +163,22 @@ static void record(scene *s) {
 /* A rotated pair keeps its length, by which the error of either is judged; what does not turn is
  * judged by itself. */
 static void magnitudes(const scene *s, const double *want, double *magnitude) {
-    const int32_t dim = s->rope.rotary_dim;
-    for (int32_t i = 0; i < s->form->head_dim; i++) {
-        int32_t other = s->rope.interleaved ? i ^ 1 : (i + dim / 2) % dim;
-        magnitude[i] = i < dim ? hypot(want[i], want[other]) : fabs(want[i]);
+    const int32_t half = s->rope.rotary_dim / 2;
+    for (int32_t i = 0; i < half; i++) {
+        const int32_t first = s->rope.interleaved ? 2 * i : i;
+        const int32_t second = s->rope.interleaved ? 2 * i + 1 : i + half;
+        magnitude[first] = magnitude[second] = hypot(want[first], want[second]);
     }
+    for (int32_t i = 2 * half; i < s->form->head_dim; i++)
+        magnitude[i] = fabs(want[i]);
+}
+
+/* Positions of a case are few and its heads many, so each position's cosines and sines are made
+ * once. */
+static const double *turns_of(scene *s, const truth_rope_args *args) {
+    double *turns = s->turns + (args->position - s->form->offset) * (int64_t)s->rope.rotary_dim;
+    if (isnan(turns[0])) truth_rope_turns(args, turns);
+    return turns;
 }
 
 static void check_head(scene *s, int64_t token, int32_t head) {
@@ -165,23 +190,26 @@ static void check_head(scene *s, int64_t token, int32_t head) {
     const int64_t at = token * s->strides[0] + head * s->strides[1];
     double want[TRUTH_HEAD_DIM_LIMIT], magnitude[TRUTH_HEAD_DIM_LIMIT];
     char name[40];
-    const truth_rope_args args = {
-        .x = {s->before.bytes, form->dtype, s->strides[0], s->strides[1]},
-        .rope = s->rope,
-        .row = token,
-        .position = position_of(s, token),
-        .head = head, /* k's heads follow q's */
-        .head_dim = form->head_dim,
-        .cos_sin =
-            form->cos_sin_rows == 0 ? NULL : cos_sin + position_of(s, token) * s->rope.rotary_dim,
-        .norm = !form->norms ? NULL
-                : is_k       ? s->k_norm.bytes
-                             : s->q_norm.bytes,
-        .norm_epsilon = 1e-6};
+    truth_rope_args args = {.x = {form->in_place ? s->before.bytes : s->packed.bytes, form->dtype,
+                                  s->strides[0], s->strides[1]},
+                            .rope = s->rope,
+                            .table = form->table,
+                            .row = token,
+                            .position = position_of(s, token),
+                            .head = head, /* k's heads follow q's */
+                            .head_dim = form->head_dim,
+                            .cos_sin = form->cos_sin_rows == 0
+                                           ? NULL
+                                           : cos_sin + position_of(s, token) * s->rope.rotary_dim,
+                            .norm = !form->norms ? NULL
+                                    : is_k       ? s->k_norm.bytes
+                                                 : s->q_norm.bytes,
+                            .norm_epsilon = 1e-6};
+    args.turns = turns_of(s, &args);
     truth_rope(&args, want);
     magnitudes(s, want, magnitude);
-    snprintf(name, sizeof name, "rope %s%s", fig_inspect_dtype(form->dtype),
-             form->norms ? ", normalised" : "");
+    snprintf(name, sizeof name, "rope %s%s%s", fig_inspect_dtype(form->dtype),
+             form->norms ? ", normalised" : "", form->table != NULL ? ", table" : "");
     const grid_array *out = is_k ? &s->k_out : &s->q_out;
     grid_compare(s->report,
                  &(grid_output){name, form->in_place ? s->packed.bytes : out->bytes, form->dtype,
@@ -208,7 +236,13 @@ static void check(scene *s) {
 static void check_unchanged(scene *s) {
     const rope_form *form = s->form;
     const size_t item = s->packed.count / (size_t)(s->rows * s->multiple * s->strides[0]);
-    const int64_t first = form->in_place ? (form->q_heads + form->k_heads) * form->head_dim : 0;
+    const int64_t first = (form->q_heads + form->k_heads) * form->head_dim;
+    if (!form->in_place) {
+        const int64_t at = grid_array_changed(&s->packed, form->dtype, s->noise);
+        if (at >= 0)
+            grid_fail(s->report, "byte %lld of the packed input has changed", (long long)at);
+        return;
+    }
     for (int64_t token = 0; token < s->tokens; token++) {
         size_t at = (size_t)(token * s->strides[0] + first) * item;
         size_t bytes = (size_t)(s->strides[0] - first) * item;
@@ -224,12 +258,14 @@ static void describe(const scene *s) {
     const rope_form *form = s->form;
     snprintf(s->report->shape, sizeof s->report->shape,
              "rope: %s, %d x %d tokens from %d, heads %d and %d x %d, rotary %d, %s, theta %g, "
-             "llama3 %g, source %d, in place %d, cos_sin rows %d, norms %d",
+             "scale %g, llama3 %g, table's factor %g, source %d, in place %d, cos_sin rows %d, "
+             "norms %d",
              fig_inspect_dtype(form->dtype), (int)form->sequences, (int)form->length,
              (int)form->offset, (int)form->q_heads, (int)form->k_heads, (int)form->head_dim,
              (int)s->rope.rotary_dim, s->rope.interleaved ? "interleaved" : "NeoX",
-             (double)s->rope.theta, (double)s->rope.llama3_factor, (int)form->source,
-             (int)form->in_place, (int)form->cos_sin_rows, (int)form->norms);
+             (double)s->rope.theta, (double)s->rope.scale, (double)s->rope.llama3_factor,
+             form->table != NULL ? form->table->factor : 0, (int)form->source, (int)form->in_place,
+             (int)form->cos_sin_rows, (int)form->norms);
 }
 
 /* The step's positions are of rows: one token each, then. */
@@ -342,5 +378,45 @@ int64_t grid_run_rope_norm(grid_cursor *cursor, grid_report *report) {
     form.in_place = GRID_PICK(cursor, 0, 1);
     form.offset = GRID_PICK(cursor, 0, 99, 4000, 1000003);
     form.sequences = GRID_PICK(cursor, 1, 19, 99, 989);
+    return run(&form, report);
+}
+
+enum { LINEAR = FIG_ROPE_LONGROPE + 1, LONGROPE_SHORT };
+
+/* As models' files say them; linear is the rope's own scale and needs no table. */
+static void scale(grid_report *report, rope_form *form, int32_t kind, fig_rope_table *table) {
+    float factors[TRUTH_HEAD_DIM_LIMIT / 2];
+    fig_rope_scaling scaling = {.size = sizeof scaling,
+                                .kind = kind == LONGROPE_SHORT ? FIG_ROPE_LONGROPE
+                                                               : (fig_rope_kind)kind,
+                                .factor = 32,
+                                .context = 4096,
+                                .tokens = kind == LONGROPE_SHORT ? 4096 : 131072,
+                                .short_factors = factors,
+                                .long_factors = factors};
+    if (kind == LINEAR) {
+        form->rope.scale = 4;
+        return;
+    }
+    for (int32_t i = 0; i < form->rope.rotary_dim / 2; i++)
+        factors[i] = 1 + (kind == LONGROPE_SHORT ? 0.01f : 0.75f) * (float)i;
+    if (fig_rope_scale(table, &form->rope, form->head_dim, &scaling) != FIG_OK)
+        grid_fail(report, "rope: %s", fig_message());
+    form->table = table;
+}
+
+int64_t grid_run_rope_tables(grid_cursor *cursor, grid_report *report) {
+    rope_form form = {.q_heads = 4, .k_heads = 2, .sequences = 19, .length = 19};
+    fig_rope_table table;
+    form.dtype = (fig_dtype)GRID_PICK(cursor, FIG_F16, FIG_BF16, FIG_F32);
+    const int32_t kind = GRID_PICK(cursor, LINEAR, FIG_ROPE_DYNAMIC, FIG_ROPE_YARN,
+                                   FIG_ROPE_LONGROPE, LONGROPE_SHORT);
+    form.rope.interleaved = GRID_PICK(cursor, 0, 1);
+    form.source = (source)GRID_PICK(cursor, POSITIONS_32, POSITIONS_64, PACKED);
+    form.head_dim = GRID_PICK(cursor, 64, 96, 256);
+    form.rope.rotary_dim = form.head_dim / GRID_PICK(cursor, 1, 2);
+    form.norms = form.in_place = GRID_PICK(cursor, 0, 1);
+    form.offset = GRID_PICK(cursor, 4090, 131000);
+    if (report != NULL) scale(report, &form, kind, &table);
     return run(&form, report);
 }

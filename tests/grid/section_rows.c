@@ -50,7 +50,8 @@ static void record_gated(scene *s) {
     switch (s->form->activation) {
     case FIG_SILU: fig_silu_and_mul(s->bench.program, &op); break;
     case FIG_GELU: fig_gelu_and_mul(s->bench.program, &op); break;
-    default: fig_gelu_tanh_and_mul(s->bench.program, &op); break;
+    case FIG_GELU_TANH: fig_gelu_tanh_and_mul(s->bench.program, &op); break;
+    default: fig_swiglu_limited(s->bench.program, &op); break;
     }
 }
 
@@ -70,14 +71,20 @@ static void record_norm(scene *s) {
     }
 }
 
+/* Noise ends before the limits of swiglu_limited begin. */
+static void reach_limits(scene *s) {
+    for (int64_t i = 0; i < s->tokens * s->strides[0]; i += 13)
+        grid_store(&s->in, s->form->dtype, i, 8 * fig_random_normal(&s->random));
+}
+
+/* Of what a case has no use for there is nothing. */
 static void make_memory(scene *s) {
     const rows_form *form = s->form;
+    const int64_t elements = s->tokens * form->width, residual = form->residual ? elements : 0;
     grid_array_make(s->report, &s->in, s->tokens * s->strides[0], form->dtype);
-    grid_array_make(s->report, &s->before, s->tokens * s->strides[0], form->dtype);
     grid_array_make(s->report, &s->weight, form->width, form->dtype);
-    grid_array_make(s->report, &s->out, s->tokens * form->width, form->dtype);
-    grid_array_make(s->report, &s->residual, s->tokens * form->width, form->dtype);
-    grid_array_make(s->report, &s->residual_before, s->tokens * form->width, form->dtype);
+    grid_array_make(s->report, &s->out, form->in_place ? 0 : elements, form->dtype);
+    grid_array_noise(s->report, &s->residual, residual, form->dtype, &s->random);
     s->want = calloc((size_t)form->width, sizeof *s->want);
     s->magnitude = calloc((size_t)form->width, sizeof *s->magnitude);
     if (s->want == NULL || s->magnitude == NULL)
@@ -85,10 +92,11 @@ static void make_memory(scene *s) {
     if (grid_failed(s->report)) return;
     for (int64_t row = 0; row < s->tokens; row++)
         grid_fill(&s->in, form->dtype, row * s->strides[0], s->in_width, &s->random);
-    grid_fill(&s->residual, form->dtype, 0, s->tokens * form->width, &s->random);
+    if (form->activation == FIG_SWIGLU_LIMITED) reach_limits(s);
     grid_fill(&s->weight, form->dtype, 0, form->width, &s->random);
-    memcpy(s->before.bytes, s->in.bytes, s->in.count);
-    memcpy(s->residual_before.bytes, s->residual.bytes, s->residual.count);
+    if (form->activation >= 0) return;
+    grid_array_copy(s->report, &s->before, &s->in);
+    grid_array_copy(s->report, &s->residual_before, &s->residual);
 }
 
 static void scene_close(scene *s) {
@@ -111,19 +119,20 @@ static void compare(scene *s, const char *what, const grid_array *out, int64_t f
 }
 
 static void check_gated(scene *s, int64_t row) {
-    static const char *const names[] = {"silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"};
+    static const char *const names[] = {"silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul",
+                                        "swiglu_limited"};
     const truth_gated_args args = {.in = {s->in.bytes, s->form->dtype, s->strides[0], 0},
                                    .activation = (fig_activation)s->form->activation,
                                    .row = row,
                                    .width = s->form->width};
     truth_gated(&args, s->want);
     /* Where gelu all but cancels, its error is that of erf or tanh near -1, times gate and up. */
+    const int cancels = s->form->activation == FIG_GELU || s->form->activation == FIG_GELU_TANH;
     for (int32_t i = 0; i < s->form->width; i++) {
         int64_t at = row * s->strides[0] + i;
         double gate = truth_load(s->in.bytes, s->form->dtype, at);
         double up = truth_load(s->in.bytes, s->form->dtype, at + s->form->width);
-        s->magnitude[i] =
-            fmax(fabs(s->want[i]), s->form->activation == FIG_SILU ? 0 : fabs(gate * up) * 0x1p-10);
+        s->magnitude[i] = fmax(fabs(s->want[i]), cancels ? fabs(gate * up) * 0x1p-10 : 0);
     }
     compare(s, names[s->form->activation], &s->out, row * s->form->width);
 }
@@ -155,6 +164,12 @@ static void check_norm(scene *s, int64_t row) {
         s->magnitude[i] = s->want[i];
     compare(s, form->residual ? "add_rms_norm" : "rms_norm", form->in_place ? &s->in : &s->out,
             row * (form->in_place ? s->strides[0] : form->width));
+}
+
+static void check_unchanged(scene *s) {
+    if (s->form->activation >= 0 || s->form->in_place) return;
+    if (memcmp(s->in.bytes, s->before.bytes, s->in.count) != 0)
+        grid_fail(s->report, "the input of a norm has changed");
 }
 
 static void check(scene *s) {
@@ -207,6 +222,7 @@ static int64_t run(const rows_form *form, grid_report *report) {
     static const int32_t idle[GRID_ROW_LIMIT];
     grid_bench_step(&s.bench, FIG_OPTIONS(fig_step, .rows = form->rows, .kv_lengths = idle));
     if (!grid_failed(report)) check(&s);
+    if (!grid_failed(report)) check_unchanged(&s);
     scene_close(&s);
     return work;
 }
@@ -218,7 +234,7 @@ static fig_dtype pick_dtype(grid_cursor *cursor) {
 int64_t grid_run_activations(grid_cursor *cursor, grid_report *report) {
     rows_form form = {0};
     form.dtype = pick_dtype(cursor);
-    form.activation = GRID_PICK(cursor, FIG_SILU, FIG_GELU, FIG_GELU_TANH);
+    form.activation = GRID_PICK(cursor, FIG_SILU, FIG_GELU, FIG_GELU_TANH, FIG_SWIGLU_LIMITED);
     form.width = GRID_PICK(cursor, 128, 256, 512, 2048, 4096, 11008, 14336, 16384, 28672);
     form.rows = GRID_PICK(cursor, 1, 2, 4, 8, 16);
     int32_t tokens = GRID_PICK(cursor, 1, 2, 4, 8, 16, 32, 64, 128, 512);

@@ -38,7 +38,7 @@ typedef struct place_block {
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
 static fig_dev *dev; /* opened when first needed, never closed: it ends with the program */
 static fig_dev_stream *stream;
-static place_block *used, *kept[CLASS_COUNT];
+static place_block *used, *kept[FIG_MEMORY_PINNED + 1][CLASS_COUNT];
 static int host_holds;
 
 /* ---- What the environment says ------------------------------------------------------------- */
@@ -173,7 +173,7 @@ fig_status fig_place_launch(fig_op op, const void *params) {
     return status;
 }
 
-/* ---- Memory -------------------------------------------------------------------------------- */
+/* ---- Blocks -------------------------------------------------------------------------------- */
 
 static int32_t class_of(size_t bytes) {
     int32_t of_class = CLASS_LEAST;
@@ -182,14 +182,14 @@ static int32_t class_of(size_t bytes) {
     return of_class;
 }
 
-static place_block *make_block(int32_t of_class, size_t bytes) {
+static place_block *make_block(fig_memory kind, int32_t of_class, size_t bytes) {
     place_block *block = calloc(1, sizeof *block);
     if (block == NULL) return NULL;
     block->of_class = of_class;
     if (of_class >= 0) bytes = (size_t)1 << of_class;
-    if (open_device() == FIG_OK && fig_device_cuda.allocate(dev, &block->memory, FIG_MEMORY_PINNED,
-                                                            bytes > 0 ? bytes : 1) == FIG_OK) {
-        assert(block->memory.host == block->memory.device);
+    if (open_device() == FIG_OK &&
+        fig_device_cuda.allocate(dev, &block->memory, kind, bytes > 0 ? bytes : 1) == FIG_OK) {
+        assert(kind == FIG_MEMORY_DEVICE || block->memory.host == block->memory.device);
         return block;
     }
     free(block);
@@ -201,20 +201,21 @@ static size_t guard_of(const place_block *block) {
     return block->of_class < 0 ? 0 : behind < GUARD ? behind : GUARD;
 }
 
-static void *take_pinned(size_t bytes) {
+static place_block *take_block(fig_memory kind, size_t bytes) {
     const int32_t of_class = says("FIG_PLACE", "exact") ? -1 : class_of(bytes);
-    place_block *block = of_class >= 0 ? kept[of_class] : NULL;
+    place_block *block = of_class >= 0 ? kept[kind][of_class] : NULL;
     if (block != NULL) {
-        kept[of_class] = block->next;
+        kept[kind][of_class] = block->next;
     } else {
-        block = make_block(of_class, bytes);
+        block = make_block(kind, of_class, bytes);
         if (block == NULL) return NULL;
     }
     block->bytes = bytes;
     block->next = used;
     used = block;
-    memset((uint8_t *)block->memory.host + bytes, GUARD_BYTE, guard_of(block));
-    return block->memory.host;
+    if (kind == FIG_MEMORY_PINNED)
+        memset((uint8_t *)block->memory.host + bytes, GUARD_BYTE, guard_of(block));
+    return block;
 }
 
 static void check_guard(const place_block *block) {
@@ -226,37 +227,71 @@ static void check_guard(const place_block *block) {
     }
 }
 
-static void give_pinned(void *address) {
+static void give_block(const void *device) {
     place_block **at = &used;
-    while (*at != NULL && (*at)->memory.host != address)
+    while (*at != NULL && (*at)->memory.device != device)
         at = &(*at)->next;
     assert(*at != NULL);
     place_block *block = *at;
     *at = block->next;
-    check_guard(block);
+    if (block->memory.kind == FIG_MEMORY_PINNED) check_guard(block);
     if (block->of_class >= 0) {
-        block->next = kept[block->of_class];
-        kept[block->of_class] = block;
+        place_block **first = &kept[block->memory.kind][block->of_class];
+        block->next = *first;
+        *first = block;
         return;
     }
     fig_device_cuda.release(dev, &block->memory);
     free(block);
 }
 
-void *fig_place_allocate(size_t bytes) {
+/* ---- An engine's memory -------------------------------------------------------------------- */
+
+static int32_t lend(void *user, fig_allocation *allocation) {
+    (void)user;
+    pthread_mutex_lock(&held);
+    const place_block *block = take_block(allocation->kind, allocation->bytes);
+    pthread_mutex_unlock(&held);
+    if (block == NULL) return 1;
+    allocation->device = block->memory.device;
+    allocation->host = block->memory.host;
+    return 0;
+}
+
+static int32_t take_back(void *user, fig_allocation *allocation) {
+    (void)user;
+    pthread_mutex_lock(&held);
+    give_block(allocation->device);
+    pthread_mutex_unlock(&held);
+    return 0;
+}
+
+void fig_place_lend(fig_engine_options *options) {
+    if (options->device != FIG_DEVICE_CUDA) return;
+    options->allocate = lend;
+    options->release = take_back;
+}
+
+/* ---- Memory of the test's ------------------------------------------------------------------ */
+
+void *fig_place_allocate_as_is(size_t bytes) {
     void *address = NULL;
     if (fig_place_device() == FIG_DEVICE_HOST) {
         if (posix_memalign(&address, ALIGNMENT, bytes > 0 ? bytes : 1) != 0) address = NULL;
     } else {
         pthread_mutex_lock(&held);
-        address = take_pinned(bytes);
+        const place_block *block = take_block(FIG_MEMORY_PINNED, bytes);
+        if (block != NULL) address = block->memory.host;
         pthread_mutex_unlock(&held);
     }
-    if (address == NULL) {
+    if (address == NULL)
         fprintf(stderr, "%s: no block of %zu bytes: %s\n", fig_place_name(), bytes, fig_message());
-        return NULL;
-    }
-    return memset(address, POISON_BYTE, bytes);
+    return address;
+}
+
+void *fig_place_allocate(size_t bytes) {
+    void *address = fig_place_allocate_as_is(bytes);
+    return address != NULL ? memset(address, POISON_BYTE, bytes) : NULL;
 }
 
 void fig_place_free(void *address) {
@@ -266,6 +301,6 @@ void fig_place_free(void *address) {
         return;
     }
     pthread_mutex_lock(&held);
-    give_pinned(address);
+    give_block(address);
     pthread_mutex_unlock(&held);
 }

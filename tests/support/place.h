@@ -20,6 +20,9 @@ const char *fig_place_name(void); /* "host", "cuda.hopper", "cuda.plain" */
 /* What an engine is opened with; a test adds what it needs. */
 fig_engine_options fig_place_options(void);
 fig_status fig_place_open(fig_engine **engine, const fig_graphs *graphs); /* with those */
+/* cuda: the engine's memory is lent to it, of blocks that are kept for the next, since the driver
+ * stops the GPU where it takes one back. */
+void fig_place_lend(fig_engine_options *options);
 /* Those of a test that is about the host, wherever others run: its reason is printed there. */
 fig_engine_options fig_place_host_only(const char *why);
 /* From here on the whole program runs on the host, wherever others run. */
@@ -38,7 +41,8 @@ int fig_place_cases(int all);
  * none. On the host asan sees the first byte past it; on cuda what lies behind it is watched, and
  * free ends the program where it has changed. Any thread may call. */
 void *fig_place_allocate(size_t bytes);
-void fig_place_free(void *address); /* NULL is nothing */
+void *fig_place_allocate_as_is(size_t bytes); /* of any bytes, for who writes all of them */
+void fig_place_free(void *address);           /* NULL is nothing */
 
 /* cuda alone: the kernel once, as the one node of a graph, from launch to end. */
 fig_status fig_place_launch(fig_op op, const void *params);

@@ -70,6 +70,9 @@ static int read_notes(const fig_arguments *arguments, given_notes *notes) {
         char *own = notes->keys[notes->count];
         memcpy(own, word, key);
         own[key] = '\0';
+        for (int32_t i = 0; i < notes->count; i++)
+            if (strcmp(notes->keys[i], own) == 0)
+                return fig_report_refuse("capture: --note: %s was given twice", own);
         notes->of[notes->count++] =
             (fig_note){.size = sizeof(fig_note), .key = own, .value = word + key + 1};
     }

@@ -52,11 +52,23 @@ static int read_options(const fig_arguments *arguments, fig_print_options *optio
 }
 
 /* As sha256sum prints: the list that --trust of replay reads. */
-static void print_images(const fig_graphs *graphs) {
+static int print_images(const fig_graphs *graphs, const char *path) {
     fig_image_info info = {.size = sizeof info};
-    for (int32_t i = 0; fig_graphs_image(graphs, i, &info) == FIG_OK; i++)
+    int32_t i = 0;
+    for (; fig_graphs_image(graphs, i, &info) == FIG_OK; i++)
         printf("%s  %s/%s/%d.%d\n", info.sha256, info.operation, info.family,
                (int)info.compute_capability / 10, (int)info.compute_capability % 10);
+    if (i > 0) return FIG_EXIT_FINE;
+    return fig_report_refuse("%s: no images are recorded: its maker was built without nvcc", path);
+}
+
+static int refuse_beside_images(const fig_arguments *arguments) {
+    static const char *const others[] = {"--bucket", "--ranks",  "--all",
+                                         "--json",   "--format", "--kv"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (fig_arguments_text(arguments, others[i]) != NULL)
+            return fig_report_refuse("inspect: --images and %s: one of both is taken", others[i]);
+    return FIG_EXIT_FINE;
 }
 
 static int print_file(const fig_arguments *arguments, int32_t ranks,
@@ -67,7 +79,7 @@ static int print_file(const fig_arguments *arguments, int32_t ranks,
     }
     int code = fig_source_divide(arguments, ranks, &graphs);
     if (code == FIG_EXIT_FINE && fig_arguments_text(arguments, "--images") != NULL) {
-        print_images(graphs);
+        code = print_images(graphs, arguments->operand);
     } else if (code == FIG_EXIT_FINE &&
                fig_graphs_print(graphs, options, write_stdout, NULL) != FIG_OK) {
         code = fig_report_status(arguments->operand);
@@ -81,7 +93,9 @@ static int run(const fig_arguments *arguments) {
     fig_step step = {.size = sizeof step};
     fig_lengths lengths = {0};
     int32_t ranks;
-    int code = read_options(arguments, &options, &lengths);
+    int code = FIG_EXIT_FINE;
+    if (fig_arguments_text(arguments, "--images") != NULL) code = refuse_beside_images(arguments);
+    if (code == FIG_EXIT_FINE) code = read_options(arguments, &options, &lengths);
     if (code == FIG_EXIT_FINE) code = fig_source_read_ranks(arguments, &ranks);
     if (lengths.count > 0) {
         step.rows = lengths.count;

@@ -63,6 +63,12 @@ static int read_line(FILE *file, char line[LINE_BYTES]) {
     return 1;
 }
 
+/* A spreadsheet may begin its file with the mark of UTF-8, which no editor shows. */
+static const char *behind_mark(const char *line) {
+    static const char mark[] = "\xef\xbb\xbf";
+    return strncmp(line, mark, strlen(mark)) == 0 ? line + strlen(mark) : line;
+}
+
 static int is_blank(const char *line) {
     return line[strspn(line, " ")] == '\0';
 }
@@ -121,7 +127,7 @@ static int read_requests(fig_serve_trace *trace, const reader *from) {
     char line[LINE_BYTES];
     int32_t number = 1;
     int64_t before_ns = 0;
-    const int headed = read_line(from->file, line) == 1 && strcmp(line, header) == 0;
+    const int headed = read_line(from->file, line) == 1 && strcmp(behind_mark(line), header) == 0;
     if (!headed && !ferror(from->file)) {
         return fig_report_refuse("%s:1: the first line is to be %s", from->path, header);
     }

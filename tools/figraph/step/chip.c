@@ -32,6 +32,7 @@ static int read_word(const fig_arguments *arguments, char *word, fig_traits *tra
     }
     for (int i = 0; i < NUMBERS; i++) {
         if (strcmp(word, names[i]) != 0) continue;
+        if (given[i]) return refuse(arguments, word, "was given twice");
         errno = 0;
         const long number = strtol(value, &end, 10);
         if (end == value || *end != '\0' || errno != 0 || number < 0 || number > INT32_MAX)

@@ -9,28 +9,36 @@
 
 enum { LINE_BYTES = 512 };
 
+/* 1: it was taken; 0: it begins with no SHA-256. */
 static int take_line(fig_trusted *trusted, const char *line) {
-    const size_t digits = strspn(line, "0123456789abcdef");
-    const int32_t count = trusted->trust.image_count;
-    if (digits != FIG_TRUSTED_HEX || count == FIG_TRUSTED_LIMIT) return 0;
-    memcpy(trusted->hex[count], line, FIG_TRUSTED_HEX);
-    trusted->hex[count][FIG_TRUSTED_HEX] = '\0';
-    trusted->images[count] = trusted->hex[count];
-    trusted->trust.image_count++;
+    char *hex = trusted->hex[trusted->trust.image_count];
+    if (strspn(line, "0123456789abcdef") != FIG_TRUSTED_HEX) return 0;
+    memcpy(hex, line, FIG_TRUSTED_HEX);
+    hex[FIG_TRUSTED_HEX] = '\0';
+    trusted->images[trusted->trust.image_count++] = hex;
     return 1;
 }
 
-int fig_trusted_read(fig_trusted *trusted, const char *path, const char *about) {
+static int read_lines(fig_trusted *trusted, FILE *file, const char *path, const char *about) {
     char line[LINE_BYTES];
-    int sound = 1;
+    while (fgets(line, sizeof line, file) != NULL) {
+        const int32_t count = trusted->trust.image_count;
+        if (count == FIG_TRUSTED_LIMIT)
+            return fig_report_refuse("%s: %s: more than %d lines", about, path, FIG_TRUSTED_LIMIT);
+        if (!take_line(trusted, line))
+            return fig_report_refuse("%s: %s: line %d does not begin with a SHA-256, of 64 digits "
+                                     "and small letters",
+                                     about, path, (int)count + 1);
+    }
+    if (ferror(file)) return fig_report_refuse("%s: %s: %s", about, path, strerror(errno));
+    return FIG_EXIT_FINE;
+}
+
+int fig_trusted_read(fig_trusted *trusted, const char *path, const char *about) {
     trusted->trust = (fig_trust){.size = sizeof trusted->trust, .images = trusted->images};
     FILE *file = fopen(path, "r");
     if (file == NULL) return fig_report_refuse("%s: %s: %s", about, path, strerror(errno));
-    while (sound && fgets(line, sizeof line, file) != NULL)
-        sound = take_line(trusted, line);
+    const int code = read_lines(trusted, file, path, about);
     fclose(file);
-    if (sound) return FIG_EXIT_FINE;
-    return fig_report_refuse("%s: %s: line %d does not begin with a SHA-256, or there are more "
-                             "than %d",
-                             about, path, (int)trusted->trust.image_count + 1, FIG_TRUSTED_LIMIT);
+    return code;
 }

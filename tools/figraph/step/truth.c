@@ -9,62 +9,64 @@
 
 #define PI 3.14159265358979323846
 
-static double load_f32(const void *array, int64_t index) {
-    float x;
-    memcpy(&x, (const char *)array + index * 4, sizeof x);
-    return x;
+/* Sign, exponent and mantissa of a code at the places where a double has its own, by which it reads
+ * too small by the difference of the two biases: a product makes up for it, exactly and for
+ * subnormals as well. From the code `special` on, without its sign, there is no finite number. */
+static double widen(uint32_t sign, uint32_t magnitude, uint32_t special, int mantissa_bits,
+                    double bias) {
+    uint64_t bits = (uint64_t)magnitude << (52 - mantissa_bits);
+    bits |= magnitude >= special ? UINT64_C(0x7ff) << 52 : 0;
+    bits |= (uint64_t)sign << 63;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x * bias;
 }
 
 /* A sign, 5 bits of exponent and 10 of mantissa, as IEEE 754 reads them. */
-static double load_f16(const void *array, int64_t index) {
-    uint16_t code;
-    memcpy(&code, (const char *)array + index * 2, sizeof code);
-    int exponent = code >> 10 & 31, mantissa = code & 1023;
-    double x = mantissa * 0x1p-24;
-    if (exponent > 0) x = (1024 + mantissa) * 0x1p-25 * (double)(1u << exponent);
-    if (exponent == 31) x = mantissa == 0 ? INFINITY : NAN;
-    return code >> 15 ? -x : x;
+static double of_f16(uint16_t code) {
+    return widen(code >> 15, code & 0x7fff, 0x7c00, 10, 0x1p1008);
 }
 
 /* The upper half of an f32. */
-static double load_bf16(const void *array, int64_t index) {
-    uint16_t code;
-    memcpy(&code, (const char *)array + index * 2, sizeof code);
-    uint32_t bits = (uint32_t)code << 16;
-    return load_f32(&bits, 0);
+static double of_bf16(uint16_t code) {
+    const uint32_t bits = (uint32_t)code << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 
 /* A sign, 4 bits of exponent and 3 of mantissa; all ones is NaN, and nothing is infinite. */
-static double load_e4m3(const void *array, int64_t index) {
-    int code = ((const uint8_t *)array)[index];
-    int exponent = code >> 3 & 15, mantissa = code & 7;
-    double x = mantissa * 0x1p-9;
-    if (exponent > 0) x = (8 + mantissa) * 0x1p-10 * (double)(1u << exponent);
-    if ((code & 127) == 127) x = NAN;
-    return code >> 7 ? -x : x;
+static double of_e4m3(uint8_t code) {
+    return widen(code >> 7, code & 0x7f, 0x7f, 3, 0x1p1016);
 }
 
 /* A sign, 5 bits of exponent and 2 of mantissa, in the manner of IEEE 754. */
-static double load_e5m2(const void *array, int64_t index) {
-    int code = ((const uint8_t *)array)[index];
-    int exponent = code >> 2 & 31, mantissa = code & 3;
-    double x = mantissa * 0x1p-16;
-    if (exponent > 0) x = (4 + mantissa) * 0x1p-17 * (double)(1u << exponent);
-    if (exponent == 31) x = mantissa == 0 ? INFINITY : NAN;
-    return code >> 7 ? -x : x;
+static double of_e5m2(uint8_t code) {
+    return widen(code >> 7, code & 0x7f, 0x7c, 2, 0x1p1008);
+}
+
+/* A loop of its own for each type, of which the compiler makes vectors. */
+#define LOAD_ROW(type, read)                                                                       \
+    for (int32_t i = 0; i < count; i++)                                                            \
+        out[i] = read(((const type *)array)[first + i]);                                           \
+    break
+
+void truth_load_row(const void *array, fig_dtype dtype, int64_t first, int32_t count, double *out) {
+    switch (dtype) {
+    case FIG_F32: LOAD_ROW(float, (double));
+    case FIG_F16: LOAD_ROW(uint16_t, of_f16);
+    case FIG_BF16: LOAD_ROW(uint16_t, of_bf16);
+    case FIG_E4M3: LOAD_ROW(uint8_t, of_e4m3);
+    case FIG_E5M2: LOAD_ROW(uint8_t, of_e5m2);
+    case FIG_I32: LOAD_ROW(int32_t, (double));
+    case FIG_I64: LOAD_ROW(int64_t, (double));
+    }
 }
 
 double truth_load(const void *array, fig_dtype dtype, int64_t index) {
-    switch (dtype) {
-    case FIG_F32: return load_f32(array, index);
-    case FIG_F16: return load_f16(array, index);
-    case FIG_BF16: return load_bf16(array, index);
-    case FIG_E4M3: return load_e4m3(array, index);
-    case FIG_E5M2: return load_e5m2(array, index);
-    case FIG_I32: return ((const int32_t *)array)[index];
-    case FIG_I64: return (double)((const int64_t *)array)[index];
-    }
-    return NAN;
+    double x = NAN;
+    truth_load_row(array, dtype, index, 1, &x);
+    return x;
 }
 
 /* Of its normal numbers: bits of mantissa, and the least exponent. */
@@ -82,11 +84,18 @@ static float_form form_of(fig_dtype dtype) {
     }
 }
 
+/* 2 to the power of x's exponent, or of the least, less the bits of mantissa. */
 double truth_ulp(fig_dtype dtype, double x) {
-    float_form form = form_of(dtype);
-    int exponent = x == 0 ? form.least_exponent : ilogb(x);
-    if (exponent < form.least_exponent) exponent = form.least_exponent;
-    return ldexp(1.0, exponent - form.mantissa_bits);
+    const float_form form = form_of(dtype);
+    uint64_t bits;
+    double ulp;
+    if (isinf(x)) return INFINITY;
+    memcpy(&bits, &x, sizeof bits);
+    int exponent = (int)(bits >> 52 & 0x7ff) - 1023;
+    if (exponent < form.least_exponent || isnan(x)) exponent = form.least_exponent;
+    bits = (uint64_t)(exponent - form.mantissa_bits + 1023) << 52;
+    memcpy(&ulp, &bits, sizeof ulp);
+    return ulp;
 }
 
 /* Codes of numbers above 0 are in order, so that a mantissa that is rounded up to the next power of
@@ -142,14 +151,14 @@ static void normalise(double *x, int32_t width, double epsilon, const void *weig
     double sum = 0;
     for (int32_t i = 0; i < width; i++)
         sum += x[i] * x[i];
+    const double root = sqrt(sum / width + epsilon);
     for (int32_t i = 0; i < width; i++)
-        x[i] *= (truth_load(weight, dtype, i) + offset) / sqrt(sum / width + epsilon);
+        x[i] *= (truth_load(weight, dtype, i) + offset) / root;
 }
 
 void truth_rms_norm(const truth_rms_norm_args *args, double *out) {
     const truth_rows *x = &args->x;
-    for (int32_t i = 0; i < args->width; i++)
-        out[i] = truth_load(x->base, x->dtype, args->row * x->row_stride + i);
+    truth_load_row(x->base, x->dtype, args->row * x->row_stride, args->width, out);
     normalise(out, args->width, args->epsilon, args->weight, x->dtype, args->weight_offset);
 }
 
@@ -167,23 +176,36 @@ static double frequency_of(const fig_rope_spec *rope, int32_t i) {
     return frequency / rope->scale;
 }
 
+void truth_rope_turns(const truth_rope_args *args, double *turns) {
+    const int32_t half = args->rope.rotary_dim / 2;
+    const fig_rope_table *table = args->table;
+    const int has_table = table != NULL && table->frequencies[0] > 0;
+    const double factor = has_table ? table->factor : 1;
+    for (int32_t i = 0; i < half; i++) {
+        double angle = (double)args->position *
+                       (has_table ? table->frequencies[i] : frequency_of(&args->rope, i));
+        turns[2 * i] = args->cos_sin != NULL ? args->cos_sin[i] : factor * cos(angle);
+        turns[2 * i + 1] = args->cos_sin != NULL ? args->cos_sin[half + i] : factor * sin(angle);
+    }
+}
+
 void truth_rope(const truth_rope_args *args, double *out) {
     const truth_rows *x = &args->x;
-    int64_t offset = args->row * x->row_stride + args->head * x->head_stride;
-    int32_t half = args->rope.rotary_dim / 2;
-    int has_table = args->table != NULL && args->table->frequencies[0] > 0;
-    double factor = has_table ? args->table->factor : 1;
-    for (int32_t i = 0; i < args->head_dim; i++)
-        out[i] = truth_load(x->base, x->dtype, offset + i);
+    const int64_t offset = args->row * x->row_stride + args->head * x->head_stride;
+    const int32_t half = args->rope.rotary_dim / 2;
+    const double *turns = args->turns;
+    double own[TRUTH_HEAD_DIM_LIMIT];
+    if (turns == NULL) {
+        truth_rope_turns(args, own);
+        turns = own;
+    }
+    truth_load_row(x->base, x->dtype, offset, args->head_dim, out);
     if (args->norm != NULL)
         normalise(out, args->head_dim, args->norm_epsilon, args->norm, x->dtype, 0);
     for (int32_t i = 0; i < half; i++) {
         int32_t first = args->rope.interleaved ? 2 * i : i;
         int32_t second = args->rope.interleaved ? 2 * i + 1 : i + half;
-        double angle = (double)args->position *
-                       (has_table ? args->table->frequencies[i] : frequency_of(&args->rope, i));
-        double cosine = args->cos_sin != NULL ? args->cos_sin[i] : factor * cos(angle);
-        double sine = args->cos_sin != NULL ? args->cos_sin[half + i] : factor * sin(angle);
+        double cosine = turns[2 * i], sine = turns[2 * i + 1];
         double a = out[first], b = out[second];
         out[first] = a * cosine - b * sine;
         out[second] = b * cosine + a * sine;

@@ -28,7 +28,8 @@ typedef struct truth_cache {
     int64_t table_stride;
 } truth_cache;
 
-/* Element `index` of an array of any dtype. */
+/* `count` elements of an array of any dtype, from `first` on. */
+void truth_load_row(const void *array, fig_dtype dtype, int64_t first, int32_t count, double *out);
 double truth_load(const void *array, fig_dtype dtype, int64_t index);
 /* Stores the number nearest to x, of two the even one; f32, f16 and bf16. x is no NaN. */
 void truth_store(void *array, fig_dtype dtype, int64_t index, double x);
@@ -60,10 +61,13 @@ typedef struct truth_rope_args {
     int64_t row, position;
     int32_t head, head_dim;
     const float *cos_sin; /* [rotary_dim] of this position; NULL: computed */
+    const double *turns;  /* of this position, as truth_rope_turns() has them; NULL: made anew */
     const void *norm;     /* [head_dim] of x's dtype; NULL: none */
     double norm_epsilon;
 } truth_rope_args;
 void truth_rope(const truth_rope_args *args, double *out); /* [head_dim] */
+/* Cosine and sine of each pair, which are the same for all heads of a position. */
+void truth_rope_turns(const truth_rope_args *args, double *turns); /* [rotary_dim / 2][2] */
 
 typedef struct truth_merge_args {
     truth_rows a, b;

@@ -1,10 +1,12 @@
 /* truth_attention.c: attention in float64, one token after another.
  *
- * Invariant: every logit is computed where it is used, from figraph.h's formula and nothing else.
- *  */
+ * Invariant: each token is read once, and sums are relative to the greatest logit so far, so that
+ * nothing overflows. */
 #include "tools/figraph/step/truth_attention.h"
 
 #include <math.h>
+
+enum { SUM_COUNT = 8 };
 
 /* Element 0 of one head of a token; what is outside the cache reads as page 0. */
 static int64_t head_offset(const truth_cache *cache, const truth_attention_args *args,
@@ -18,11 +20,30 @@ static double scale_of(double scale) {
     return scale == 0 ? 1 : scale;
 }
 
+static void load_head(const truth_cache *cache, const truth_attention_args *args, int32_t token,
+                      double *head) {
+    truth_load_row(cache->base, cache->dtype, head_offset(cache, args, token), args->head_dim,
+                   head);
+}
+
+/* Eight sums, for one waits for each of its additions. */
+static double product_of(const double *a, const double *b, int32_t count) {
+    double sums[SUM_COUNT] = {0}, all = 0;
+    int32_t i = 0;
+    for (; i + SUM_COUNT <= count; i += SUM_COUNT)
+        for (int32_t s = 0; s < SUM_COUNT; s++)
+            sums[s] += a[i + s] * b[i + s];
+    for (; i < count; i++)
+        all += a[i] * b[i];
+    for (int32_t s = 0; s < SUM_COUNT; s++)
+        all += sums[s];
+    return all;
+}
+
 static double logit_of(const truth_attention_args *args, const double *q, int32_t token) {
-    int64_t offset = head_offset(&args->k, args, token);
-    double sum = 0;
-    for (int32_t i = 0; i < args->head_dim; i++)
-        sum += q[i] * scale_of(args->k_scale) * truth_load(args->k.base, args->k.dtype, offset + i);
+    double k[TRUTH_HEAD_DIM_LIMIT];
+    load_head(&args->k, args, token, k);
+    const double sum = product_of(q, k, args->head_dim) * scale_of(args->k_scale);
     int32_t position = args->length - 1;
     double logit = sum * args->sm_scale + args->alibi * (token - position);
     if (args->soft_cap > 0) logit = args->soft_cap * tanh(logit / args->soft_cap);
@@ -34,33 +55,52 @@ static int32_t first_token(const truth_attention_args *args) {
     return args->length - args->window;
 }
 
-void truth_attention(const truth_attention_args *args, truth_attention_result *result) {
-    double q[TRUTH_HEAD_DIM_LIMIT], greatest = -INFINITY, weights = 0;
-    int64_t q_offset = args->row * args->q.row_stride + args->q_head * args->q.head_stride;
+/* What a token's weights are relative to: the greatest logit so far. */
+typedef struct sums {
+    double greatest, weights;
+} sums;
+
+static void raise_greatest(const truth_attention_args *args, truth_attention_result *result,
+                           sums *s, double greatest) {
+    const double share = exp(s->greatest - greatest);
     for (int32_t i = 0; i < args->head_dim; i++) {
-        q[i] = truth_load(args->q.base, args->q.dtype, q_offset + i);
-        result->out[i] = result->magnitude[i] = 0;
+        result->out[i] *= share;
+        result->magnitude[i] *= share;
     }
+    s->weights *= share;
+    s->greatest = greatest;
+}
+
+static void add_token(const truth_attention_args *args, truth_attention_result *result, sums *s,
+                      double logit, int32_t token) {
+    double v[TRUTH_HEAD_DIM_LIMIT];
+    if (logit > s->greatest) raise_greatest(args, result, s, logit);
+    const double weight = logit == -INFINITY ? 0 : exp(logit - s->greatest);
+    load_head(&args->v, args, token, v);
+    s->weights += weight;
+    for (int32_t i = 0; i < args->head_dim; i++) {
+        result->out[i] += weight * v[i];
+        result->magnitude[i] += weight * fabs(v[i]);
+    }
+}
+
+void truth_attention(const truth_attention_args *args, truth_attention_result *result) {
+    double q[TRUTH_HEAD_DIM_LIMIT];
+    sums s = {.greatest = -INFINITY};
+    truth_load_row(args->q.base, args->q.dtype,
+                   args->row * args->q.row_stride + args->q_head * args->q.head_stride,
+                   args->head_dim, q);
+    for (int32_t i = 0; i < args->head_dim; i++)
+        result->out[i] = result->magnitude[i] = 0;
     result->lse = -INFINITY;
     if (args->length <= 0) return;
+    if (args->sink != NULL) s = (sums){.greatest = *args->sink, .weights = 1};
     for (int32_t t = first_token(args); t < args->length; t++)
-        greatest = fmax(greatest, logit_of(args, q, t));
-    if (args->sink != NULL) greatest = fmax(greatest, *args->sink);
-    for (int32_t t = first_token(args); t < args->length; t++) {
-        double weight = exp(logit_of(args, q, t) - greatest);
-        int64_t offset = head_offset(&args->v, args, t);
-        weights += weight;
-        for (int32_t i = 0; i < args->head_dim; i++) {
-            double v =
-                scale_of(args->v_scale) * truth_load(args->v.base, args->v.dtype, offset + i);
-            result->out[i] += weight * v;
-            result->magnitude[i] += weight * fabs(v);
-        }
-    }
-    if (args->sink != NULL) weights += exp(*args->sink - greatest);
+        add_token(args, result, &s, logit_of(args, q, t), t);
+    const double scale = scale_of(args->v_scale) / s.weights;
     for (int32_t i = 0; i < args->head_dim; i++) {
-        result->out[i] /= weights;
-        result->magnitude[i] /= weights;
+        result->out[i] *= scale;
+        result->magnitude[i] *= fabs(scale);
     }
-    result->lse = (greatest + log(weights)) / log(2);
+    result->lse = (s.greatest + log(s.weights)) / log(2);
 }
