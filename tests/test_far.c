@@ -346,20 +346,20 @@ static void pools_of_two_billion_numbers(void **state) {
     (void)state;
     compare(&(scene){.spec = {.dtype = FIG_BF16, LLAMA, .page_size = 16, .ffn_width = 256},
                      .pages = 150000,
-                     .lengths = {2048, 512, 1500, 1}});
+                     .lengths = {600, 90, 300, 1}});
     compare(&(scene){.spec = {.dtype = FIG_F16, LLAMA, .page_size = 16, .kv_layout = FIG_HND},
                      .pages = 150000,
                      .lengths = {100, 80, 90, 70}});
     compare(&(scene){.spec = {.dtype = FIG_F16, LLAMA, .page_size = 16, .row_tokens = 3},
                      .pages = 150000,
-                     .lengths = {2000, 512, 40, 7}});
+                     .lengths = {300, 90, 40, 7}});
 }
 
 static void a_pool_of_four_billion_codes(void **state) {
     (void)state;
     compare(&(scene){.spec = {.dtype = FIG_BF16, .kv_dtype = FIG_E4M3, LLAMA, .page_size = 16},
                      .pages = 300000,
-                     .lengths = {2048, 900, 300, 17}});
+                     .lengths = {600, 90, 30, 17}});
 }
 
 static void eighty_million_pages(void **state) {
@@ -387,7 +387,7 @@ static void heads_that_lie_a_pool_apart(void **state) {
     compare(&(scene){.spec = {.dtype = FIG_BF16, LLAMA, .page_size = 16},
                      .pages = 150000,
                      .heads_first = 1,
-                     .lengths = {2048, 512, 1500, 1}});
+                     .lengths = {600, 90, 300, 1}});
 }
 
 static void dense_sequences_of_a_million_tokens(void **state) {
@@ -398,7 +398,7 @@ static void dense_sequences_of_a_million_tokens(void **state) {
                                   .kv_heads = 2,
                                   .head_dim = 128,
                                   .kv_layout = layout},
-                         .lengths = {3000, 512, 40, 1}});
+                         .lengths = {900, 90, 40, 1}});
 }
 
 static void rows_that_lie_67_million_numbers_apart(void **state) {
@@ -406,7 +406,7 @@ static void rows_that_lie_67_million_numbers_apart(void **state) {
     compare(&(scene){.spec = {.dtype = FIG_BF16, LLAMA, .page_size = 16, .ffn_width = 256},
                      .pages = 4000 * divide,
                      .row_elements = 1 << 26,
-                     .lengths = {512, 900, 3, 16}});
+                     .lengths = {200, 300, 3, 16}});
 }
 
 int main(void) {

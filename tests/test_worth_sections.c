@@ -23,7 +23,7 @@
 #ifdef FIG_CHECK_THREADS /* as variants with sanitizers have it */
 enum { IS_TIMED = 0, ROUNDS = 1 };
 #else
-enum { IS_TIMED = 1, ROUNDS = 60 };
+enum { IS_TIMED = 1, ROUNDS = 20 };
 #endif
 
 static double now_us(void) {
