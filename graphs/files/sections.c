@@ -114,18 +114,18 @@ static size_t store(uint8_t *to, const uint8_t *raw, uint32_t raw_bytes) {
     static const uint8_t head[] = {0x28, 0xb5, 0x2f, 0xfd, 0xa0}; /* the content's size follows */
     enum { BLOCK_BYTES = 1 << 17, BLOCK_HEAD = 3 };
     uint8_t *next = to + sizeof head + sizeof raw_bytes;
-    uint32_t left = raw_bytes;
+    uint32_t stored = 0; /* what holds nothing may be NULL */
     memcpy(to, head, sizeof head);
     memcpy(to + sizeof head, &raw_bytes, sizeof raw_bytes);
     do {
+        const uint32_t left = raw_bytes - stored;
         const uint32_t taken = left < BLOCK_BYTES ? left : BLOCK_BYTES;
-        left -= taken;
-        const uint32_t block = taken << BLOCK_HEAD | (left == 0);
+        const uint32_t block = taken << BLOCK_HEAD | (taken == left);
         memcpy(next, &block, BLOCK_HEAD);
-        if (taken > 0) memcpy(next + BLOCK_HEAD, raw, taken);
-        raw += taken;
+        if (taken > 0) memcpy(next + BLOCK_HEAD, raw + stored, taken);
+        stored += taken;
         next += BLOCK_HEAD + taken;
-    } while (left > 0);
+    } while (stored < raw_bytes);
     return (size_t)(next - to);
 }
 
