@@ -154,6 +154,11 @@ typedef struct fig_device_api {
     /* 1: the calling thread is inside of a callback that this device made. */
     int (*is_calling)(const fig_dev *dev, const fig_dev_stream *own);
 
+    /* Between the two a thread makes graphs and execs, many calls one behind the other, for which
+     * the device is made ready once. */
+    fig_status (*hold)(fig_dev *dev);
+    void (*let_go)(fig_dev *dev);
+
     /* Nodes are numbered from 0 as they are added. FIG_CALLBACK from graph_call: the callback
      * failed or broke its capture; the graph can then only be destroyed. */
     fig_status (*graph_create)(fig_dev *dev, fig_dev_graph **graph);

@@ -110,13 +110,18 @@ static void fill_params(const fig_execs *execs, const fig_lowered *lowered,
 
 static fig_status make_exec(const fig_execs *execs, uint32_t index, fig_dev_exec **exec) {
     const fig_device_api *api = execs->bindings->api;
+    fig_dev *dev = execs->bindings->dev;
     const fig_exec_order order = {
         .exec = index, .range = {0, execs->of[index].lowered.launch_count}, .own = 1};
     fig_dev_graph *graph;
     *exec = NULL;
-    FIG_TRY(fig_exec_graph_make(execs, &order, &graph));
-    fig_status status = api->exec_create(execs->bindings->dev, exec, graph);
-    api->graph_destroy(execs->bindings->dev, graph);
+    FIG_TRY(api->hold(dev));
+    fig_status status = fig_exec_graph_make(execs, &order, &graph);
+    if (status == FIG_OK) {
+        status = api->exec_create(dev, exec, graph);
+        api->graph_destroy(dev, graph);
+    }
+    api->let_go(dev);
     return status;
 }
 

@@ -177,6 +177,30 @@ static void behind_a_call_that_meets_the_fetch_no_edge_is_programmatic(void **st
     fake->enqueues_kernels = 0;
 }
 
+static int64_t asked_for(fig_cuda_bench *b, fig_status (*add)(fig_cuda_bench *, fig_dev_after)) {
+    const int64_t before = fake->calls;
+    assert_int_equal(add(b, none), FIG_OK);
+    return fake->calls - before;
+}
+
+/* The context is pushed, and the mode of captures is changed and put back: three calls, since the
+ * context's pop is not counted. */
+static void what_is_held_is_entered_for_nothing_but_by_who_calls_others(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fig_cuda_bench_open(&b, NULL);
+    asked_for(&b, fig_cuda_bench_kernel);
+    const int64_t kernel = asked_for(&b, fig_cuda_bench_kernel);
+    const int64_t call = asked_for(&b, fig_cuda_bench_call);
+    assert_int_equal(api->hold(b.dev), FIG_OK);
+    assert_int_equal(asked_for(&b, fig_cuda_bench_kernel), kernel - 3);
+    assert_int_equal(asked_for(&b, fig_cuda_bench_call), call);
+    assert_int_equal(asked_for(&b, fig_cuda_bench_kernel), kernel - 3);
+    api->let_go(b.dev);
+    assert_int_equal(asked_for(&b, fig_cuda_bench_kernel), kernel);
+    fig_cuda_bench_close(&b);
+}
+
 static void no_edge_to_a_plain_launch_is_programmatic(void **state) {
     (void)state;
     static const uint32_t first = 0, second = 1;
@@ -552,6 +576,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(edges_between_kernels_alone_are_programmatic),
         FIG_CUDA_BENCH_TEST(the_edge_behind_a_call_that_ends_with_a_kernel_is_programmatic),
         FIG_CUDA_BENCH_TEST(behind_a_call_that_meets_the_fetch_no_edge_is_programmatic),
+        FIG_CUDA_BENCH_TEST(what_is_held_is_entered_for_nothing_but_by_who_calls_others),
         FIG_CUDA_BENCH_TEST(no_edge_to_a_plain_launch_is_programmatic),
         FIG_CUDA_BENCH_TEST(a_graph_gets_the_edges_that_its_lanes_ask_for),
         FIG_CUDA_BENCH_TEST(nobody_waits_for_a_leaf),

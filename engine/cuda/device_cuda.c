@@ -432,11 +432,8 @@ static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
     fig_status status = graph != NULL
                             ? fig_cuda_work_create(&graph->work, &dev->gpu)
                             : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *graph);
-    if (status == FIG_OK) {
-        *out = graph;
-    } else {
-        free(graph);
-    }
+    if (status != FIG_OK) free(graph);
+    if (status == FIG_OK) *out = graph;
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
@@ -471,7 +468,8 @@ static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
 
 static fig_status cuda_graph_call(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
                                   fig_dev_after after) {
-    FIG_TRY(enter(dev, FIG_DRIVER, "graph_call"));
+    FIG_TRY(count_call(dev, FIG_DRIVER, "graph_call"));
+    FIG_TRY(fig_cuda_gpu_enter_anew(&dev->gpu));
     pthread_mutex_lock(&dev->one);
     const fig_dev *before = calling;
     calling = dev;
@@ -502,6 +500,13 @@ static fig_status cuda_graph_append(fig_dev *dev, fig_dev_graph *graph, fig_dev_
 
 /* ---- Execs --------------------------------------------------------------------------------- */
 
+static fig_status cuda_hold(fig_dev *dev) {
+    return fig_cuda_gpu_hold(&dev->gpu);
+}
+static void cuda_let_go(fig_dev *dev) {
+    fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
+}
+
 static void cuda_exec_destroy(fig_dev *dev, fig_dev_exec *exec) {
     if (exec == NULL) return;
     fig_cuda_gpu_enter_to_free(&dev->gpu);
@@ -518,12 +523,9 @@ static fig_status cuda_exec_create(fig_dev *dev, fig_dev_exec **out, const fig_d
     fig_status status = exec != NULL ? finish_graph(dev, graph->work)
                                      : fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *exec);
     if (status == FIG_OK) status = fig_cuda_work_instantiate(graph->work, &dev->gpu, &exec->exec);
-    if (status == FIG_OK) {
-        exec->work = graph->work;
-        *out = exec;
-    } else {
-        free(exec);
-    }
+    if (status == FIG_OK) exec->work = graph->work;
+    if (status == FIG_OK) *out = exec;
+    if (status != FIG_OK) free(exec);
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
@@ -583,6 +585,8 @@ const fig_device_api fig_device_cuda = {
     .stream_follow = cuda_stream_follow,
     .stream_lead = cuda_stream_lead,
     .is_calling = cuda_is_calling,
+    .hold = cuda_hold,
+    .let_go = cuda_let_go,
     .graph_create = cuda_graph_create,
     .graph_destroy = cuda_graph_destroy,
     .graph_kernel = cuda_graph_kernel,

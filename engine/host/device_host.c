@@ -445,6 +445,15 @@ static fig_status make_exec(fig_dev *dev, fig_dev_exec **out, const fig_host_wor
     return status;
 }
 
+static fig_status host_hold(fig_dev *dev) {
+    (void)dev;
+    return FIG_OK;
+}
+
+static void host_let_go(fig_dev *dev) {
+    (void)dev;
+}
+
 static fig_status host_exec_create(fig_dev *dev, fig_dev_exec **out, const fig_dev_graph *graph) {
     *out = NULL;
     FIG_TRY(count_call(dev, FIG_DRIVER, "exec_create"));
@@ -558,6 +567,8 @@ const fig_device_api fig_device_host = {
     .stream_follow = host_stream_follow,
     .stream_lead = host_stream_lead,
     .is_calling = host_is_calling,
+    .hold = host_hold,
+    .let_go = host_let_go,
     .graph_create = host_graph_create,
     .graph_destroy = host_graph_destroy,
     .graph_kernel = host_graph_kernel,
