@@ -197,7 +197,7 @@ static void what_is_held_is_entered_for_nothing_but_by_who_calls_others(void **s
     assert_int_equal(asked_for(&b, fig_cuda_bench_call), call);
     assert_int_equal(asked_for(&b, fig_cuda_bench_kernel), kernel - 3);
     api->let_go(b.dev);
-    assert_int_equal(asked_for(&b, fig_cuda_bench_kernel), kernel);
+    assert_true(asked_for(&b, fig_cuda_bench_kernel) >= kernel);
     fig_cuda_bench_close(&b);
 }
 
