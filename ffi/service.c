@@ -8,7 +8,7 @@
 #include "ffi/registry.h"
 #include "graphs/graphs.h"
 #include "graphs/program.h"
-#include "planner/spec.h"
+#include "planner/rope_spec.h"
 #include "planner/status.h"
 
 const char *fig_ffi_message(void) {
@@ -111,7 +111,7 @@ fig_status fig_ffi_read_segment(const char *content_id, int32_t number, fig_ffi_
 
 fig_status fig_ffi_check_rope(const fig_rope_spec *rope, int32_t head_dim) {
     fig_rope_spec resolved;
-    return fig_spec_resolve_rope(rope, head_dim, &resolved);
+    return fig_rope_spec_resolve(rope, head_dim, &resolved);
 }
 
 fig_status fig_ffi_read_counts(fig_ffi_counts *out) {

@@ -9,7 +9,7 @@
 #include "graphs/program.h"
 #include "include/figraph_parallel.h"
 #include "planner/frequencies.h"
-#include "planner/spec.h"
+#include "planner/rope_spec.h"
 #include "planner/status.h"
 
 #define NORM_EPSILON 1e-6f
@@ -139,7 +139,7 @@ static fig_status resolve_rope(const fig_program_view *view, const turns *said,
         attributes->norm_epsilon =
             spec->qk_norm_epsilon != 0.0f ? spec->qk_norm_epsilon : NORM_EPSILON;
     fig_rope_spec resolved;
-    FIG_TRY(fig_spec_resolve_rope(&rope, head_dim_of(view, said->q), &resolved));
+    FIG_TRY(fig_rope_spec_resolve(&rope, head_dim_of(view, said->q), &resolved));
     FIG_TRY(fig_frequencies_resolve("rope table", &resolved, table));
     if (fig_frequencies_has_table(table))
         resolved =

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "include/figraph_rope.h"
-#include "planner/spec.h"
+#include "planner/rope_spec.h"
 #include "planner/status.h"
 
 static const long double tau = 6.283185307179586476925286766559L;
@@ -178,7 +178,7 @@ fig_status fig_rope_scale(fig_rope_table *table, const fig_rope_spec *rope, int3
     if (head_dim < 2 || head_dim > 2 * FIG_FREQUENCY_LIMIT)
         return fig_fail(FIG_INVALID, "rope scaling: head_dim is %" PRId32 ", limits 2 to %d",
                         head_dim, 2 * FIG_FREQUENCY_LIMIT);
-    FIG_TRY(fig_spec_resolve_rope(rope, head_dim, &resolved));
+    FIG_TRY(fig_rope_spec_resolve(rope, head_dim, &resolved));
     FIG_TRY(check_scaling(&resolved, &ours));
     switch (ours.kind) {
     case FIG_ROPE_DYNAMIC: scale_dynamic(&resolved, &ours, &made); break;

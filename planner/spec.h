@@ -22,8 +22,6 @@ enum {
 
 /* Checks `spec` and fills every default into *out; the sentence names field, value and limit. */
 fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out);
-/* head_dim is that of the heads to turn. */
-fig_status fig_spec_resolve_rope(const fig_rope_spec *rope, int32_t head_dim, fig_rope_spec *out);
 
 /* Tokens of a page, a dense sequence being one page; and pages that one sequence may need. */
 int32_t fig_spec_page_tokens(const fig_spec *resolved);

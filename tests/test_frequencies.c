@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "include/figraph_rope.h"
-#include "planner/spec.h"
+#include "planner/rope_spec.h"
 
 typedef struct due {
     int32_t pair;
@@ -44,7 +44,7 @@ static fig_rope_table scaled(const fig_rope_spec *rope, int32_t head_dim,
 
 static fig_rope_table of_terms(const fig_rope_spec *rope, int32_t head_dim) {
     fig_rope_spec resolved;
-    assert_int_equal(fig_spec_resolve_rope(rope, head_dim, &resolved), FIG_OK);
+    assert_int_equal(fig_rope_spec_resolve(rope, head_dim, &resolved), FIG_OK);
     return fig_frequencies_of(&resolved);
 }
 

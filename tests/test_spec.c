@@ -11,6 +11,7 @@
 
 #include "include/figraph_unstable.h"
 #include "planner/bounds.h"
+#include "planner/rope_spec.h"
 #include "planner/spec.h"
 #include "planner/traits.h"
 
@@ -253,7 +254,7 @@ static void without_a_llama3_factor_its_fields_are_zero(void **state) {
         {.llama3_low = 1.0f}, {.llama3_high = 4.0f}, {.llama3_context = 8192}};
     fig_rope_spec out;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        if (fig_spec_resolve_rope(&wrong[i], 64, &out) != FIG_INVALID)
+        if (fig_rope_spec_resolve(&wrong[i], 64, &out) != FIG_INVALID)
             fail_msg("rope %zu passes", i);
     }
 }

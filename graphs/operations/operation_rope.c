@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "planner/frequencies.h"
+#include "planner/rope_spec.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
@@ -142,7 +143,7 @@ static fig_status check_turns(const fig_operand_node *o, const rope_operands *fr
     FIG_TRY(check_positions(o, from, q->dims[0]));
     FIG_OPERAND_ATTRIBUTES(o, from->attributes, &attributes);
     memcpy(&rope, &attributes.rope, sizeof attributes.rope);
-    const fig_status status = fig_spec_resolve_rope(&rope, (int32_t)q->dims[2], &resolved);
+    const fig_status status = fig_rope_spec_resolve(&rope, (int32_t)q->dims[2], &resolved);
     if (status != FIG_OK) return fig_operand_refuse(o, status, "%s", fig_message());
     if (o->node->attribute_bytes > fig_table_rope_table((uint32_t)from->attributes)) {
         FIG_TRY(check_table(o, from, &rope));

@@ -13,7 +13,7 @@
 
 #include "graphs/inspect/inspect.h"
 #include "include/figraph_rope.h"
-#include "planner/spec.h"
+#include "planner/rope_spec.h"
 #include "tools/figraph/step/truth.h"
 
 enum { TOKEN_LIMIT = 1 << 13, TRUTH_PER_S = 2000000 };
@@ -282,7 +282,7 @@ static int64_t run(const rope_form *form, grid_report *report) {
     s.strides[0] = (form->q_heads + 2 * form->k_heads) * form->head_dim;
     s.strides[1] = form->head_dim;
     s.strides[2] = 1;
-    if (fig_spec_resolve_rope(&form->rope, form->head_dim, &s.rope) != FIG_OK)
+    if (fig_rope_spec_resolve(&form->rope, form->head_dim, &s.rope) != FIG_OK)
         grid_fail(report, "rope: %s", fig_message());
     describe(&s);
     make_memory(&s);

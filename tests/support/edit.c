@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "planner/spec.h"
+#include "planner/rope_spec.h"
 #include "tests/support/sample.h"
 
 enum { OPERAND_CAPACITY = 10 };
@@ -126,7 +126,7 @@ static uint32_t attributes_of(const fig_edit *edits, size_t edit_count, uint8_t 
     const fig_attention_attributes attention = {0.125f, 0, 0};
     const fig_rms_norm_attributes norm = {1e-6f, 0};
     fig_rope_attributes turn = {.norm_epsilon = 1e-6f};
-    assert_int_equal(fig_spec_resolve_rope(&rope, 128, &resolved), FIG_OK);
+    assert_int_equal(fig_rope_spec_resolve(&rope, 128, &resolved), FIG_OK);
     memcpy(&turn.rope, &resolved, sizeof turn.rope);
     memset(bytes, 0, 64);
     if (edits[0].op == FIG_OP_ROPE) memcpy(bytes, &turn, sizeof turn);
