@@ -474,16 +474,21 @@ static void a_communicator_that_does_not_end_is_left_in_the_groups_time(void **s
 
 /* ---- What a kernel left */
 
+/* Two ranks, told by a kernel that the other is elsewhere. */
+static void open_apart(fig_cuda_peers *peers, fig_cuda_gpu *gpu, const fig_peers_place *theirs) {
+    open_gpu(gpu);
+    assert_int_equal(open_with(peers, gpu, 2), FIG_OK);
+    peers->words->rank = 1;
+    peers->words->mine = (fig_peers_place){5, 0, 3, 4};
+    peers->words->theirs = *theirs;
+    peers->words->verdict = FIG_PEERS_APART;
+}
+
 static void ranks_that_are_apart_are_both_named(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
-    open_gpu(&gpu);
-    assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
-    peers.words->rank = 1;
-    peers.words->mine = (fig_peers_place){5, 0, 3, 4};
-    peers.words->theirs = (fig_peers_place){6, 1, 3, 4};
-    peers.words->verdict = FIG_PEERS_APART;
+    open_apart(&peers, &gpu, &(fig_peers_place){6, 1, 3, 4});
     FIG_SAMPLE_REFUSES(check_peers(&peers), FIG_INVALID,
                        "rank 0 is at step 5, bucket 3, node 3 with 4 rows, and rank 1 at step 6, "
                        "bucket 7, node 3 with 4 rows");
@@ -498,12 +503,7 @@ static void what_nccl_left_when_it_was_stopped_is_no_place_of_a_rank(void **stat
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
-    open_gpu(&gpu);
-    assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
-    peers.words->rank = 1;
-    peers.words->mine = (fig_peers_place){5, 0, 3, 4};
-    peers.words->theirs = (fig_peers_place){0x41a04120, 0x41a04120, 0xc0e04120, 0};
-    peers.words->verdict = FIG_PEERS_APART;
+    open_apart(&peers, &gpu, &(fig_peers_place){0x41a04120, 0x41a04120, 0xc0e04120, 0});
     play.is_lost = 1;
     FIG_SAMPLE_REFUSES(check_peers(&peers), FIG_LOST, "rank 1 is gone");
     close_peers(&peers, &gpu);

@@ -152,15 +152,6 @@ static fig_program *begin_program(fig_spec *spec) {
     return program;
 }
 
-static fig_graphs *lower(fig_program *program, const fig_lower_options *options) {
-    fig_graphs *graphs = NULL;
-    if (fig_program_finish(program) != FIG_OK ||
-        fig_graphs_lower(&graphs, program, options) != FIG_OK)
-        fail_msg("%s", fig_message());
-    fig_program_destroy(program);
-    return graphs;
-}
-
 /* Calls that all read or write the same tensors, so that each comes after many. */
 static fig_graphs *make_dense(void) {
     enum { NODES = FIG_NODE_LIMIT - 1, TENSORS = 16 };
@@ -181,7 +172,8 @@ static fig_graphs *make_dense(void) {
                                       .read_count = TENSORS - writes, .writes = tensors,
                                       .write_count = writes));
     }
-    return lower(program, FIG_OPTIONS(fig_lower_options, .buckets = &one, .bucket_count = 1));
+    return fig_sample_finish(program,
+                             FIG_OPTIONS(fig_lower_options, .buckets = &one, .bucket_count = 1));
 }
 
 /* Each node reads tensors of its own and what the one before wrote: names and records in plenty. */
@@ -206,7 +198,8 @@ static fig_graphs *make_wide(void) {
                              .writes = &own[3], .write_count = 1));
         last = own[3];
     }
-    return lower(program, FIG_OPTIONS(fig_lower_options, .buckets = &one, .bucket_count = 1));
+    return fig_sample_finish(program,
+                             FIG_OPTIONS(fig_lower_options, .buckets = &one, .bucket_count = 1));
 }
 
 /* As many launches as a file may have, of which few buckets have the same. */
@@ -222,8 +215,8 @@ static fig_graphs *make_buckets(void) {
     fig_program_decode_step(program);
     for (int i = 0; i < COUNT; i++)
         buckets[i] = (fig_bucket){i / 2 + 1, i % 2 == 0 ? 1 : spec.kv_limit};
-    return lower(program, FIG_OPTIONS(fig_lower_options, .buckets = buckets, .bucket_count = COUNT,
-                                      .deterministic = 1));
+    return fig_sample_finish(program, FIG_OPTIONS(fig_lower_options, .buckets = buckets,
+                                                  .bucket_count = COUNT, .deterministic = 1));
 }
 
 /* So many nodes of the longest params. */
@@ -249,8 +242,9 @@ static const fig_bucket long_bucket = {1, 16};
 
 /* As many as a file may have. */
 static fig_graphs *make_long(void) {
-    return lower(record_long(LONG_NODES),
-                 FIG_OPTIONS(fig_lower_options, .buckets = &long_bucket, .bucket_count = 1));
+    return fig_sample_finish(
+        record_long(LONG_NODES),
+        FIG_OPTIONS(fig_lower_options, .buckets = &long_bucket, .bucket_count = 1));
 }
 
 static void more_params_than_the_limit_are_refused(void **state) {
@@ -310,8 +304,8 @@ static void llama_s_file_of_198_buckets_is_small_and_read_at_once(void **state) 
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
     fig_program_decode_step(program);
     fig_graphs *graphs =
-        lower(program, FIG_OPTIONS(fig_lower_options, .traits = &traits, .buckets = buckets,
-                                   .bucket_count = MODEL_BUCKETS));
+        fig_sample_finish(program, FIG_OPTIONS(fig_lower_options, .traits = &traits,
+                                               .buckets = buckets, .bucket_count = MODEL_BUCKETS));
     fig_archive_finish(&graphs->archive);
     /* The records of kernels that a library built with nvcc writes, and not the kernels. */
     assert_int_equal(fig_archive_record(&graphs->archive,

@@ -77,18 +77,9 @@ static void judge(const char *what, fig_graphs *graphs) {
 
 static const fig_bucket one_bucket = {1, 16};
 
-static fig_graphs *lower(fig_program *program, const fig_lower_options *options) {
-    fig_graphs *graphs = NULL;
-    if (fig_program_finish(program) != FIG_OK ||
-        fig_graphs_lower(&graphs, program, options) != FIG_OK)
-        fail_msg("%s", fig_message());
-    fig_program_destroy(program);
-    return graphs;
-}
-
 static fig_graphs *lower_one(fig_program *program) {
-    return lower(program,
-                 FIG_OPTIONS(fig_lower_options, .buckets = &one_bucket, .bucket_count = 1));
+    return fig_sample_finish(
+        program, FIG_OPTIONS(fig_lower_options, .buckets = &one_bucket, .bucket_count = 1));
 }
 
 static fig_program *begin(void) {
@@ -276,8 +267,8 @@ static fig_graphs *lower_buckets(int32_t count, int32_t deterministic) {
     spec.kv_limit = 1 << 20;
     for (int32_t i = 0; i < count; i++)
         buckets[i] = (fig_bucket){1, 256 * (i + 1)};
-    fig_graphs *graphs = lower(record_classes(&spec),
-                               FIG_OPTIONS(fig_lower_options, .traits = &traits, .buckets = buckets,
+    fig_graphs *graphs = fig_sample_finish(
+        record_classes(&spec), FIG_OPTIONS(fig_lower_options, .traits = &traits, .buckets = buckets,
                                            .bucket_count = count, .deterministic = deterministic));
     free(buckets);
     return graphs;

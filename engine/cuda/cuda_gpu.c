@@ -187,11 +187,10 @@ fig_status fig_cuda_gpu_find(fig_cuda_gpu *gpu, int ordinal, int plain) {
 /* What a thread had before it entered, given back when it leaves. A callback may enter another
  * engine's GPU meanwhile, and another thread this one. */
 typedef struct visit {
-    int entered;       /* the context is current, on top of the caller's */
-    int relaxed;       /* the thread may do what is unsafe in a capture, whatever `mode` */
-    int held;          /* whoever enters the same GPU next finds both done */
-    unsigned int mode; /* the caller's */
-    fig_cu_context context;
+    int entered;         /* the context is current, on top of the caller's */
+    int relaxed;         /* the thread may do what is unsafe in a capture, whatever `mode` */
+    unsigned int mode;   /* the caller's */
+    fig_cu_context held; /* enter_held finds both done in it; NULL: in none */
 } visit;
 enum { VISIT_LIMIT = 8 };
 static _Thread_local visit visits[VISIT_LIMIT];
@@ -224,7 +223,7 @@ fig_status fig_cuda_gpu_relax(fig_cuda_gpu *gpu) {
     return status == FIG_OK ? FIG_OK : fig_cuda_gpu_leave(gpu, status);
 }
 
-fig_status fig_cuda_gpu_enter_anew(fig_cuda_gpu *gpu) {
+fig_status fig_cuda_gpu_enter(fig_cuda_gpu *gpu) {
     FIG_TRY(fig_cuda_gpu_check(gpu));
     CU_TRY(gpu, CtxPushCurrent, gpu->context);
     visit *own = begin_visit();
@@ -233,19 +232,17 @@ fig_status fig_cuda_gpu_enter_anew(fig_cuda_gpu *gpu) {
     return status == FIG_OK ? FIG_OK : fig_cuda_gpu_leave(gpu, status);
 }
 
-fig_status fig_cuda_gpu_enter(fig_cuda_gpu *gpu) {
+fig_status fig_cuda_gpu_enter_held(fig_cuda_gpu *gpu) {
     const visit *last = visit_count > 0 ? &visits[visit_count - 1] : NULL;
-    if (last == NULL || !last->held || last->context != gpu->context)
-        return fig_cuda_gpu_enter_anew(gpu);
+    if (last == NULL || last->held != gpu->context) return fig_cuda_gpu_enter(gpu);
     FIG_TRY(fig_cuda_gpu_check(gpu));
     begin_visit();
     return FIG_OK;
 }
 
 fig_status fig_cuda_gpu_hold(fig_cuda_gpu *gpu) {
-    FIG_TRY(fig_cuda_gpu_enter_anew(gpu));
-    visits[visit_count - 1].held = 1;
-    visits[visit_count - 1].context = gpu->context;
+    FIG_TRY(fig_cuda_gpu_enter(gpu));
+    visits[visit_count - 1].held = gpu->context;
     return FIG_OK;
 }
 

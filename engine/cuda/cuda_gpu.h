@@ -58,11 +58,10 @@ void fig_cuda_gpu_close(fig_cuda_gpu *gpu);
  * None of it is meant to be part of one. leave gives the caller's back and returns `status`. What
  * is freed is freed in a lost context as well, and where none can be entered. */
 fig_status fig_cuda_gpu_enter(fig_cuda_gpu *gpu);
-/* The same for who calls code of others, which may leave another context current: it is under one
- * of its own, whatever is held. */
-fig_status fig_cuda_gpu_enter_anew(fig_cuda_gpu *gpu);
-/* Until leave, who enters this GPU right within, on this thread, asks the driver for nothing. */
+/* hold enters as well, and until its leave enter_held, right within and on this thread, asks the
+ * driver for nothing. Who calls code of others, which may leave another context current, enters. */
 fig_status fig_cuda_gpu_hold(fig_cuda_gpu *gpu);
+fig_status fig_cuda_gpu_enter_held(fig_cuda_gpu *gpu);
 void fig_cuda_gpu_enter_to_free(fig_cuda_gpu *gpu);
 fig_status fig_cuda_gpu_leave(fig_cuda_gpu *gpu, fig_status status);
 /* Of a call that needs no context: the allowing alone. */

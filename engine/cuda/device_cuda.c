@@ -437,15 +437,6 @@ static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
-/* A launch that NCCL does is captured. */
-static fig_status add_launch(fig_dev *dev, fig_cuda_work *work, const fig_dev_launch *launch,
-                             fig_dev_after after) {
-    const fig_cuda_nccl_job job = {&dev->peers.nccl, &dev->gpu, &dev->kernels, launch};
-    if (fig_families_of(launch->op, launch->family)->is_captured)
-        return fig_cuda_nccl_capture(&job, work, after);
-    return fig_cuda_work_kernel(work, &dev->gpu, &dev->kernels, launch, after);
-}
-
 /* Before a graph is launched or appended: nothing is added to it any more. */
 static fig_status finish_graph(fig_dev *dev, fig_cuda_work *work) {
     const fig_cuda_nccl_job job = {&dev->peers.nccl, &dev->gpu, &dev->kernels, NULL};
@@ -455,21 +446,27 @@ static fig_status finish_graph(fig_dev *dev, fig_cuda_work *work) {
     return status;
 }
 
+/* A launch that NCCL does is captured, and is code of others. */
 static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
                                     const fig_dev_launch *launch, fig_dev_after after) {
+    fig_cuda_gpu *gpu = &dev->gpu;
+    const fig_cuda_nccl_job job = {&dev->peers.nccl, gpu, &dev->kernels, launch};
+    const int is_captured = fig_families_of(launch->op, launch->family)->is_captured;
     assert(launch->op < FIG_OP_KERNEL_COUNT);
     assert(launch->params_bytes == fig_kernel_table[launch->op].params_bytes);
-    FIG_TRY(enter(dev, FIG_DRIVER, "graph_kernel"));
+    FIG_TRY(count_call(dev, FIG_DRIVER, "graph_kernel"));
+    FIG_TRY(is_captured ? fig_cuda_gpu_enter(gpu) : fig_cuda_gpu_enter_held(gpu));
     pthread_mutex_lock(&dev->one);
-    const fig_status status = add_launch(dev, graph->work, launch, after);
+    const fig_status status =
+        is_captured ? fig_cuda_nccl_capture(&job, graph->work, after)
+                    : fig_cuda_work_kernel(graph->work, gpu, &dev->kernels, launch, after);
     pthread_mutex_unlock(&dev->one);
-    return fig_cuda_gpu_leave(&dev->gpu, status);
+    return fig_cuda_gpu_leave(gpu, status);
 }
 
 static fig_status cuda_graph_call(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
                                   fig_dev_after after) {
-    FIG_TRY(count_call(dev, FIG_DRIVER, "graph_call"));
-    FIG_TRY(fig_cuda_gpu_enter_anew(&dev->gpu));
+    FIG_TRY(enter(dev, FIG_DRIVER, "graph_call"));
     pthread_mutex_lock(&dev->one);
     const fig_dev *before = calling;
     calling = dev;

@@ -46,12 +46,20 @@ fig_program *fig_sample_apart(const fig_spec *spec) {
     return program;
 }
 
-fig_graphs *fig_sample_lower(const fig_spec *spec, const fig_lower_options *options) {
-    fig_program *program = fig_sample_step(spec);
+static fig_graphs *lower_finished(fig_program *program, const fig_lower_options *options) {
     fig_graphs *graphs;
     if (fig_graphs_lower(&graphs, program, options) != FIG_OK) fail_msg("%s", fig_message());
     fig_program_destroy(program);
     return graphs;
+}
+
+fig_graphs *fig_sample_lower(const fig_spec *spec, const fig_lower_options *options) {
+    return lower_finished(fig_sample_step(spec), options);
+}
+
+fig_graphs *fig_sample_finish(fig_program *program, const fig_lower_options *options) {
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return lower_finished(program, options);
 }
 
 fig_graphs *fig_sample_graphs(void) {

@@ -18,6 +18,8 @@ fig_program *fig_sample_apart(const fig_spec *spec);
  * host. */
 fig_graphs *fig_sample_lower(const fig_spec *spec, const fig_lower_options *options);
 fig_graphs *fig_sample_graphs(void);
+/* A program of the test's own, unfinished; destroys it. */
+fig_graphs *fig_sample_finish(fig_program *program, const fig_lower_options *options);
 
 /* The standard step, apart, and a call, finished: tensors of every role. */
 fig_program *fig_sample_mixture(void);
